@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         FixedLenSequenceFeature as FixedLenSequenceFeature,
     )
     from streamrec.formats.examples.specs import RaggedFeature as RaggedFeature
+    from streamrec.formats.examples.specs import ShapedFeature as ShapedFeature
     from streamrec.formats.examples.specs import SparseFeature as SparseFeature
     from streamrec.formats.examples.specs import VarLenFeature as VarLenFeature
     from streamrec.formats.images.image import decode_and_crop_jpeg as decode_and_crop_jpeg
@@ -60,8 +61,8 @@ if TYPE_CHECKING:
     from streamrec.streams.sources import shards as shards
     from streamrec.streams.stream import Stream as Stream
     from streamrec.streams.take import take as take
+    from streamrec.values.columns import Arrays as Arrays
     from streamrec.values.columns import BytesColumn as BytesColumn
-    from streamrec.values.columns import Pictures as Pictures
     from streamrec.values.columns import Ragged as Ragged
     from streamrec.values.columns import Sparse as Sparse
 
@@ -81,7 +82,8 @@ _NAMES = {
     ),
     "streamrec.formats.examples.image_spec": "Image",
     "streamrec.formats.examples.specs": (
-        "FixedLenFeature FixedLenSequenceFeature RaggedFeature SparseFeature VarLenFeature"
+        "FixedLenFeature FixedLenSequenceFeature RaggedFeature ShapedFeature SparseFeature "
+        "VarLenFeature"
     ),
     "streamrec.formats.images.image": (
         "decode_and_crop_jpeg decode_image decode_jpeg decode_png encode_jpeg encode_png"
@@ -95,7 +97,7 @@ _NAMES = {
     "streamrec.streams.stream": "Stream",
     "streamrec.streams.take": "take",
     "streamrec.pipeline.batch.batch": "Batch",
-    "streamrec.values.columns": "BytesColumn Pictures Ragged Sparse",
+    "streamrec.values.columns": "Arrays BytesColumn Ragged Sparse",
 }
 """The public names of each module."""
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -12,9 +12,9 @@ import streamrec
 from streamrec import errors
 
 PUBLIC = [
-    "Batch", "BytesColumn", "BytesList", "Example", "Feature", "FeatureList", "FeatureLists",
-    "Features", "FixedLenFeature", "FixedLenSequenceFeature", "FloatList", "Image",
-    "Int64List", "Pack", "Pictures", "Ragged", "RaggedFeature", "SequenceExample", "Sparse",
+    "Arrays", "Batch", "BytesColumn", "BytesList", "Example", "Feature", "FeatureList",
+    "FeatureLists", "Features", "FixedLenFeature", "FixedLenSequenceFeature", "FloatList", "Image",
+    "Int64List", "Pack", "Ragged", "RaggedFeature", "SequenceExample", "ShapedFeature", "Sparse",
     "SparseFeature", "Stream", "TFRecordWriter", "VarLenFeature", "__version__", "connect",
     "decode_and_crop_jpeg", "decode_image", "decode_jpeg", "decode_png", "decode_raw",
     "encode_example", "encode_examples", "encode_jpeg", "encode_png",

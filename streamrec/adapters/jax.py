@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from streamrec.adapters.jax_columns import of_jax
+from streamrec.adapters.pairs import Pairs, pick
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.plan.agreement import RankSummary, check_agreement
 from streamrec.streams.ranks import Rank
@@ -24,15 +25,21 @@ if TYPE_CHECKING:
 
     from jax.sharding import Sharding
 
+    from streamrec.adapters.pairs import Names
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.stream import Stream
 
-__all__ = ["Arrays", "agree", "as_arrays", "rank_of"]
+__all__ = ["GlobalBatches", "agree", "as_arrays", "rank_of"]
 
 log = logging.getLogger("streamrec")
 
 
-def as_arrays(stream: Stream, sharding: Sharding) -> Arrays:
+def as_arrays(
+    stream: Stream,
+    sharding: Sharding,
+    inputs: Names | None = None,
+    targets: Names | None = None,
+) -> GlobalBatches:
     """Return the stream's batches with global arrays in place of NumPy's.
 
     A batch has the rows of all ranks: each column is one array ``[batch_size * world_size, ...]``
@@ -40,20 +47,27 @@ def as_arrays(stream: Stream, sharding: Sharding) -> Arrays:
     ``next_position`` stay those of this process's rows. The next batch is on its way to the devices
     when one is delivered.
 
+    With ``targets``, ``(inputs, targets)`` stands for a batch, and ``(inputs, targets, mask)``
+    where the stream has masks; the other features do not go to the devices.
+
     Where ``jax_enable_x64`` is off, 64-bit columns are converted to 32 bits as JAX would do it, but
     checked: what does not fit is an error. That copies them. Else only JAX copies, to the devices.
 
     Args:
         stream: With a ``batch_size``. Its rank and world size are those of :func:`rank_of`.
         sharding: The places of a batch's rows, as ``NamedSharding(mesh, PartitionSpec("data"))``.
+        inputs: The name of a feature, which gives its array; or several, which give a dict of
+            arrays by these names, or by the keys of a mapping to names.
+        targets: As the inputs; ``None``: no pairs.
 
     Raises:
-        ConfigError: The stream's rank is not that of the sharding, the processes do not read one
+        ConfigError: ``inputs`` or ``targets`` is left out, or there is no feature of a name. The
+            stream's rank is not that of the sharding, the processes do not read one
             stream (see :func:`agree`), or a column is none that JAX has arrays of: bytes, rows or
             pictures of different sizes, 64-bit numbers that do not fit. Raised by the first batch
             in which it is so.
     """
-    return Arrays(stream, sharding)
+    return GlobalBatches(stream, sharding, Pairs.asked(inputs, targets))
 
 
 def rank_of(sharding: Sharding) -> Rank:
@@ -96,15 +110,21 @@ def _parts(sharding: Sharding) -> dict[int, tuple[int, ...]]:
     return {process: tuple(sorted(rows)) for process, rows in starts.items()}
 
 
-class Arrays:
+class GlobalBatches:
     """The batches of a stream as global arrays, for ``for``; :func:`as_arrays` makes it.
 
     Iterating, ``len`` and the state are the stream's own.
+
+    Args:
+        stream: With a ``batch_size``.
+        sharding: The places of a batch's rows.
+        pairs: The names of inputs and targets; ``None``: all features, in a batch.
     """
 
-    def __init__(self, stream: Stream, sharding: Sharding) -> None:
+    def __init__(self, stream: Stream, sharding: Sharding, pairs: Pairs | None = None) -> None:
         self._stream = stream
         self._sharding = sharding
+        self._pairs = pairs
         self._rank = rank_of(sharding)
         self._is_agreed = False
         self._is_logged = False
@@ -120,21 +140,21 @@ class Arrays:
     def __bool__(self) -> bool:
         return True
 
-    def __iter__(self) -> Arrays:
+    def __iter__(self) -> GlobalBatches:
         iter(self._stream)
         self._is_agreed = False
         return self
 
-    def __next__(self) -> Batch:
-        before = self._stream.state_dict()
+    def __next__(self) -> Any:
+        mark = self._stream.mark()
         try:
             batch = self._next()
         except (StopIteration, StreamrecError):
             raise
         except BaseException:  # the stream's batch may have been taken for nobody
-            self._stream.load_state_dict(before)
+            self._stream.go_back(mark)
             raise
-        return batch
+        return self._pairs.of(batch, batch.mask) if self._pairs else batch
 
     def _next(self) -> Batch:
         coming = self._stream.peek(2)
@@ -193,7 +213,8 @@ class Arrays:
             )
 
     def _global(self, batch: Batch) -> Batch:
-        columns = {name: self._array(name, column) for name, column in batch.items()}
+        names = self._pairs.features if self._pairs else batch
+        columns = {name: self._array(name, pick(batch, name)) for name in names}
         mask = None if batch.mask is None else self._array("mask", batch.mask)
         rows = len(batch) * self._rank.world_size
         self._is_logged = True

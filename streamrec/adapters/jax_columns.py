@@ -41,7 +41,7 @@ _KINDS = "biufcV"
 def _kind_of(column: Any) -> str:
     if isinstance(column, np.ndarray):
         return f"of dtype {column.dtype}"
-    return f"a {type(column).__name__} column"
+    return f"of type {type(column).__name__}"
 
 
 def _narrowed(name: str, column: np.ndarray[Any, Any]) -> np.dtype[Any]:

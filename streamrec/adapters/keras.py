@@ -8,26 +8,23 @@ it finds out their shapes.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.adapters.pairs import pick
 from streamrec.adapters.passes import Passes
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
+    from streamrec.adapters.pairs import Convert, Names
     from streamrec.streams.stream import Stream
 
 __all__ = ["KerasDataset", "as_dataset"]
-
-Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
-Convert: TypeAlias = Callable[[str, Any], Any]
-"""From a column's name and values to an array of the backend."""
 
 DataAdapter: Any = import_module("keras.src.trainers.data_adapters.data_adapter").DataAdapter
 
@@ -113,7 +110,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         def select(columns: Mapping[str, Any]) -> tuple[Any, ...]:
             mask = columns.get(MASK)
             weights = None if mask is None else tf.cast(mask, tf.float32)
-            return self._select(columns, weights, lambda _, column: column)
+            return self._select(columns, weights)
 
         options = tf.data.Options()
         # Else tf.data takes batches ahead unasked, and the stream's state is not that of the model.
@@ -150,11 +147,11 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
             yield self._select(batch, weights, convert)
 
     def _select(
-        self, columns: Mapping[str, Any], weights: Any, convert: Convert
+        self, columns: Mapping[str, Any], weights: Any, convert: Convert | None = None
     ) -> tuple[Any, ...]:
-        inputs = _pick(columns, self._inputs, convert)
+        inputs = pick(columns, self._inputs, convert)
         if self._targets is not None:
-            targets = _pick(columns, self._targets, convert)
+            targets = pick(columns, self._targets, convert)
             return (inputs, targets) if weights is None else (inputs, targets, weights)
         if weights is not None:
             raise ConfigError(
@@ -162,17 +159,6 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
                 'padding by; open the stream with remainder="keep" or "drop"'
             )
         return (inputs,)
-
-
-def _pick(columns: Mapping[str, Any], names: Names, convert: Convert) -> Any:
-    if isinstance(names, str):
-        if names not in columns:
-            raise ConfigError(
-                f"the stream has no feature {names!r}, but {', '.join(columns)}; name one of these"
-            )
-        return convert(names, columns[names])
-    by_name = names if isinstance(names, Mapping) else {name: name for name in names}
-    return {name: _pick(columns, feature, convert) for name, feature in by_name.items()}
 
 
 def _dense(name: str, column: Any) -> Any:
@@ -183,10 +169,10 @@ def _dense(name: str, column: Any) -> Any:
     """
     if isinstance(column, np.ndarray) and column.dtype != object:
         return column
-    kind = f"a {type(column).__name__} column"
+    kind = type(column).__name__
     raise ConfigError(
-        f"feature {name!r} is {kind}, and Keras takes arrays of numbers; make one of it with "
-        "transform=, or use the TensorFlow backend, which takes strings"
+        f"feature {name!r} is of type {kind}, and Keras takes arrays of numbers; make one of it "
+        "with transform=, or use the TensorFlow backend, which takes strings"
     )
 
 

@@ -24,7 +24,7 @@ from streamrec.errors import MalformedPosition
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamrec.adapters.jax import Arrays
+    from streamrec.adapters.jax import GlobalBatches
     from streamrec.adapters.keras import KerasDataset
     from streamrec.streams.stream import Stream
 
@@ -69,7 +69,7 @@ class StreamCheckpointHandler(ocp.CheckpointHandler):  # type: ignore[misc]
 class StreamSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """The argument that saves the state of a stream or of ``as_arrays``."""
 
-    item: Stream[Any] | Arrays | KerasDataset
+    item: Stream[Any] | GlobalBatches | KerasDataset
 
 
 @ocp.args.register_with_handler(StreamCheckpointHandler, for_restore=True)
@@ -77,4 +77,4 @@ class StreamSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
 class StreamRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """The argument that restores one: a new stream of the same dataset and order."""
 
-    item: Stream[Any] | Arrays | KerasDataset
+    item: Stream[Any] | GlobalBatches | KerasDataset

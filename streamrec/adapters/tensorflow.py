@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
+from streamrec.adapters.pairs import Names, Pairs
 from streamrec.adapters.passes import Passes
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import SequenceFeatures, from_description
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import (
     FixedLenSequenceFeature,
     RaggedFeature,
+    ShapedFeature,
     SparseFeature,
     VarLenFeature,
 )
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, array_of, cut
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, array_of, cut, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,12 +35,21 @@ MASK = "mask"
 """The element's entry with ``batch.mask``."""
 
 
-def as_dataset(stream: Stream, state: str | None = None) -> Any:
+def as_dataset(
+    stream: Stream,
+    state: str | None = None,
+    inputs: Names | None = None,
+    targets: Names | None = None,
+) -> Any:
     """Return a ``tf.data.Dataset`` of the stream's batches.
 
     An element is a dict with what ``tf.io.parse_example`` gives for each feature: a dense tensor, a
-    ``RaggedTensor`` or a ``SparseTensor``. Where the stream has masks, ``"mask"`` is one of the
-    entries. All values are copied.
+    ``RaggedTensor`` or a ``SparseTensor``. Arrays of different shapes, and pictures of different
+    sizes, are a ``RaggedTensor``, whose inner dimensions are those that the spec gives. Where the
+    stream has masks, ``"mask"`` is one of the entries. All values are copied.
+
+    With ``targets``, an element is ``(inputs, targets)``, and ``(inputs, targets, mask)`` where the
+    stream has masks.
 
     Each iterator gives one run of the stream; that behind one that came to its end, the next. One
     that was dropped before is begun anew. ``stream.state_dict()`` is the state behind what tf.data
@@ -45,19 +58,38 @@ def as_dataset(stream: Stream, state: str | None = None) -> Any:
     Args:
         stream: With a ``batch_size``. It is opened for the element spec.
         state: The name of an entry more: the state behind the element, as JSON, which prefetching
-            leaves right.
+            leaves right. With ``targets``, the inputs or the targets name it, too.
+        inputs: The name of a feature, which gives its tensor; or several, which give a dict of
+            tensors by these names, or by the keys of a mapping to names.
+        targets: As the inputs; ``None``: each element is a dict of all entries.
 
     Raises:
-        ConfigError: The stream gives single records, has no batch or pictures of different sizes,
-            or two entries would have one name.
+        ConfigError: The stream gives single records, has no batch or no feature of a name, or two
+            entries would have one name.
     """
-    return dataset_of(Passes(stream), state)
+    passes, pairs = Passes(stream), Pairs.asked(inputs, targets)
+    dataset = dataset_of(passes, state)
+    if pairs is None:
+        return dataset
+    if state is not None and state not in pairs.features:
+        raise ConfigError(
+            f"state={state!r} is an entry that neither inputs nor targets name, so that it would "
+            "be lost; add it to the inputs"
+        )
+
+    masked = passes.example().mask is not None
+
+    def pair(entries: Mapping[str, Any]) -> tuple[Any, ...]:
+        return pairs.of(entries, entries[MASK] if masked else None)
+
+    return dataset.map(tf.autograph.experimental.do_not_convert(pair))
 
 
 def dataset_of(passes: Passes, state: str | None = None) -> Any:
     """Return the dataset of :func:`as_dataset`, whose iterators are these passes."""
-    columns = _entries(passes.example(), state)
+    example = passes.example()  # which opens the stream
     specs = _specs(passes.stream.features)
+    columns = _entries(example, state, specs)
     signature = tuple(
         spec
         for name, column in columns.items()
@@ -66,7 +98,7 @@ def dataset_of(passes: Passes, state: str | None = None) -> Any:
 
     def generate() -> Iterator[tuple[Any, ...]]:
         for batch in passes.batches():
-            entries = _entries(batch, state)
+            entries = _entries(batch, state, specs)
             yield tuple(part for column in entries.values() for part in _parts(column))
 
     def assemble(*tensors: Any) -> dict[str, Any]:
@@ -80,7 +112,7 @@ def dataset_of(passes: Passes, state: str | None = None) -> Any:
     return tf.data.Dataset.from_generator(generate, output_signature=signature).map(plain)
 
 
-def _entries(batch: Batch, state: str | None) -> dict[str, Any]:
+def _entries(batch: Batch, state: str | None, specs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of an element, by name."""
     more: dict[str, Any] = {}
     if batch.mask is not None:
@@ -90,7 +122,8 @@ def _entries(batch: Batch, state: str | None) -> dict[str, Any]:
     twice = [name for name in more if name in batch]
     if twice:
         raise ConfigError(f"a feature and another entry are named {twice[0]!r}; rename the feature")
-    return {**batch, **more}
+    columns = {name: _in_rows(name, column, specs.get(name)) for name, column in batch.items()}
+    return {**columns, **more}
 
 
 def _specs(plain: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -101,6 +134,41 @@ def _specs(plain: Mapping[str, Any] | None) -> dict[str, Any]:
     if isinstance(specs, SequenceFeatures):
         return {**specs.context, **specs.sequence}
     return dict(specs)
+
+
+# -- arrays of different shapes --------------------------------------------------------------------
+
+
+def _in_rows(name: str, column: Any, spec: Any) -> Any:
+    """Return a column with its arrays as rows of rows, a level for each dimension that differs."""
+    if isinstance(column, Ragged) and not isinstance(column.values, np.ndarray):
+        return Ragged(_in_rows(name, column.values, spec), column.row_splits)
+    if not isinstance(column, Arrays):
+        return column
+    inner = _inner(spec)
+    outer = column.shapes.shape[1] - len(inner)
+    filled = column.shapes[np.diff(column.offsets) > 0]
+    if outer < 0 or (filled[:, outer:] != inner).any():
+        raise ConfigError(
+            f"column {name!r} has arrays of other shapes than its spec gives, which ends with "
+            f"{inner}; give what transform= makes another name"
+        )
+    first, last = int(column.offsets[0]), int(column.offsets[-1])
+    rows: Any = column.values[first:last].reshape(-1, *inner)
+    for level in reversed(range(outer)):
+        counts = column.shapes[:, :level].prod(axis=1)
+        rows = Ragged(rows, offsets_of(np.repeat(column.shapes[:, level], counts)))
+    return rows
+
+
+def _inner(spec: Any) -> tuple[int, ...]:
+    """Return the last sizes of a column's arrays, as far as the spec gives them."""
+    if isinstance(spec, Image):
+        return (spec.channels,) if spec.channels else ()
+    if not isinstance(spec, ShapedFeature) or isinstance(spec.shape, str):
+        return ()
+    sizes = tuple(takewhile(lambda side: isinstance(side, int), reversed(spec.shape)))[::-1]
+    return () if 0 in sizes else sizes
 
 
 # -- columns and their parts: dense arrays, of which tensors are made in the graph -----------------
@@ -133,9 +201,9 @@ def _parts(column: Any, name: str = "") -> list[np.ndarray[Any, Any]]:
         return [*_parts(cut(column.values, first, last), name), column.row_splits - first]
     if isinstance(column, Sparse):
         return [*_parts(column.values), column.indices, np.array(column.dense_shape, np.int64)]
-    kind = "pictures of different sizes" if isinstance(column, Pictures) else type(column).__name__
     raise ConfigError(
-        f"column {name!r} is {kind}, of which there is no tensor; give sr.Image a shape"
+        f"column {name!r} is of type {type(column).__name__}, of which there is no tensor; leave "
+        "it out of features, or make another of it with transform="
     )
 
 

@@ -22,7 +22,7 @@ from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolErro
 from streamrec.formats.examples.dtypes import numpy_dtype
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
 from streamrec.plan.position import NUMBERS, Position
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut, offsets_of
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, cut, offsets_of, volumes
 from streamrec.values.message_schema import Field, build
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage
@@ -59,9 +59,14 @@ _PROTO = build(
             Field("Array", "array", 1, "kind"),
             Field("Bytes", "bytes", 2, "kind"),
             Field("Ragged", "ragged", 3, "kind"),  # as the values of another Ragged alone
-            Field("Pictures", "pictures", 4, "kind"),
+            Field("Arrays", "arrays", 4, "kind"),
         ],
-        "Pictures": [Field("uint64", "size", 1), Field("uint64", "count", 2)],
+        "Arrays": [
+            Field("string", "dtype", 1),
+            Field("uint64", "size", 2),
+            Field("uint64", "count", 3),
+            Field("uint64", "dimensions", 4),
+        ],
         "Ragged": [Field("Values", "values", 1)],
         "Sparse": [
             Field("Values", "values", 1),
@@ -164,36 +169,45 @@ def _encode_values(proto: Any, values: Values, payload: _Payload) -> None:
     if isinstance(values, Ragged):
         _encode_ragged(proto.ragged, values, payload)
     elif isinstance(values, BytesColumn):
-        _encode_items(proto.bytes, values, payload)
-    elif isinstance(values, Pictures):
-        _encode_items(proto.pictures, values, payload)
-    elif (name := _name(values.dtype)) and values.ndim:
-        proto.array.dtype = name
+        _encode_bytes(proto.bytes, values, payload)
+    elif isinstance(values, Arrays):
+        _encode_arrays(proto.arrays, values, payload)
+    else:
+        proto.array.dtype = _name(values)
         proto.array.shape.extend(values.shape)
         payload.add(values)
-    else:
-        raise LocalProtocolError(
-            f"an array of dtype {values.dtype} and shape {values.shape} cannot travel"
-        )
 
 
-def _name(dtype: np.dtype[Any]) -> str | None:
-    """Return the name under which a dtype of any byte order travels; ``None``: it does not."""
+def _name(array: npt.NDArray[Any]) -> str:
+    """Return the name under which an array's dtype, of any byte order, travels.
+
+    Raises:
+        LocalProtocolError: It does not travel.
+    """
     # NumPy makes a dtype's name anew each time it is asked for, so it is looked up where it can be.
-    name = NAMES.get(dtype) or dtype.name
-    return name if name in DTYPES or name == "bfloat16" else None
+    name = NAMES.get(array.dtype) or array.dtype.name
+    if not array.ndim or (name not in DTYPES and name != "bfloat16"):
+        raise LocalProtocolError(
+            f"an array of dtype {array.dtype} and shape {array.shape} cannot travel"
+        )
+    return name
 
 
-def _encode_items(proto: Any, column: BytesColumn | Pictures, payload: _Payload) -> None:
+def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
     first, last = int(column.offsets[0]), int(column.offsets[-1])
     proto.SetInParent()
     proto.size, proto.count = last - first, len(column.offsets) - 1
-    if isinstance(column, Pictures):
-        payload.add(column.shapes.astype(np.int64, copy=False))
-    else:
-        proto.item_shape.extend(column.item_shape)
-        offsets = column.offsets.astype(np.int64, copy=False)
-        payload.add(offsets - first if first else offsets)
+    proto.item_shape.extend(column.item_shape)
+    offsets = column.offsets.astype(np.int64, copy=False)
+    payload.add(offsets - first if first else offsets)
+    payload.add(column.values[first:last])
+
+
+def _encode_arrays(proto: Any, column: Arrays, payload: _Payload) -> None:
+    first, last = int(column.offsets[0]), int(column.offsets[-1])
+    proto.dtype, proto.size = _name(column.values), last - first
+    proto.count, proto.dimensions = column.shapes.shape
+    payload.add(column.shapes.astype(np.int64, copy=False))
     payload.add(column.values[first:last])
 
 
@@ -331,20 +345,20 @@ def _decode_sparse(proto: Any, rows: int, reader: _Reader) -> Sparse:
     inside = (indices >= 0) & (indices < np.array(shape, np.int64))
     _check(bool(inside.all()), "a sparse index is outside of its shape")
     values = _decode_values(proto.values, count, reader)
-    if isinstance(values, Pictures):
-        raise RemoteProtocolError("a batch does not fit its description: sparse pictures")
+    if isinstance(values, Arrays):
+        raise RemoteProtocolError("a batch does not fit its description: sparse arrays")
     return Sparse(indices, values, shape)
 
 
 def _decode_values(
     proto: Any, rows: int, reader: _Reader
-) -> npt.NDArray[Any] | BytesColumn | Pictures:
-    """Read an array, or a column of strings or pictures, of so many rows."""
+) -> npt.NDArray[Any] | Arrays | BytesColumn:
+    """Read an array, or a column of strings or arrays, of so many rows."""
     kind = proto.WhichOneof("kind")
     if kind == "bytes":
         return _decode_bytes(proto.bytes, rows, reader)
-    if kind == "pictures":
-        return _decode_pictures(proto.pictures, rows, reader)
+    if kind == "arrays":
+        return _decode_arrays(proto.arrays, rows, reader)
     _check(kind == "array", "values have no kind")
     shape = tuple(int(side) for side in proto.array.shape)
     _check(shape[:1] == (rows,), "an array of shape {}, {} rows", shape, rows)
@@ -363,17 +377,18 @@ def _decode_bytes(proto: Any, rows: int, reader: _Reader) -> BytesColumn:
     return BytesColumn(values, offsets, item_shape, rows)
 
 
-def _decode_pictures(proto: Any, rows: int, reader: _Reader) -> Pictures:
-    count, size = int(proto.count), int(proto.size)
-    _check(count == rows, "{} pictures for {} rows", count, rows)
-    shapes = reader.array("int64", (count, 3))
-    values = reader.array("uint8", (size,))
-    # Of floats the product cannot overflow; where it is no more than the size, that of int64 fits.
-    fits = (shapes > 0).all() and (shapes.astype(float).prod(axis=1) <= size).all()
-    _check(bool(fits), "a picture has a size that its pixels cannot have")
-    offsets = offsets_of(shapes.prod(axis=1))
-    _check(int(offsets[-1]) == size, "{} bytes of pixels for pictures of {}", size, offsets[-1])
-    return Pictures(values, offsets, shapes)
+def _decode_arrays(proto: Any, rows: int, reader: _Reader) -> Arrays:
+    count, size, dimensions = int(proto.count), int(proto.size), int(proto.dimensions)
+    _check(count == rows, "{} arrays for {} rows", count, rows)
+    _check(dimensions <= MOST_DIMENSIONS, "arrays of {} dimensions", dimensions)
+    shapes = reader.array("int64", (count, dimensions))
+    values = reader.array(proto.dtype, (size,))
+    sizes = volumes(shapes, 1 << 58)
+    fits = (sizes >= 0) & (sizes <= size)  # so that the sum of the sizes fits int64
+    _check(bool(fits.all()), "an array has a shape that its values cannot have")
+    offsets = offsets_of(sizes)
+    _check(int(offsets[-1]) == size, "{} values for arrays of {}", size, offsets[-1])
+    return Arrays(values, offsets, shapes)
 
 
 def _check_offsets(offsets: npt.NDArray[np.int64], end: int) -> None:

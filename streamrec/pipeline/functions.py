@@ -11,7 +11,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError, FunctionFailed
 from streamrec.pipeline.batch.batch import Batch
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -195,12 +195,12 @@ def _rows_of(column: Any) -> int:
     """Count a column's rows; -1 if it is not a column."""
     if isinstance(column, np.ndarray):
         return len(column) if column.ndim and column.dtype.kind not in "OSUMm" else -1
-    return len(column) if isinstance(column, BytesColumn | Pictures | Ragged | Sparse) else -1
+    return len(column) if isinstance(column, Arrays | BytesColumn | Ragged | Sparse) else -1
 
 
 def _words(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}"
-    if isinstance(value, BytesColumn | Pictures | Ragged | Sparse | Batch):
+    if isinstance(value, Arrays | BytesColumn | Ragged | Sparse | Batch):
         return f"a {type(value).__name__} of {len(value)} rows"
     return f"a {type(value).__name__}"

@@ -27,6 +27,14 @@ class Mark(NamedTuple):
     batches: int
     records: int
 
+    @property
+    def taken(self) -> tuple[ResumePoint, ...]:
+        """The resume points before the rows that waited."""
+        last = self.resume_points[0]
+        if not self.rows or not isinstance(last, Position):
+            return self.resume_points
+        return (replace(last, skip=last.skip - self.rows, step=last.step - self.rows),)
+
 
 class Cursor:
     """The place behind what was taken. It knows no session, and outlives each of them."""
@@ -82,7 +90,7 @@ class Cursor:
 
     def settle(self) -> None:
         """Go back to the rows that wait, as a session ends: the next one reads them again."""
-        self._go_to(*self._taken())
+        self._go_to(*self.mark().taken)
 
     def end(self, position: Position) -> None:
         """Go to where the next run begins.
@@ -127,7 +135,7 @@ class Cursor:
 
     def go_back(self, mark: Mark) -> None:
         """Undo what was taken since a mark; rows that waited there come again."""
-        self._go_to(*_before_rows(mark.resume_points, mark.rows))
+        self._go_to(*mark.taken)
         self.batches, self.records = mark.batches, mark.records
 
     def resume_point(self, rank: Rank) -> ResumePoint:
@@ -136,21 +144,11 @@ class Cursor:
         Raises:
             MalformedPosition: The states that were loaded are not those of all ranks of one step.
         """
-        return for_rank(self._taken(), *rank)
-
-    @property
-    def state(self) -> dict[str, Any] | None:
-        """The state after what was taken last; ``None`` while it is that of several ranks."""
-        one, *others = self._taken()
-        return None if others else one.to_dict()
+        return for_rank(self.mark().taken, *rank)
 
     def _go_to(self, *resume_points: ResumePoint) -> None:
         self._resume_points = resume_points
         self._rows.clear()
-
-    def _taken(self) -> tuple[ResumePoint, ...]:
-        """Return the resume points before the rows that wait."""
-        return _before_rows(self._resume_points, len(self._rows))
 
     def _check(self, step: int) -> None:
         """Refuse what stands behind another step than the last one that was taken."""
@@ -163,14 +161,6 @@ class Cursor:
                 "the last batch that was taken",
                 step=step,
             )
-
-
-def _before_rows(resume_points: tuple[ResumePoint, ...], rows: int) -> tuple[ResumePoint, ...]:
-    """Return the resume points before the last rows, which wait."""
-    last = resume_points[0]
-    if not rows or not isinstance(last, Position):
-        return resume_points
-    return (replace(last, skip=last.skip - rows, step=last.step - rows),)
 
 
 def _rows_of(batch: Batch) -> list[Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Source,
         StreamKeywords,
     )
-    from streamrec.formats.examples.spec_base import Arrays, GivesOther, Spec
+    from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Fingerprint
     from streamrec.values.columns import BytesColumn
@@ -52,7 +52,7 @@ def open(  # noqa: A001
 @overload
 def open(  # noqa: A001
     source: Source,
-    features: Mapping[str, Spec[Arrays]],
+    features: Mapping[str, Spec[DenseColumn]],
     *,
     batch_size: int,
     **settings: Unpack[ColumnKeywords],
@@ -121,7 +121,7 @@ def mix(
 @overload
 def mix(
     components: Components,
-    features: Mapping[str, Spec[Arrays]],
+    features: Mapping[str, Spec[DenseColumn]],
     *,
     batch_size: int,
     weights: Weights | None = None,

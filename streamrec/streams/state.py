@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import BatchOutOfOrder
+from streamrec.plan.resume_point import for_rank
 from streamrec.streams import ranks
 from streamrec.streams.cursor import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from streamrec.streams.cursor import Mark
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, PlainSession
 __all__ = ["Stateful"]
@@ -35,7 +37,16 @@ class Stateful:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch (or single record) taken: plain JSON-able data."""
-        return self._cursor.state or self._cursor.resume_point(self._rank()).to_dict()
+        return self.state_at(self.mark())
+
+    def mark(self) -> Mark:
+        """Return the point behind what was taken: in no time, unlike a state."""
+        return self._cursor.mark()
+
+    def state_at(self, mark: Mark) -> dict[str, Any]:
+        """Return the state at a point."""
+        one, *others = mark.taken
+        return (for_rank(mark.taken, *self._rank()) if others else one).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, or from those of all ranks for another world size.

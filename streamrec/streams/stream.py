@@ -91,7 +91,7 @@ class Stream(Stateful, Generic[Item]):
         return self
 
     def __next__(self) -> Item:
-        mark = self._cursor.mark()
+        mark = self.mark()
         try:
             if self._cursor.rows:
                 item = self._row()
@@ -101,14 +101,17 @@ class Stream(Stateful, Generic[Item]):
         except (StopIteration, StreamrecError):
             raise
         except BaseException:
-            self._interrupted(mark)
+            self.go_back(mark)
             raise
         return item
 
-    def _interrupted(self, mark: Mark) -> None:
+    def go_back(self, mark: Mark) -> None:
         """Go on where an interrupted call began: by Ctrl-C, or what a signal's handler raised.
 
         A batch may have left the session for nobody, and the turn may have been taken for nobody.
+
+        Args:
+            mark: Of :meth:`mark`, before the call.
         """
         self._turn = Turn()
         self._cursor.go_back(mark)
@@ -136,14 +139,14 @@ class Stream(Stateful, Generic[Item]):
         Args:
             count: Number of batches to wait for, from 0.
         """
-        mark = self._cursor.mark()
+        mark = self.mark()
         try:
             with self._turn:
                 self._read_ahead(count)
         except StreamrecError:
             raise
         except BaseException:
-            self._interrupted(mark)
+            self.go_back(mark)
             raise
         return self._lookahead.batches(count)
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "Arrays",
     "ByteArray",
     "Bytes",
     "BytesColumn",
     "Column",
     "Indices",
-    "Pictures",
     "Ragged",
     "Sparse",
     "Values",
@@ -29,13 +29,14 @@ __all__ = [
     "cut",
     "form_of",
     "offsets_of",
+    "volumes",
 ]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Indices: TypeAlias = "npt.NDArray[np.int64]"
 ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
-Values: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged"
-Column: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged | Sparse"
+Values: TypeAlias = "npt.NDArray[Any] | Arrays | BytesColumn | Ragged"
+Column: TypeAlias = "npt.NDArray[Any] | Arrays | BytesColumn | Ragged | Sparse"
 
 
 def rising(first: int, count: int) -> Indices:
@@ -54,6 +55,21 @@ def offsets_of(lengths: Indices) -> Indices:
     return offsets
 
 
+def volumes(shapes: Indices, most: int) -> Indices:
+    """Return the number of values in each array; -1 where no array has the shape.
+
+    Args:
+        shapes: int64 ``[arrays, dimensions]``; any numbers.
+        most: The most values in one array, up to 2**58, of which those of 16 bytes can be counted.
+            A side of 0 counts as 1: NumPy refuses other sides that are too large even beside a 0.
+    """
+    # Of floats the product cannot wrap around, and where it is small enough, that of int64 fits.
+    with np.errstate(over="ignore"):
+        sizes = np.maximum(shapes, 1).prod(axis=1, dtype=float)
+    fits = (shapes >= 0).all(axis=1) & (sizes <= most)
+    return np.where(fits, shapes.prod(axis=1), -1)
+
+
 class _Rows:
     """The base of the columns: their rows, and a ``repr`` without the arrays, which are long."""
 
@@ -70,6 +86,32 @@ class _Rows:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {form_of(self)}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Arrays(_Rows):
+    """Arrays of different shapes; indexing gives one of them, a view.
+
+    Args:
+        values: All arrays' values end to end, each in C order.
+        offsets: int64 ``[count + 1]``: array ``i`` has ``values[offsets[i]:offsets[i + 1]]``.
+        shapes: int64 ``[count, dimensions]``; of pictures the heights, widths and channels.
+    """
+
+    values: npt.NDArray[Any]
+    offsets: Indices
+    shapes: Indices
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, row: int) -> npt.NDArray[Any]:
+        first, last = self.offsets[self._from_start(row) :][:2].tolist()
+        return self.values[first:last].reshape(self.shapes[row])
+
+    def to_list(self) -> list[npt.NDArray[Any]]:
+        """Return all arrays, as views."""
+        return list(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -130,37 +172,11 @@ def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Pictures(_Rows):
-    """Decoded pictures of any size; indexing gives an array ``[height, width, channels]``, a view.
-
-    Args:
-        values: uint8, all pictures end to end, row by row.
-        offsets: int64 ``[count + 1]``: picture ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
-        shapes: int64 ``[count, 3]``: the heights, widths and channels.
-    """
-
-    values: ByteArray
-    offsets: Indices
-    shapes: Indices
-
-    def __len__(self) -> int:
-        return len(self.shapes)
-
-    def __getitem__(self, row: int) -> ByteArray:
-        first, last = self.offsets[self._from_start(row) :][:2].tolist()
-        return self.values[first:last].reshape(self.shapes[row])
-
-    def to_list(self) -> list[ByteArray]:
-        """Return all pictures, as views."""
-        return list(self)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ragged(_Rows):
     """Rows of different lengths.
 
     Args:
-        values: All rows' values end to end: an array, a :class:`BytesColumn`, :class:`Pictures`,
+        values: All rows' values end to end: an array, :class:`Arrays`, a :class:`BytesColumn`,
             or a :class:`Ragged` where the values are of different lengths too.
         row_splits: int64 ``[rows + 1]``: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``.
     """
@@ -174,7 +190,7 @@ class Ragged(_Rows):
     def __getitem__(self, row: int) -> Any:
         first, last = self.row_splits[self._from_start(row) :][:2].tolist()
         part = cut(self.values, first, last)
-        return part.to_list() if isinstance(part, BytesColumn | Pictures) else part
+        return part.to_list() if isinstance(part, Arrays | BytesColumn) else part
 
     def to_list(self) -> list[list[Any]]:
         """Return the rows as lists, at every depth."""
@@ -207,8 +223,8 @@ def form_of(column: Any) -> str:
     match column:
         case BytesColumn():
             return f"bytes [{', '.join(map(str, (len(column), *column.item_shape)))}]"
-        case Pictures():
-            return f"uint8 [{len(column)}, None, None, None]"
+        case Arrays():
+            return f"{column.values.dtype} {[len(column), *[None] * column.shapes.shape[1]]}"
         case Ragged():
             dtype, _, inner = form_of(column.values).partition(" [")
             further = inner.partition(", ")[1:]
@@ -227,8 +243,8 @@ def cut(values: Values, first: int, last: int) -> Values:
         strings = values.strings_per_row
         offsets = values.offsets[first * strings : last * strings + 1]
         return BytesColumn(values.values, offsets, values.item_shape, last - first)
-    if isinstance(values, Pictures):
-        return Pictures(values.values, values.offsets[first : last + 1], values.shapes[first:last])
+    if isinstance(values, Arrays):
+        return Arrays(values.values, values.offsets[first : last + 1], values.shapes[first:last])
     return values[first:last]
 
 
@@ -238,9 +254,10 @@ def array_of(values: Values, default: Any = None) -> npt.NDArray[Any]:
         return values.to_dense(default)
     if isinstance(values, np.ndarray):
         return values
-    if isinstance(values, Pictures):
+    if isinstance(values, Arrays):
         raise TypeError(
-            "pictures of different sizes do not fit into one array; give sr.Image a shape"
+            "arrays of different shapes do not fit into one; take them one by one, or give "
+            "sr.Image a shape"
         )
     objects = np.empty(len(values.offsets) - 1, object)
     objects[:] = BytesColumn(values.values, values.offsets).to_list()

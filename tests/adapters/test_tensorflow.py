@@ -132,6 +132,48 @@ class TestValues:
         pictures = np.concatenate([element["picture"].numpy() for element in dataset])
         assert pictures[:, 0, 0, 0].tolist() == list(range(RECORDS))
 
+    def test_arrays_of_different_shapes(self, tmp_path: Path) -> None:
+        grids = [np.arange(6 * h * w).reshape(h, w, 2, 3) for h, w in ((2, 1), (0, 4), (3, 2))]
+        with sr.TFRecordWriter(tmp_path / "part.tfrecord") as writer:
+            for grid in grids:
+                sizes = {"h": grid.shape[0], "w": grid.shape[1], "all": grid.shape}
+                raw = {"raw": grid.astype("<f2").tobytes(), "other": grid.ravel()}
+                png = sr.encode_png(np.ones((grid.shape[1], 3, 3), np.uint8))
+                writer.write({**sizes, **raw, "grid": grid.ravel(), "picture": png})
+        features = {
+            "raw": sr.ShapedFeature(("h", "w", 2, 3), "float16", raw=True),
+            "grid": sr.ShapedFeature(("h", 2, "w", 3), "int64"),
+            "other": sr.ShapedFeature("all", "int64", rank=4),
+            "picture": sr.Image(),
+        }
+        dataset = adapter.as_dataset(opened(str(tmp_path / "part.tfrecord"), features))
+        shapes = {name: spec.shape.as_list() for name, spec in dataset.element_spec.items()}
+        none: list[None] = [None]
+        assert shapes == {
+            "raw": none * 3 + [2, 3],
+            "grid": none * 4 + [3],
+            "other": none * 5,
+            "picture": none * 3 + [3],
+        }
+        (element,) = dataset
+        assert element["raw"].to_list() == [grid.tolist() for grid in grids]
+        assert element["raw"].dtype == tf.float16
+        swapped = [grid.reshape(len(grid), 2, grid.shape[1], 3) for grid in grids]
+        assert element["grid"].to_list() == [grid.tolist() for grid in swapped]
+        assert element["other"].to_list() == [grid.tolist() for grid in grids]
+        assert element["picture"][1].to_tensor().shape.as_list() == [4, 3, 3]
+
+    def test_pictures_of_steps(self, tmp_path: Path) -> None:
+        pictures = [np.full((size, 2, 3), size, np.uint8) for size in (1, 2, 3)]
+        with sr.TFRecordWriter(tmp_path / "part.tfrecord") as writer:
+            for some in (pictures[:2], pictures[2:]):
+                steps = {"p": [[sr.encode_png(picture)] for picture in some]}
+                writer.write(sr.encode_sequence_example({}, steps))
+        features: Any = ({}, {"p": sr.Image()})
+        (element,) = adapter.as_dataset(opened(str(tmp_path / "part.tfrecord"), features))
+        whole = [picture.tolist() for picture in pictures]
+        assert element["p"].to_list() == [whole[:2], whole[2:]]
+
     def test_raw_records(self, source: str) -> None:
         dataset = adapter.as_dataset(opened(source, None))
         records = [one for element in dataset for one in element["records"].numpy().tolist()]
@@ -163,6 +205,35 @@ class TestValues:
         context, sequence, lengths = tf.io.parse_sequence_example(records, *features)
         for name, tensor in {**context, **sequence, "f/length": lengths["f"]}.items():
             assert values(element[name]) == values(tensor), name
+
+
+class TestPairs:
+    FEATURES = IDS | {"x": sr.FixedLenFeature((2,), "float32")}
+
+    def test_they_are_tensors_of_the_element(self, source: str) -> None:
+        stream = opened(source, self.FEATURES)
+        pairs = adapter.as_dataset(stream, inputs={"point": "x"}, targets="id")
+        assert pairs.element_spec == (
+            {"point": tf.TensorSpec((None, 2), tf.float32)},
+            tf.TensorSpec((None,), tf.int64),
+        )
+        for (inputs, targets), batch in zip(pairs, opened(source, self.FEATURES), strict=True):
+            np.testing.assert_array_equal(inputs["point"], batch["x"])
+            np.testing.assert_array_equal(targets, batch["id"])
+
+    def test_a_mask_comes_third(self, source: str) -> None:
+        stream = opened(source, batch_size=16, remainder="pad", index=True)
+        masks = [mask for *_, mask in adapter.as_dataset(stream, inputs="id", targets="id")]
+        assert [int(mask.numpy().sum()) for mask in masks] == [16, 4]
+
+    def test_the_state_is_one_of_the_inputs(self, source: str) -> None:
+        names = {"inputs": ["id", "at"], "targets": "id"}
+        pairs = adapter.as_dataset(opened(source), state="at", **names)
+        whole = [targets.numpy().tolist() for _, targets in pairs]
+        for taken, (inputs, _) in enumerate(pairs.take(3), 1):
+            resumed = opened(source)
+            resumed.load_state_dict(json.loads(inputs["at"].numpy()))
+            assert rows(resumed) == whole[taken:]
 
 
 class TestRuns:
@@ -232,9 +303,23 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="single records"):
             adapter.as_dataset(opened(source, batch_size=None))
 
-    def test_pictures_of_different_sizes(self, source: str) -> None:
-        with pytest.raises(ConfigError, match="'picture' is pictures of different sizes"):
-            adapter.as_dataset(opened(source, {"picture": sr.Image()}))
+    def test_arrays_of_other_shapes_than_the_spec_gives(self, source: str) -> None:
+        def cut(batch: sr.Batch) -> dict[str, Any]:
+            shapes = np.full((len(batch), 3), [2, 3, 1])
+            values = np.zeros(6 * len(batch), np.uint8)
+            return {"picture": sr.Arrays(values, np.arange(len(batch) + 1) * 6, shapes)}
+
+        stream = opened(source, {"picture": sr.Image()}, transform=cut)
+        with pytest.raises(ConfigError, match=r"'picture' has arrays of other shapes .* \(3,\)"):
+            adapter.as_dataset(stream)
+
+    def test_a_state_that_no_pair_would_have(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="neither inputs nor targets name"):
+            adapter.as_dataset(opened(source), "state", inputs="id", targets="id")
+
+    def test_a_pair_of_other_names(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="no feature 'y', but id; name one"):
+            adapter.as_dataset(opened(source), inputs="id", targets="y")
 
     def test_two_entries_of_one_name(self, source: str) -> None:
         with pytest.raises(ConfigError, match="named 'id'"):

@@ -242,6 +242,71 @@ class TestOrder:
         assert ids(copy) == ids(loader)
 
 
+def pairs_of(source: str, *, ahead: bool = False, inputs: Any = "x", **values: Any) -> Any:
+    loader = as_loader(opened(source, **values), inputs=inputs, targets="id")
+    if ahead:
+        loader._mover = Ahead(None)
+    return loader
+
+
+class TestPairs:
+    @pytest.mark.parametrize("ahead", [False, True])
+    def test_they_are_tensors_of_the_batch(self, source: str, ahead: bool) -> None:
+        batches = as_loader(opened(source))
+        for (inputs, targets), batch in zip(pairs_of(source, ahead=ahead), batches, strict=True):
+            assert inputs.tolist() == batch["x"].tolist()
+            assert targets.tolist() == batch["id"].tolist()
+
+    def test_several_are_a_dict(self, source: str) -> None:
+        names = {"tokens": "tokens", "also": "x"}
+        (inputs, _), batch = (next(iter(pairs_of(source, inputs=names))), next(opened(source)))
+        assert list(inputs) == ["tokens", "also"]
+        assert [row.tolist() for row in inputs["tokens"].unbind()] == batch["tokens"].to_list()
+
+    def test_a_mask_comes_third(self, source: str) -> None:
+        *_, (inputs, targets, mask) = pairs_of(source, remainder="pad")
+        assert len(inputs) == len(targets) == SIZE
+        assert mask.tolist() == [True, True, False, False]
+
+    def test_they_are_cast_and_moved(self, source: str) -> None:
+        stream = opened(source, remainder="pad")
+        loader = as_loader(stream, "meta", {"x": "float16"}, inputs=["x"], targets="id")
+        inputs, targets, mask = next(iter(loader))
+        assert inputs["x"].dtype == torch.float16
+        assert {part.device.type for part in (inputs["x"], targets, mask)} == {"meta"}
+
+    @pytest.mark.parametrize("ahead", [False, True])
+    def test_the_state_is_that_of_what_was_given(self, source: str, ahead: bool) -> None:
+        whole = [targets.tolist() for _, targets in pairs_of(source)]
+        for step in range(STEPS + 1):
+            loader, resumed = (pairs_of(source, ahead=ahead) for _ in range(2))
+            given = [targets.tolist() for _, targets in islice(loader, step)]
+            resumed.load_state_dict(loader.state_dict())
+            assert given + [targets.tolist() for _, targets in resumed] == whole
+
+    def test_pickled_they_stay(self, source: str) -> None:
+        copy = pickle.loads(pickle.dumps(pairs_of(source)))
+        assert [targets.tolist() for _, targets in copy] == ids(opened(source))
+
+    def test_single_records_are_collated_to_batches(self, source: str) -> None:
+        loader = pairs_of(source, batch_size=None)
+        data = torch.utils.data.DataLoader(loader, batch_size=SIZE)
+        assert [targets.tolist() for _, targets in data] == ids(opened(source))
+
+    def test_another_name_is_refused(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="no feature 'y', but id, x, name, tokens, hot"):
+            next(iter(pairs_of(source, inputs="y")))
+
+    def test_one_without_the_other_is_refused(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="targets= is given without inputs="):
+            pairs_of(source, inputs=None)
+
+    def test_raw_records_make_none(self, source: str) -> None:
+        stream = sr.open(source, engine="thread")
+        with pytest.raises(ConfigError, match="raw records, which have no features"):
+            next(iter(as_loader(stream, inputs="x", targets="id")))
+
+
 class TestState:
     def test_it_has_one_text_under_the_name_of_the_rank(self, source: str) -> None:
         loader = as_loader(opened(source, rank=1, world_size=2))
@@ -319,6 +384,16 @@ class TestCuda:
             assert moved["x"].cpu().tolist() == batch["x"].tolist()
             assert moved["hot"].to_dense().cpu().tolist() == batch["hot"].to_dense().tolist()
             assert moved["tokens"].values().cpu().tolist() == batch["tokens"].values().tolist()
+
+    def test_pairs_arrive_there(self, source: str) -> None:
+        stream = opened(source, remainder="pad")
+        loader = as_loader(stream, "cuda", inputs=["x"], targets="id")
+        given = []
+        for inputs, targets, mask in loader:
+            assert inputs["x"].is_cuda
+            assert mask.is_cuda
+            given.append(targets[mask].tolist())
+        assert given == ids(opened(source))
 
     @pytest.mark.parametrize("k", range(1, STEPS + 1))
     def test_the_state_is_that_of_what_was_given(self, source: str, k: int) -> None:

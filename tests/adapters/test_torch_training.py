@@ -125,6 +125,16 @@ class TestWorkers:
     def test_batches_are_not_collated_again(self, workers: dict[str, Any]) -> None:
         assert refused(workers["collated"], "batch_size=None")
 
+    def test_pairs_come_out_of_one(self, workers: dict[str, Any]) -> None:
+        assert workers["pairs, 1"] == workers["pairs"]
+        assert len(workers["pairs"]) == len(workers["direct"])
+        for (inputs, targets, mask), batch in zip(workers["pairs"], workers["direct"], strict=True):
+            assert inputs == {"x": batch["x"], "id": batch["ids"]}
+            assert (targets, mask) == (batch["ids"], batch["mask"])
+
+    def test_pairs_are_not_collated_again(self, workers: dict[str, Any]) -> None:
+        assert refused(workers["pairs, collated"], "batch_size=None")
+
     def test_a_worker_does_not_move_batches(self, workers: dict[str, Any]) -> None:
         assert refused(workers["device"], "leave out device=")
 

@@ -34,12 +34,12 @@ FEATURES = {
 }
 
 
-def loader_of(source: str, *, device: Any = None, **values: Any) -> Any:
+def loader_of(source: str, *, device: Any = None, pairs: Any = (), **values: Any) -> Any:
     """Make a loader of the examples, in four batches of the one rank; the last one is padded."""
     order = {"lanes": 2, "index": True, "shuffle": True, "shuffle_window": 300}
     ends = {"batch_size": 7, "remainder": "pad", "engine": "thread"}
     settings = {"features": FEATURES, **order, **ends, "rank": 0, "world_size": 1, **values}
-    return as_loader(sr.open(source, **settings), device)
+    return as_loader(sr.open(source, **settings), device, None, *pairs)
 
 
 def part_of(source: str, **values: Any) -> Any:
@@ -60,6 +60,13 @@ def plain(batch: Any) -> dict[str, Any]:
         "origin": [numbers.tolist() for numbers in batch.origin],
         "step": batch.next_position.step,
     }
+
+
+def plain_pair(pair: Any) -> list[Any]:
+    """Return a pair of two features and one, and its mask, as plain values."""
+    inputs, targets, mask = pair
+    columns = {name: column.tolist() for name, column in inputs.items()}
+    return [columns, targets.tolist(), mask.tolist()]
 
 
 def outcome(batches: Callable[[], Iterable[Any]] | Iterable[Any], most: int | None = None) -> Any:
@@ -90,6 +97,12 @@ def run_workers(source: str) -> None:
         two = workers(loader_of(source), 2, method)
         cases[f"2 {method}"] = outcome(two)
     cases["collated"] = outcome(lambda: workers(loader_of(source), 0, batch_size=2))
+    pairs = ("x", "id"), "id"
+    cases["pairs"] = list(map(plain_pair, loader_of(source, pairs=pairs)))
+    cases["pairs, 1"] = list(map(plain_pair, workers(loader_of(source, pairs=pairs))))
+    cases["pairs, collated"] = outcome(
+        lambda: workers(loader_of(source, pairs=pairs), 0, batch_size=2)
+    )
     cases["device"] = outcome(lambda: workers(loader_of(source, device="meta")))
     cases |= epochs(source)
     leave(cases)

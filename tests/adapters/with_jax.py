@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
 import streamrec as sr
-from streamrec.adapters.jax import Arrays, agree, as_arrays, gather, rank_of
+from streamrec.adapters.jax import GlobalBatches, agree, as_arrays, gather, rank_of
 from streamrec.adapters.orbax import StreamCheckpointHandler, StreamRestore, StreamSave
 from streamrec.errors import ConfigError, MalformedPosition, OtherOrder, TruncatedShard
 from tests.adapters.test_torch import claim_of, open_rank
@@ -60,6 +60,7 @@ def record(number: int) -> dict[str, Any]:
         for dtype in (*DTYPES, *NARROWED)
     }
     wide = {
+        "two": 2,
         "wide": number << 40,
         "deep": float(number),
         "huge": np.float64(1e300 * number).tobytes(),
@@ -77,7 +78,7 @@ def opened(source: str, features: Any = IDS, **settings: Any) -> sr.Stream:
     return sr.open(source, features, **settings)
 
 
-def shuffled(source: str, sharding: NamedSharding, **settings: Any) -> Arrays:
+def shuffled(source: str, sharding: NamedSharding, **settings: Any) -> GlobalBatches:
     settings = {"shuffle": True, "shuffle_window": 500, "epochs": 2, **settings}
     return as_arrays(opened(source, **settings), sharding)
 
@@ -145,13 +146,62 @@ class TestValues:
         ]
 
 
+class TestPairs:
+    FEATURES = IDS | {
+        "x": sr.FixedLenFeature((2,), "float32"),
+        "name": sr.FixedLenFeature((), bytes),
+    }
+
+    def pairs(self, source: str, sharding: NamedSharding, **settings: Any) -> GlobalBatches:
+        stream = opened(source, self.FEATURES, **settings)
+        return as_arrays(stream, sharding, inputs={"point": "x"}, targets="id")
+
+    def test_they_are_global_arrays_of_the_features_named(
+        self, source: str, sharding: NamedSharding
+    ) -> None:
+        batches = list(opened(source, self.FEATURES))
+        for (inputs, targets), batch in zip(self.pairs(source, sharding), batches, strict=True):
+            assert list(inputs) == ["point"]
+            assert inputs["point"].sharding == targets.sharding == sharding
+            np.testing.assert_array_equal(inputs["point"], batch["x"])
+            np.testing.assert_array_equal(targets, batch["id"])
+
+    def test_a_mask_comes_third(self, source: str, sharding: NamedSharding) -> None:
+        *_, (_, targets, mask) = self.pairs(
+            source, sharding, batch_size=24, remainder="pad", index=True
+        )
+        assert mask.sharding == targets.sharding
+        assert mask.tolist() == [True] * 16 + [False] * 8
+
+    def test_the_state_is_that_of_what_was_given(
+        self, source: str, sharding: NamedSharding
+    ) -> None:
+        whole = [targets.tolist() for _, targets in self.pairs(source, sharding)]
+        for step in range(len(whole) + 1):
+            first, second = (self.pairs(source, sharding) for _ in range(2))
+            given = [targets.tolist() for _, targets in itertools.islice(first, step)]
+            second.load_state_dict(first.state_dict())
+            assert given + [targets.tolist() for _, targets in second] == whole
+
+    def test_another_name_is_refused_and_takes_no_batch(
+        self, source: str, sharding: NamedSharding
+    ) -> None:
+        stream = opened(source, self.FEATURES)
+        with pytest.raises(ConfigError, match="no feature 'y', but id, x, name"):
+            next(as_arrays(stream, sharding, inputs="x", targets="y"))
+        assert "step" not in stream.state_dict()
+        with pytest.raises(ConfigError, match="inputs= is given without targets="):
+            as_arrays(stream, sharding, inputs="x")
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("feature", "match"),
         [
-            ({"name": sr.FixedLenFeature((), bytes)}, "'name' is a BytesColumn"),
-            ({"x": sr.RaggedFeature("float32")}, "'x' is a Ragged"),
-            ({"x": sr.VarLenFeature("float32")}, "'x' is a (Ragged|Sparse)"),
+            ({"name": sr.FixedLenFeature((), bytes)}, "'name' is of type BytesColumn"),
+            ({"x": sr.RaggedFeature("float32")}, "'x' is of type Ragged"),
+            ({"x": sr.VarLenFeature("float32")}, "'x' is of type Ragged"),
+            ({"x": sr.ShapedFeature(("two",), "float32")}, "'x' is of type Arrays"),
             ({"wide": sr.FixedLenFeature((), "int64")}, "'wide' holds .* does not fit into int32"),
             (
                 {"huge": sr.FixedLenFeature((), "float64", raw=True)},

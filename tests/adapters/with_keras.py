@@ -240,12 +240,12 @@ class TestRefusals:
 
     @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow has tensors of strings")
     def test_strings(self, source: str) -> None:
-        with pytest.raises(ConfigError, match="'name' is a BytesColumn"):
+        with pytest.raises(ConfigError, match="'name' is of type BytesColumn"):
             run(as_dataset(opened(source, {"name": sr.FixedLenFeature((), bytes)}), "name"))
 
     @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow has ragged tensors")
     def test_rows_of_different_lengths(self, source: str) -> None:
-        with pytest.raises(ConfigError, match="'steps' is a Ragged"):
+        with pytest.raises(ConfigError, match="'steps' is of type Ragged"):
             run(as_dataset(opened(source, {"steps": sr.RaggedFeature("int64")}), "steps"))
 
     @pytest.mark.skipif(BACKEND != "jax", reason="this backend has int64")

@@ -14,7 +14,7 @@ from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.feeder import payload
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
 from streamrec.plan.position import Position
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, offsets_of
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, offsets_of
 from streamrec.wire.messages import BatchMessage
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import decoded, received
@@ -45,22 +45,22 @@ def bytes_columns(draw: st.DrawFn, rows: int) -> BytesColumn:
 
 
 @st.composite
-def pictures(draw: st.DrawFn, rows: int) -> Pictures:
-    sides = st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 3, 4]))
-    shapes = np.array(draw(st.lists(sides, min_size=rows, max_size=rows)), np.int64).reshape(-1, 3)
+def arrays(draw: st.DrawFn, rows: int) -> Arrays:
+    dimensions = draw(st.integers(1, 3))
+    shapes = draw(npst.arrays(np.int64, (rows, dimensions), elements=st.integers(0, 3)))
     offsets = offsets_of(shapes.prod(axis=1))
-    return Pictures(draw(npst.arrays(np.uint8, int(offsets[-1]))), offsets, shapes)
+    return Arrays(draw(npst.arrays(draw(DTYPES), int(offsets[-1]))), offsets, shapes)
 
 
 @st.composite
 def columns(draw: st.DrawFn, rows: int) -> Column:
-    kind = draw(st.sampled_from(["array", "bytes", "pictures", "ragged", "nested", "sparse"]))
+    kind = draw(st.sampled_from(["array", "arrays", "bytes", "ragged", "nested", "sparse"]))
     if kind == "array":
         return draw(npst.arrays(draw(DTYPES), (rows, *draw(SHAPES))))
     if kind == "bytes":
         return draw(bytes_columns(rows))
-    if kind == "pictures":
-        return draw(pictures(rows))
+    if kind == "arrays":
+        return draw(arrays(rows))
     lengths = draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows))
     total = sum(lengths)
     values = draw(st.one_of(npst.arrays(np.float32, total), bytes_columns(total)))
@@ -90,7 +90,7 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(a, b)
     elif isinstance(a, BytesColumn):
         assert (len(a), a.item_shape, a.to_list()) == (len(b), b.item_shape, b.to_list())
-    elif isinstance(a, Pictures):
+    elif isinstance(a, Arrays):
         same(a.shapes, b.shapes)
         same(a.offsets, b.offsets)
         same(a.values, b.values)
@@ -108,7 +108,7 @@ def arrays_of(value: Any) -> list[np.ndarray[Any, Any]]:
         return [value]
     if isinstance(value, BytesColumn):
         return [value.values, value.offsets]
-    if isinstance(value, Pictures):
+    if isinstance(value, Arrays):
         return [value.values, value.shapes]
     rest = value.row_splits if isinstance(value, Ragged) else value.indices
     return [rest, *arrays_of(value.values)]
@@ -327,15 +327,15 @@ def test_offsets_and_indices_that_lead_elsewhere(column: Column) -> None:
         decoded(message)
 
 
-def of_shapes(shapes: list[list[int]]) -> Pictures:
-    """Pictures with numbers for pixels; the first has none."""
+def of_shapes(shapes: list[list[int]]) -> Arrays:
+    """Arrays of numbers; the first has none."""
     sizes = np.array(shapes, np.int64)
     offsets = offsets_of(sizes.prod(axis=1)) - sizes[0].prod()
-    return Pictures(np.arange(offsets[-1], dtype=np.uint8), offsets, sizes)
+    return Arrays(np.arange(offsets[-1], dtype=np.uint8), offsets, sizes)
 
 
-PICTURES = of_columns(
-    {"a": Pictures(np.zeros(9, np.uint8), np.array([0, 6, 9]), np.array([[1, 2, 3], [3, 1, 1]]))}, 2
+ARRAYS = of_columns(
+    {"a": Arrays(np.zeros(9, np.uint8), np.array([0, 6, 9]), np.array([[1, 2, 3], [3, 1, 1]]))}, 2
 )
 
 
@@ -345,35 +345,39 @@ PICTURES = of_columns(
         [[1, 2, 3], [3, 1, 2]],
         [[1, 2, 3], [1, 1, 1]],
         [[1, 2, 3], [-3, -1, 1]],
-        [[0, 2, 3], [3, 3, 1]],
+        [[0, 2, 3], [3, 4, 1]],
         [[1 << 62, 1 << 62, 0], [3, 3, 1]],
         [[1 << 32, 1 << 32, 1], [3, 3, 1]],
         [[1 << 62, 4, 1], [3, 3, 1]],
     ],
 )
-def test_pictures_that_their_pixels_do_not_make(shapes: list[list[int]]) -> None:
-    message = received(payload.encode(PICTURES))
+def test_arrays_that_their_values_do_not_make(shapes: list[list[int]]) -> None:
+    message = received(payload.encode(ARRAYS))
     held = np.frombuffer(message.payload[0], np.int64, 6, offset=BEHIND_POSITION)
     assert held.tolist() == [1, 2, 3, 3, 1, 1]
     held[:] = np.array(shapes).ravel()
-    with pytest.raises(RemoteProtocolError, match=r"size that its pixels cannot|of pixels for"):
+    with pytest.raises(RemoteProtocolError, match=r"its values cannot have|values for"):
         decoded(message)
 
 
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("columns.0.values.pictures.count", 3, "3 pictures for 2 rows"),
-        ("columns.0.values.pictures.size", 8, "pixels"),
-        ("columns.0.values.pictures.size", 1 << 63, "is not there"),
+        ("columns.0.values.arrays.count", 3, "3 arrays for 2 rows"),
+        ("columns.0.values.arrays.size", 8, "8 values for arrays of 9"),
+        ("columns.0.values.arrays.size", 5, "shape that its values cannot have"),
+        ("columns.0.values.arrays.size", 1 << 63, "is not there"),
+        ("columns.0.values.arrays.dimensions", 2, "9 values for arrays of 11"),
+        ("columns.0.values.arrays.dimensions", 33, "arrays of 33 dimensions"),
+        ("columns.0.values.arrays.dtype", "int128", "there is no dtype 'int128'"),
     ],
 )
-def test_pictures_whose_metadata_does_not_fit(path: str, value: Any, words: str) -> None:
+def test_arrays_whose_metadata_does_not_fit(path: str, value: Any, words: str) -> None:
     with pytest.raises(RemoteProtocolError, match=words):
-        decoded(changed(setting(path, value), PICTURES))
+        decoded(changed(setting(path, value), ARRAYS))
 
 
-def test_sparse_pictures_are_refused() -> None:
+def test_sparse_arrays_are_refused() -> None:
     def change(metadata: Any) -> None:
         column = metadata.columns[0]
         values = type(column.values).FromString(column.values.SerializeToString())
@@ -382,9 +386,9 @@ def test_sparse_pictures_are_refused() -> None:
         column.sparse.dense_shape.extend([2])
 
     with pytest.raises(RemoteProtocolError):
-        decoded(changed(change, PICTURES))
-    sparse = Sparse(np.array([[0], [1]]), PICTURES["a"], (2,))
-    with pytest.raises(RemoteProtocolError, match="sparse pictures"):
+        decoded(changed(change, ARRAYS))
+    sparse = Sparse(np.array([[0], [1]]), ARRAYS["a"], (2,))
+    with pytest.raises(RemoteProtocolError, match="sparse arrays"):
         decoded(received(payload.encode(of_columns({"a": sparse}, 2))))
 
 

@@ -13,6 +13,7 @@ from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     RaggedFeature,
+    ShapedFeature,
     SparseFeature,
     VarLenFeature,
 )
@@ -87,6 +88,17 @@ def sparse(draw: st.DrawFn) -> SparseFeature:
 
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
+
+
+@st.composite
+def shaped(draw: st.DrawFn) -> ShapedFeature:
+    dtype, key = draw(st.sampled_from(sorted({*DTYPES} - {"bytes"}))), draw(st.none() | KEYS)
+    if draw(st.booleans()):
+        return ShapedFeature(draw(KEYS), dtype, key, draw(st.booleans()), draw(st.integers(1, 30)))
+    sides: list[Any] = [*draw(st.lists(KEYS, min_size=1, max_size=2)), *draw(SIZES)]
+    return ShapedFeature(draw(st.permutations(sides)), dtype, key, draw(st.booleans()))
+
+
 DCT_METHODS = st.sampled_from(["", "INTEGER_FAST", "INTEGER_ACCURATE"])
 IMAGES = (
     st.builds(Image, st.none(), st.sampled_from([0, 1, 3, 4]), dct_method=DCT_METHODS)
@@ -99,11 +111,12 @@ SPECS = (
     | st.builds(VarLenFeature, st.sampled_from(DTYPES))
     | RAGGED
     | sparse()
+    | shaped()
     | IMAGES
 )
 FEATURES = st.dictionaries(st.text(max_size=5), SPECS, max_size=4)
 STEPS = st.dictionaries(
-    st.text(max_size=5).map("s{}".format),
+    st.text(max_size=5).map("steps {}".format),
     sequences() | st.builds(VarLenFeature, st.sampled_from(DTYPES)) | RAGGED | IMAGES,
     max_size=3,
 )

@@ -56,7 +56,7 @@ def check(batches: list[Any]) -> None:
     assert [len(batch) for batch in batches] == [8, 8, 4]
     for batch in batches:
         numbers = batch["id"].tolist()
-        assert isinstance(batch["any"], sr.Pictures)
+        assert isinstance(batch["any"], sr.Arrays)
         for number, got in zip(numbers, batch["any"], strict=True):
             np.testing.assert_array_equal(got, picture(number))
         np.testing.assert_array_equal(batch["thumb"], np.stack([thumb(k) for k in numbers]))

@@ -18,7 +18,7 @@ import pytest
 import streamrec as sr
 from streamrec.config.keywords import NumberName
 from streamrec.formats.examples.dtypes import HELD_AS
-from streamrec.formats.examples.spec_base import Arrays
+from streamrec.formats.examples.spec_base import DenseColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,19 +69,19 @@ def test_the_names_of_numbers_are_those_that_specs_take() -> None:
 
 @for_checkers
 def test_specs(tensorflow: Any) -> None:
-    assert_type(sr.FixedLenFeature((), "int64"), sr.FixedLenFeature[Arrays])
-    assert_type(sr.FixedLenFeature(3, np.float32, [0, 0, 0]), sr.FixedLenFeature[Arrays])
-    assert_type(sr.FixedLenFeature([2, 2], bool), sr.FixedLenFeature[Arrays])
-    assert_type(sr.FixedLenFeature((4,), "complex64", raw=True), sr.FixedLenFeature[Arrays])
+    assert_type(sr.FixedLenFeature((), "int64"), sr.FixedLenFeature[DenseColumn])
+    assert_type(sr.FixedLenFeature(3, np.float32, [0, 0, 0]), sr.FixedLenFeature[DenseColumn])
+    assert_type(sr.FixedLenFeature([2, 2], bool), sr.FixedLenFeature[DenseColumn])
+    assert_type(sr.FixedLenFeature((4,), "complex64", raw=True), sr.FixedLenFeature[DenseColumn])
     assert_type(sr.FixedLenFeature((), bytes), sr.FixedLenFeature[sr.BytesColumn])
     assert_type(sr.FixedLenFeature((), "string"), sr.FixedLenFeature[sr.BytesColumn])
     assert_type(sr.FixedLenFeature((), tensorflow.int64), sr.FixedLenFeature[Any])
     assert_type(sr.FixedLenFeature((), np.dtype("int8")), sr.FixedLenFeature)
-    assert_type(sr.FixedLenSequenceFeature((), float), sr.FixedLenSequenceFeature[Arrays])
+    assert_type(sr.FixedLenSequenceFeature((), float), sr.FixedLenSequenceFeature[DenseColumn])
     assert_type(sr.FixedLenSequenceFeature((), str), sr.FixedLenSequenceFeature[sr.BytesColumn])
-    assert_type(sr.Image(), sr.Image[sr.Pictures])
-    assert_type(sr.Image((8, 8)), sr.Image[Arrays])
-    assert_type(sr.Image(resize=(8, 8), channels=1), sr.Image[Arrays])
+    assert_type(sr.Image(), sr.Image[sr.Arrays])
+    assert_type(sr.Image((8, 8)), sr.Image[DenseColumn])
+    assert_type(sr.Image(resize=(8, 8), channels=1), sr.Image[DenseColumn])
 
 
 @for_checkers
@@ -105,7 +105,7 @@ def test_columns_of_one_type() -> None:
     sparse = {"x": sr.SparseFeature("i", "v", "int64", 5)}
     assert_type(sr.open("a", sparse, batch_size=1), sr.Stream[sr.Batch[sr.Sparse]])
     pictures = {"x": sr.Image()}
-    assert_type(sr.open("a", pictures, batch_size=1), sr.Stream[sr.Batch[sr.Pictures]])
+    assert_type(sr.open("a", pictures, batch_size=1), sr.Stream[sr.Batch[sr.Arrays]])
     assert_type(sr.open("a", batch_size=1), sr.Stream[sr.Batch[sr.BytesColumn]])
     assert_type(sr.mix({"a": "a"}, numbers, batch_size=1), sr.Stream[sr.Batch[npt.NDArray[Any]]])
     assert_type(sr.mix({"a": "a"}, rows, batch_size=1), sr.Stream[sr.Batch[sr.Ragged]])

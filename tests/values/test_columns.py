@@ -1,23 +1,31 @@
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from numpy.lib.stride_tricks import as_strided
 
 from streamrec.values.columns import (
+    Arrays,
     BytesColumn,
-    Pictures,
     Ragged,
     Sparse,
     cut,
     form_of,
     offsets_of,
     rising,
+    volumes,
 )
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+SIZES = st.sampled_from([-(1 << 63), -1, *range(4), 1 << 31, 1 << 32, 1 << 58, 1 << 62])
 STRINGS = st.lists(st.binary(max_size=6), max_size=8)
 
 
@@ -201,9 +209,29 @@ class TestNestedRagged:
         assert part.to_dense().tolist() == [[[2, 3]], [[0, 0]]]
 
 
-class TestPictures:
+class TestVolumes:
+    @given(shapes=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1))
+    def test_are_the_products(self, shapes: list[list[int]]) -> None:
+        assert volumes(np.array(shapes), 729).tolist() == [math.prod(shape) for shape in shapes]
+
+    @given(
+        shapes=st.integers(0, 32).flatmap(
+            lambda rank: npst.arrays(np.int64, (2, rank), elements=SIZES)
+        ),
+        most=st.integers(0, 58).map(lambda power: 1 << power),
+    )
+    def test_those_of_no_array_are_minus_1(self, shapes: npt.NDArray[np.int64], most: int) -> None:
+        for shape, volume in zip(shapes.tolist(), volumes(shapes, most).tolist(), strict=True):
+            if min(shape, default=0) < 0 or math.prod(side or 1 for side in shape) > most:
+                assert volume == -1
+            else:
+                assert volume == math.prod(shape)
+                assert as_strided(np.zeros(1), shape, [0] * len(shape)).shape == tuple(shape)
+
+
+class TestArrays:
     SHAPES = np.array([[2, 1, 3], [1, 1, 1], [1, 2, 1]])
-    COLUMN = Pictures(np.arange(9, dtype=np.uint8), np.array([0, 6, 7, 9]), SHAPES)
+    COLUMN = Arrays(np.arange(9, dtype=np.uint8), np.array([0, 6, 7, 9]), SHAPES)
 
     def test_is_a_sequence_of_arrays(self) -> None:
         assert len(self.COLUMN) == 3
@@ -229,8 +257,14 @@ class TestPictures:
         part = Ragged(self.COLUMN, np.array([1, 3])).to_list()
         assert [picture.size for picture in part[0]] == [1, 2]
 
+    def test_of_any_dtype_and_number_of_dimensions(self) -> None:
+        column = Arrays(np.arange(3.0), int64(0, 2, 2, 3), int64(2, 0, 1).reshape(3, 1))
+        assert [array.tolist() for array in column] == [[0, 1], [], [2]]
+        scalars = Arrays(np.arange(2), int64(0, 1, 2), np.empty((2, 0), np.int64))
+        assert [array.shape for array in scalars] == [(), ()]
+
     def test_they_make_no_array(self) -> None:
-        with pytest.raises(TypeError, match=r"give sr\.Image a shape"):
+        with pytest.raises(TypeError, match=r"take them one by one, or give sr\.Image a shape"):
             Ragged(self.COLUMN, np.array([0, 1, 3])).to_dense()
 
 
@@ -272,7 +306,7 @@ RAGGED = Ragged(np.zeros((5, 2), np.float32), int64(0, 2, 5))
         (RAGGED, "float32 [2, None, 2]"),
         (Ragged(RAGGED, int64(0, 2)), "float32 [1, None, None, 2]"),
         (Ragged(BytesColumn.of([b"a"]), int64(0, 1)), "bytes [1, None]"),
-        (Pictures(np.zeros(3, np.uint8), int64(0, 3), int64(1, 1, 3).reshape(1, 3)), "uint8 [1, "),
+        (Arrays(np.zeros(3), int64(0, 3), int64(1, 3).reshape(1, 2)), "float64 [1, None, None]"),
         (Sparse(np.zeros((1, 2), np.int64), np.zeros(1), (4, 9)), "float64 [4, 9], 1 values"),
     ],
 )

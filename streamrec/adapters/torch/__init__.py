@@ -9,13 +9,20 @@ from streamrec.adapters.torch.agreement import agree
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from streamrec.adapters.pairs import Names
     from streamrec.adapters.torch.loader import Loader
     from streamrec.streams.stream import Stream
 
 __all__ = ["agree", "as_loader"]
 
 
-def as_loader(stream: Stream, device: Any = None, dtype: Any | Mapping[str, Any] = None) -> Loader:
+def as_loader(
+    stream: Stream,
+    device: Any = None,
+    dtype: Any | Mapping[str, Any] = None,
+    inputs: Names | None = None,
+    targets: Names | None = None,
+) -> Loader:
     """Return a loader of a stream's batches as tensors.
 
     Each batch is a dict from feature name to tensor, with ``rows``, ``mask`` (a tensor),
@@ -26,10 +33,12 @@ def as_loader(stream: Stream, device: Any = None, dtype: Any | Mapping[str, Any]
     - a ragged column of numbers: a nested tensor with the layout ``torch.jagged``; around it, for
       each further level, a pair (``values``, ``row_splits``);
     - a sparse column of numbers: a sparse COO tensor;
-    - pictures of different sizes: a list of tensors ``[height, width, channels]``;
+    - arrays of different shapes, and pictures of different sizes: a list of tensors;
     - strings, at any depth: the stream's own column, since torch has no tensors of strings.
 
-    A stream of single records gives a dict for each record, or its bytes.
+    A stream of single records gives a dict for each record, or its bytes. With ``targets``, the
+    loader gives ``(inputs, targets)`` in place of each dict, and ``(inputs, targets, mask)`` where
+    the stream has masks.
 
     The loader is iterated as it is, without a ``DataLoader``. It goes on as the stream does: with
     the next epoch after the end of one, and after a ``break`` where it stopped. It may also be the
@@ -43,12 +52,17 @@ def as_loader(stream: Stream, device: Any = None, dtype: Any | Mapping[str, Any]
             on a stream of their own, one batch ahead.
         dtype: A torch dtype, or its name, for all floating-point columns or all columns of
             integers, whichever it is; or a mapping from feature name to dtype.
+        inputs: The name of a feature, which gives its tensor; or several, which give a dict of
+            tensors by these names, or by the keys of a mapping to names.
+        targets: As the inputs; ``None``: no pairs.
 
     Raises:
-        ConfigError: There is no such dtype or device. While iterating: a feature cannot be cast.
+        ConfigError: There is no such dtype or device, or ``inputs`` or ``targets`` is left out.
+            While iterating: there is no feature of a name, or one cannot be cast.
     """
+    from streamrec.adapters.pairs import Pairs
     from streamrec.adapters.torch.device import device_of
     from streamrec.adapters.torch.loader import Loader
     from streamrec.pipeline.batch.torch_columns import Casts
 
-    return Loader(stream, Casts.of(dtype), device_of(device))
+    return Loader(stream, Casts.of(dtype), device_of(device), Pairs.asked(inputs, targets))

@@ -15,15 +15,17 @@ from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
 from streamrec.adapters.torch.worker import Notice
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
-from streamrec.pipeline.batch.torch_batch import TensorBatch
+from streamrec.pipeline.batch.torch_batch import Pair, TensorBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import torch
 
+    from streamrec.adapters.pairs import Pairs
     from streamrec.adapters.torch.device import Mover
     from streamrec.pipeline.batch.torch_columns import Casts
+    from streamrec.streams.cursor import Mark
     from streamrec.streams.stream import Stream
 
 __all__ = ["Loader"]
@@ -36,10 +38,18 @@ class Loader(IterableDataset[Any]):
         stream: The stream to take from.
         casts: The dtypes asked for.
         device: Where the tensors are to be; ``None`` leaves them where they are.
+        pairs: The names of inputs and targets; ``None``: all features, by name.
     """
 
-    def __init__(self, stream: Stream, casts: Casts, device: torch.device | None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        casts: Casts,
+        device: torch.device | None,
+        pairs: Pairs | None = None,
+    ) -> None:
         self._stream, self._casts, self._device = stream, casts, device
+        self._pairs = pairs
         self._mover: Mover = mover_to(device)
         self._notice, self._loads = Notice(), 0
         self._ahead: tuple[Any, Any] = (None, None)
@@ -56,8 +66,8 @@ class Loader(IterableDataset[Any]):
         """True in a worker, up to the first batch of a run."""
         self._has_agreed = False
         self._fetcher: lightning.Fetcher = None
-        self._history: deque[dict[str, Any]] = deque(maxlen=lightning.MOST)
-        """The states behind the last batches, where Lightning reads ahead."""
+        self._history: deque[Mark] = deque(maxlen=lightning.MOST)
+        """The points behind the last batches, where Lightning reads ahead."""
 
     def __repr__(self) -> str:
         return f"<Loader of {self._stream!r}>"
@@ -90,7 +100,7 @@ class Loader(IterableDataset[Any]):
             iter(self._stream)
         self._is_ended = False
         self._history.clear()
-        self._history.append(self._stream.state_dict())
+        self._history.append(self._stream.mark())
         return self
 
     def _begin_in_worker(self) -> None:
@@ -119,7 +129,7 @@ class Loader(IterableDataset[Any]):
             self._notice.begin(self._stream)
         self._has_given, self._is_loaded, self._is_unnoticed = True, False, False
         if self._fetcher:
-            self._history.append(self._stream.state_dict())
+            self._history.append(self._stream.mark())
         return self._mover.arrive(sent)
 
     def _taken(self) -> Any:
@@ -137,8 +147,17 @@ class Loader(IterableDataset[Any]):
 
     def _tensors(self, item: Any) -> Any:
         if isinstance(item, Batch):
-            return TensorBatch.of(item, self._casts)
-        return self._casts.columns(item) if isinstance(item, dict) else item
+            batch = TensorBatch.of(item, self._casts)
+            return Pair(self._pairs.of(batch, batch.mask)) if self._pairs else batch
+        if isinstance(item, dict):
+            record = self._casts.columns(item)
+            return self._pairs.of(record) if self._pairs else record
+        if self._pairs:
+            raise ConfigError(
+                "the stream gives raw records, which have no features to make pairs of; open it "
+                "with features, or leave out inputs and targets"
+            )
+        return item
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -211,13 +230,13 @@ class Loader(IterableDataset[Any]):
         """Return the state behind what the trainer has got."""
         waiting = lightning.batches_waiting(self._fetcher)
         if waiting:
-            return self._history[max(-1 - waiting, -len(self._history))]
+            return self._stream.state_at(self._history[max(-1 - waiting, -len(self._history))])
         return self._stream.state_dict()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"stream": self._stream, "casts": self._casts, "device": self._device}
-        return {**own, "notice": self._notice, "loads": self._loads}
+        own = (self._stream, self._casts, self._device, self._pairs)
+        return {"own": own, "notice": self._notice, "loads": self._loads}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
-        self.__init__(pickled["stream"], pickled["casts"], pickled["device"])  # type: ignore[misc]
+        self.__init__(*pickled["own"])  # type: ignore[misc]
         self._notice, self._loads = pickled["notice"], pickled["loads"]

@@ -1,4 +1,4 @@
-"""The normal form of specs' shapes and default values."""
+"""The normal form of features' names, and of specs' shapes and default values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from streamrec.kernel.contract import LARGEST_MESSAGE, DataType
 
 __all__ = [
     "as_plain",
+    "feature_name",
     "from_plain",
     "is_text",
     "normal_default",
     "normal_raw",
     "normal_shape",
+    "normal_sides",
     "normal_sizes",
 ]
 
@@ -71,6 +73,42 @@ def normal_sizes(shape: Any) -> tuple[int, ...]:
                 "varies, use VarLenFeature"
             )
     return tuple(int(size) for size in sizes)
+
+
+def normal_sides(shape: Any, rank: Any) -> str | tuple[str | int, ...]:
+    """Return a shape that is in a record: the name of its feature, or names and sizes in a tuple.
+
+    Args:
+        shape: A feature's name, or a sequence of names and sizes.
+        rank: The number of dimensions, which goes with one name.
+
+    Raises:
+        ConfigError: The shape names no feature, or a size or the rank is wrong.
+    """
+    sides = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else ()
+    if not isinstance(shape, str) and not any(isinstance(side, str) for side in sides):
+        raise ConfigError(
+            f"shape must name the features that hold it, as 'shape' or ('height', 'width', 3), not "
+            f"{shape!r}; where it is the same in all records, use FixedLenFeature"
+        )
+    if isinstance(shape, str) is (rank is None):
+        raise ConfigError(
+            f"rank is {rank!r} beside shape={shape!r}; give the number of dimensions where one "
+            "feature holds the whole shape, and there alone"
+        )
+    if isinstance(shape, str):
+        _check_rank(rank)
+        return shape
+    _check_rank(len(sides))
+    sizes = iter(normal_shape([side for side in sides if not isinstance(side, str)]))
+    return tuple(side if isinstance(side, str) else next(sizes) for side in sides)
+
+
+def _check_rank(rank: Any) -> None:
+    if type(rank) is not int or not 1 <= rank <= _MOST_DIMENSIONS:
+        raise ConfigError(
+            f"an array can have 1 to {_MOST_DIMENSIONS} dimensions, not {rank!r}; correct the rank"
+        )
 
 
 def normal_default(default: Any, dtype: str, shape: tuple[int, ...]) -> Any:
@@ -129,6 +167,19 @@ def is_text(value: Any) -> TypeGuard[str]:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def feature_name(name: Any) -> str:
+    """Return a feature's name, if it can be one.
+
+    Raises:
+        ConfigError: It is no str, or one that UTF-8 cannot hold.
+    """
+    if not isinstance(name, str):
+        raise ConfigError(f"a feature's name must be a str, not {name!r}")
+    if not is_text(name):
+        raise ConfigError(f"a feature's name must be text that UTF-8 can hold, not {name!r}")
+    return name
 
 
 def _check_count(count: int, shape: tuple[int, ...]) -> None:

@@ -15,14 +15,13 @@ from dataclasses import MISSING, astuple, fields
 from typing import Any, NamedTuple
 
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.defaults import as_plain, from_plain
+from streamrec.formats.examples.defaults import as_plain, feature_name, from_plain
 from streamrec.formats.examples.partitions import PARTITIONS, Partition
 from streamrec.formats.examples.specs import (
     KINDS,
     FeatureSpec,
     FixedLenSequenceFeature,
     as_specs,
-    feature_name,
 )
 
 __all__ = [

@@ -15,7 +15,17 @@ from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnPlan, Fault, Kernel
 if TYPE_CHECKING:
     from streamrec.values.records import RecordRows
 
-__all__ = ["DTYPES", "PICTURE", "ColumnFault", "Need", "UrlOf", "explain", "malformed"]
+__all__ = [
+    "DTYPES",
+    "OCTETS",
+    "PICTURE",
+    "SIZES",
+    "ColumnFault",
+    "Need",
+    "UrlOf",
+    "explain",
+    "malformed",
+]
 
 UrlOf: TypeAlias = Callable[[int], str]
 
@@ -25,6 +35,15 @@ MOST_COMPARED = 10_000
 """The most names compared with a missing feature's, to suggest one: a million would take 15 s."""
 PICTURE = "picture"
 """The dtype of a :class:`Need` of encoded pictures."""
+OCTETS = "octets"
+"""The dtype of a :class:`Need` of byte strings of any size, which hold numbers."""
+SIZES = "sizes"
+"""The dtype of a :class:`Need` of the sizes of a shape."""
+_TAKERS = {
+    PICTURE: "Image takes one byte string; use another spec",
+    OCTETS: "raw=True takes one byte string; leave raw out",
+    SIZES: "a shape takes {} int64; correct the shape of the ShapedFeature",
+}
 
 
 class ColumnFault(Exception):
@@ -170,8 +189,8 @@ def _words_of(
         return MissingFeature, _missing(need, there, others)
     if code is Fault.WRONG_KIND:
         dtype = _wrong_kind(need, _held(need, there))
-        if need.dtype == PICTURE:
-            return WrongFeatureType, _no_picture(f"{dtype}")
+        if need.dtype in _TAKERS:
+            return WrongFeatureType, _not_taken(f"{dtype}", need)
         return WrongFeatureType, (
             f"the record holds {dtype}, but the spec says {need.dtype}; "
             f"give the spec the dtype {dtype!r}"
@@ -180,16 +199,17 @@ def _words_of(
     values = getattr(feature, feature.WhichOneof("kind")).value
     if need.plan.kind is Kind.RAW:
         return WrongFeatureType, _wrong_raw(need, values)
-    if need.dtype == PICTURE:
-        return WrongFeatureType, _no_picture(f"{len(values)} byte strings")
+    if need.dtype in _TAKERS:
+        kind = "numbers" if need.dtype == SIZES else "byte strings"
+        return WrongFeatureType, _not_taken(f"{len(values)} {kind}", need)
     return WrongFeatureType, (
         f"the record holds {len(values)} values, but shape {need.shape} takes {need.plan.count}; "
         "correct the shape, or use VarLenFeature"
     )
 
 
-def _no_picture(held: str) -> str:
-    return f"the record holds {held}, but Image takes one byte string; use another spec"
+def _not_taken(held: str, need: Need) -> str:
+    return f"the record holds {held}, but {_TAKERS[need.dtype].format(need.plan.count)}"
 
 
 def _wrong_raw(need: Need, values: Any) -> str:
@@ -204,7 +224,7 @@ def _wrong_raw(need: Need, values: Any) -> str:
 def _missing(need: Need, there: Mapping[str, Any], others: list[str]) -> str:
     nearest = _nearest(need.plan.name, there, others)
     steps = need.plan.kind is Kind.STEPS
-    if need.dtype == PICTURE:
+    if need.dtype in _TAKERS:
         otherwise = "leave the spec out"
     elif steps:
         otherwise = "give the spec allow_missing=True"

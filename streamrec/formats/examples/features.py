@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.formats.examples.spec_base import Arrays, GivesOther, Spec
+    from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
     from streamrec.kernel.contract import Allocate
 
 
@@ -191,7 +191,7 @@ def parse_example(
 ) -> dict[str, GivesOther]: ...
 @overload
 def parse_example(
-    serialized: Serialized, features: Mapping[str, Spec[Arrays]]
+    serialized: Serialized, features: Mapping[str, Spec[DenseColumn]]
 ) -> dict[str, npt.NDArray[Any]]: ...
 @overload
 def parse_example(serialized: Serialized, features: Mapping[str, Any]) -> dict[str, Any]: ...

@@ -16,7 +16,7 @@ from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted, Window, library
 from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, offsets_of
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +74,7 @@ def _check_each_is_one(steps: Ragged, name: str) -> None:
 
 def _decoded(
     column: BytesColumn, name: str, spec: Image, needs: Needs
-) -> npt.NDArray[np.uint8] | Pictures:
+) -> npt.NDArray[np.uint8] | Arrays:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
     wanted = _wanted(spec)
@@ -111,7 +111,7 @@ def _wanted(spec: Image) -> Wanted:
 
 def _of_any_size(
     count: int, read: Callable[[int], Picture], decode: Callable[..., None], needs: Needs
-) -> Pictures:
+) -> Arrays:
     """Read sizes first, so that the pictures are decoded to where they stay."""
     shapes = np.empty((count, 3), np.int64)
     found: dict[int, Picture] = {}
@@ -122,7 +122,7 @@ def _of_any_size(
 
     needs.share(measure, count)
     offsets = offsets_of(shapes.prod(axis=1))
-    pictures = Pictures(_array((int(offsets[-1]),), needs), offsets, shapes)
+    pictures = Arrays(_array((int(offsets[-1]),), needs), offsets, shapes)
     needs.share(lambda number: decode(number, found[number], pictures[number]), count)
     return pictures
 

@@ -11,8 +11,8 @@ from streamrec.formats.examples.spec_base import Gives_co, Spec
 from streamrec.formats.images.picture import is_fast
 
 if TYPE_CHECKING:
-    from streamrec.formats.examples.spec_base import Arrays, Shape
-    from streamrec.values.columns import Pictures
+    from streamrec.formats.examples.spec_base import DenseColumn, Shape
+    from streamrec.values.columns import Arrays
 
 __all__ = ["Image"]
 
@@ -50,7 +50,7 @@ class Image(Spec[Gives_co]):
 
         @overload
         def __init__(
-            self: Image[Pictures],
+            self: Image[Arrays],
             shape: None = None,
             channels: int = 3,
             resize: None = None,
@@ -59,7 +59,7 @@ class Image(Spec[Gives_co]):
         ) -> None: ...
         @overload
         def __init__(
-            self: Image[Arrays],
+            self: Image[DenseColumn],
             shape: Shape | None = None,
             channels: int = 3,
             resize: Shape | None = None,

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeAlias
 
 from typing_extensions import TypeVar
 
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config.keywords import Number, OtherDType, String
 
-__all__ = ["AnyDType", "Arrays", "GivesOther", "Gives_co", "Shape", "Spec"]
+__all__ = ["AnyDType", "DenseColumn", "GivesOther", "Gives_co", "Shape", "Spec"]
 
 Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 AnyDType: TypeAlias = "Number | String | OtherDType"
 Gives_co = TypeVar("Gives_co", default=Any, covariant=True)
-GivesOther = TypeVar("GivesOther", BytesColumn, Pictures, Ragged, Sparse)
+GivesOther = TypeVar("GivesOther", BytesColumn, Arrays, Ragged, Sparse)
 """The type of the columns of specs that all give the same one, other than arrays."""
 
 
-class Arrays:
+class DenseColumn:
     """The type parameter of specs that give arrays.
 
     It stands for ``npt.NDArray[Any]``: where an argument's type holds an ``Any``, mypy takes

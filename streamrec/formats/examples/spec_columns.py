@@ -14,11 +14,13 @@ from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.examples.image_columns import compile_image
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
+from streamrec.formats.examples.shaped_columns import compile_shaped, numbers_in
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
     RaggedFeature,
+    ShapedFeature,
     SparseFeature,
     VarLenFeature,
 )
@@ -66,6 +68,8 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, kind: Kind, *, pad:
         )
     if isinstance(spec, SparseFeature):
         return compile_sparse(spec, needs)
+    if isinstance(spec, ShapedFeature):
+        return compile_shaped(name, spec, needs)
     return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
 
 
@@ -79,33 +83,16 @@ def _fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
 
 
 def _raw(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
-    dtype = numpy_dtype(spec.dtype)
-    size = math.prod(spec.shape) * dtype.itemsize
+    size = math.prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
     default = None if spec.default_value is None else (spec.default_value,)
     plan = ColumnPlan(name, Kind.RAW, DataType.BYTES, (size,), default)
     index = needs.add(plan, spec.dtype, spec.shape)
 
     def make(columns: Sequence[Any]) -> Column:
         octets = columns[index]
-        if spec.dtype == "bool":
-            _check_bools(octets, name)
-        # The bytes are little-endian; NumPy's computations want the machine's own order.
-        array: npt.NDArray[Any] = octets.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
-        return array.reshape(len(octets), *spec.shape)
+        return numbers_in(octets, spec.dtype, name).reshape(len(octets), *spec.shape)
 
     return make
-
-
-def _check_bools(octets: npt.NDArray[np.uint8], name: str) -> None:
-    wrong = octets > 1
-    if wrong.any():
-        row = int(wrong.any(axis=1).argmax())
-        raise ColumnFault(
-            row,
-            name,
-            f"the record's byte string holds {octets[row][wrong[row]][0]}, but a bool is 0 or 1; "
-            "give the spec the dtype 'uint8'",
-        )
 
 
 def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:

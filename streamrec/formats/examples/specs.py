@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import (
-    is_text,
+    feature_name,
     normal_default,
     normal_raw,
     normal_shape,
+    normal_sides,
     normal_sizes,
 )
 from streamrec.formats.examples.dtypes import dtype_name
@@ -28,13 +29,13 @@ from streamrec.formats.examples.partitions import (
     check_key,
 )
 from streamrec.formats.examples.spec_base import Gives_co, Spec
-from streamrec.values.columns import Ragged, Sparse
+from streamrec.values.columns import Arrays, Ragged, Sparse
 
 if TYPE_CHECKING:
     from typing import Literal
 
     from streamrec.config.keywords import Number, OtherDType, String
-    from streamrec.formats.examples.spec_base import AnyDType, Arrays, Shape
+    from streamrec.formats.examples.spec_base import AnyDType, DenseColumn, Shape
     from streamrec.values.columns import BytesColumn
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "FixedLenFeature",
     "FixedLenSequenceFeature",
     "RaggedFeature",
+    "ShapedFeature",
     "SparseFeature",
     "VarLenFeature",
     "as_specs",
@@ -86,7 +88,7 @@ class FixedLenFeature(Spec[Gives_co]):
         ) -> None: ...
         @overload
         def __init__(
-            self: FixedLenFeature[Arrays],
+            self: FixedLenFeature[DenseColumn],
             shape: Shape,
             dtype: Number | Literal["complex64", "complex128"],
             default_value: Any = None,
@@ -146,7 +148,7 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
         ) -> None: ...
         @overload
         def __init__(
-            self: FixedLenSequenceFeature[Arrays],
+            self: FixedLenSequenceFeature[DenseColumn],
             shape: Shape,
             dtype: Number,
             allow_missing: bool = False,
@@ -281,12 +283,56 @@ class SparseFeature(Spec[Sparse]):
         return (self.size,) if isinstance(self.size, int) else tuple(self.size)
 
 
+@dataclass(frozen=True)
+class ShapedFeature(Spec[Arrays]):
+    """A feature with an array in every record, whose shape other features hold.
+
+    Args:
+        shape: The names of int64 features with a size each, and sizes that all records have, as
+            ``("height", "width", 3)``; or the name of one feature with all sizes.
+        dtype: As in :class:`FixedLenFeature`, of numbers.
+        value_key: The feature that holds the values; ``None``: the one of the spec's own name.
+        raw: The values are one byte string, little-endian, as in :class:`FixedLenFeature`.
+        rank: The number of dimensions, where one feature holds all sizes.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    shape: Any
+    dtype: Any
+    value_key: str | None = None
+    raw: bool = False
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_bool("raw", self.raw)
+        dtype, shape = dtype_name(self.dtype, raw=self.raw), normal_sides(self.shape, self.rank)
+        self._set(dtype=dtype, shape=shape)
+        if self.value_key is not None:
+            check_key("value_key", self.value_key)
+        for key in self.shape_keys:
+            check_key("shape", key)
+        if dtype == "bytes":
+            raise ConfigError(
+                "a ShapedFeature makes arrays of numbers, and its dtype is 'bytes'; give the dtype "
+                "of the numbers and raw=True, or use RaggedFeature"
+            )
+
+    @property
+    def shape_keys(self) -> tuple[str, ...]:
+        """The names of the features that hold the shape."""
+        sides = (self.shape,) if isinstance(self.shape, str) else self.shape
+        return tuple(side for side in sides if isinstance(side, str))
+
+
 FeatureSpec: TypeAlias = (
     FixedLenFeature
     | FixedLenSequenceFeature
     | VarLenFeature
     | RaggedFeature
     | SparseFeature
+    | ShapedFeature
     | Image
 )
 
@@ -296,6 +342,7 @@ KINDS: dict[str, Any] = {
     "varlen": VarLenFeature,
     "ragged": RaggedFeature,
     "sparse": SparseFeature,
+    "shaped": ShapedFeature,
     "image": Image,
 }
 """The classes of specs by their names in the plain form."""
@@ -315,19 +362,6 @@ def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
     return {feature_name(name): _spec(name, spec) for name, spec in features.items()}
 
 
-def feature_name(name: Any) -> str:
-    """Return a feature's name, if it can be one.
-
-    Raises:
-        ConfigError: It is no str, or one that UTF-8 cannot hold.
-    """
-    if not isinstance(name, str):
-        raise ConfigError(f"a feature's name must be a str, not {name!r}")
-    if not is_text(name):
-        raise ConfigError(f"a feature's name must be text that UTF-8 can hold, not {name!r}")
-    return name
-
-
 def _spec(name: str, spec: Any) -> FeatureSpec:
     if isinstance(spec, FeatureSpec):
         return spec
@@ -341,7 +375,7 @@ def _copy(what: str, kinds: Mapping[str, Any], other: Any) -> Any:
     """Make an object of our class from another library's of the same name, which has no ``raw``."""
     by_name = {kind.__name__: kind for kind in kinds.values()}
     kind = by_name.get(type(other).__name__)
-    if kind in (None, Image):  # which TensorFlow has not, but Pillow has
+    if kind in (None, ShapedFeature, Image):  # TensorFlow has neither; Pillow has an Image
         raise ConfigError(f"{what} must be one of {', '.join(by_name)}, not {type(other).__name__}")
     names = [field.name for field in fields(kind)]
     return kind(**{name: getattr(other, name) for name in names if name != "raw"})

@@ -18,7 +18,7 @@ from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.column_rows import are_columns, columns_of
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.values.aligned import aligned
-from streamrec.values.columns import BytesColumn, Column, Pictures, Ragged, Sparse
+from streamrec.values.columns import Arrays, BytesColumn, Column, Ragged, Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -181,6 +181,8 @@ def size_of(column: Column) -> int:
     match column:
         case np.ndarray():
             return column.nbytes
+        case Arrays():
+            return column.values.nbytes + column.offsets.nbytes + column.shapes.nbytes
         case Ragged():
             return size_of(column.values) + column.row_splits.nbytes
         case Sparse():
@@ -197,8 +199,9 @@ def blank(column: Column, rows: int) -> Column:
         case BytesColumn():
             offsets = np.zeros(rows * column.strings_per_row + 1, np.int64)
             return BytesColumn(column.values, offsets, column.item_shape, rows)
-        case Pictures():
-            return Pictures(column.values, offsets, np.zeros((rows, 3), np.int64))
+        case Arrays():
+            shapes = np.zeros((rows, column.shapes.shape[1]), np.int64)
+            return Arrays(column.values, offsets, shapes)
         case Ragged():
             return Ragged(column.values, offsets)
         case Sparse():

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.plan.position import Position
 
-__all__ = ["TensorBatch", "each_tensor", "pinned"]
+__all__ = ["Pair", "TensorBatch", "each_tensor", "pinned"]
+
+
+class Pair(tuple[Any, ...]):
+    """The inputs and the targets of a batch, and its mask where the stream has masks."""
+
+    __slots__ = ()
 
 
 class TensorBatch(dict[str, Any]):
@@ -115,7 +121,8 @@ def each_tensor(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, list):
         return [each_tensor(part, function) for part in value]
     if isinstance(value, tuple):
-        return type(value)(*(each_tensor(part, function) for part in value))
+        parts = [each_tensor(part, function) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 
@@ -124,11 +131,12 @@ def pinned(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_sparse else tensor.pin_memory()
 
 
-def _refuse(batch: list[TensorBatch], *, collate_fn_map: Any = None) -> None:  # noqa: ARG001
+def _refuse(batch: list[Any], *, collate_fn_map: Any = None) -> None:  # noqa: ARG001
     raise ConfigError(
         "the loader gives whole batches, which a DataLoader would collate once more; give the "
         "DataLoader batch_size=None, or the stream none"
     )
 
 
-default_collate_fn_map[TensorBatch] = _refuse  # the place that torch documents for own types
+for _kind in (TensorBatch, Pair):
+    default_collate_fn_map[_kind] = _refuse  # the place that torch documents for own types

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from streamrec.errors import ConfigError, WrongFeatureType
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, cut
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,7 +32,7 @@ class RaggedTensors(NamedTuple):
     """Rows of rows of different lengths."""
 
     values: Any
-    """The rows of all rows, end to end: a nested tensor, another such pair, or a list of pictures.
+    """The rows of all rows, end to end: a nested tensor, another such pair, or a list of tensors.
     """
     row_splits: Tensor
     """int64 ``[rows + 1]``: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``."""
@@ -151,8 +151,8 @@ def to_tensors(column: Column | Any, cast: Cast) -> Any:
     """Return a column, or the value of one record, as a tensor or a few."""
     if isinstance(column, np.ndarray | np.generic):
         return cast(np.asarray(column))
-    if isinstance(column, Pictures):
-        return [cast(picture) for picture in column]
+    if isinstance(column, Arrays):
+        return [cast(array) for array in column]
     if isinstance(column, Sparse) and not isinstance(column.values, BytesColumn):
         indices = torch.from_numpy(column.indices).t()
         return torch.sparse_coo_tensor(

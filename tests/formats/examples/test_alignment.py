@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.values.aligned import ALIGNMENT
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 
 pytestmark = pytest.mark.both_kernels
 
@@ -57,7 +57,7 @@ def record(row: dict[str, list[Any]]) -> bytes:
 def arrays_of(column: Any) -> list[np.ndarray[Any, Any]]:
     """Return the arrays that hold a column's values."""
     match column:
-        case BytesColumn() | Pictures() | Ragged():
+        case BytesColumn() | Arrays() | Ragged():
             return arrays_of(column.values)
         case Sparse():
             return [column.indices, *arrays_of(column.values)]

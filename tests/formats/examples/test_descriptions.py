@@ -20,6 +20,7 @@ from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     RaggedFeature,
+    ShapedFeature,
     SparseFeature,
     VarLenFeature,
 )
@@ -71,6 +72,8 @@ class TestPlainForm:
                 { row_lengths = "n" }, { uniform_row_length = 2 },
             ] }
             hot = { kind = "sparse", index_key = "i", value_key = "v", dtype = "bool", size = 9 }
+            grid = { kind = "shaped", shape = ["h", "w", 3], dtype = "uint8", raw = true }
+            volume = { kind = "shaped", shape = "size", rank = 3, dtype = "int64" }
             photo = { kind = "image" }
             thumb = { kind = "image", shape = [32, 32], channels = 1 }
             small = { kind = "image", resize = [8, 9], dct_method = "INTEGER_ACCURATE" }
@@ -87,6 +90,8 @@ class TestPlainForm:
                 bytes, None, [RaggedFeature.RowLengths("n"), RaggedFeature.UniformRowLength(2)]
             ),
             "hot": SparseFeature("i", "v", bool, 9),
+            "grid": ShapedFeature(("h", "w", 3), "uint8", raw=True),
+            "volume": ShapedFeature("size", "int64", rank=3),
             "photo": Image(),
             "thumb": Image((32, 32), 1),
             "small": Image(resize=(8, 9), dct_method="INTEGER_ACCURATE"),

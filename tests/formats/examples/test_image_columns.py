@@ -31,7 +31,7 @@ from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature
 from streamrec.formats.images.image import decode_image, decode_jpeg, encode_png
-from streamrec.values.columns import Pictures, Ragged
+from streamrec.values.columns import Arrays, Ragged
 from streamrec.values.records import RecordRows
 from tests.formats.pictures.encoded import animation, noise, saved, smooth
 
@@ -53,7 +53,7 @@ def examples(pictures: list[Any]) -> list[bytes]:
 class TestOfAnySize:
     def test_a_column(self) -> None:
         column: Any = parse_example(examples(PNGS), {"p": Image()})["p"]
-        assert isinstance(column, Pictures)
+        assert isinstance(column, Arrays)
         assert column.shapes.tolist() == [[4, 5, 3], [1, 1, 3], [7, 2, 3]]
         assert column.offsets.tolist() == [0, 60, 63, 105]
         for got, expected in zip(column, ARRAYS, strict=True):

@@ -18,6 +18,7 @@ FEATURES = {
     "weight": sr.VarLenFeature("float32"),
     "name": sr.FixedLenFeature((), bytes),
     "grid": sr.FixedLenFeature((2,), "int64", raw=True),
+    "shaped": sr.ShapedFeature(("n",), "int16", raw=True),
     "picture": sr.Image(),
 }
 
@@ -49,6 +50,7 @@ def test_a_name_is_for_its_feature_alone() -> None:
 
 def test_fixed_size_bytes_keep_their_dtype() -> None:
     assert changed("int32")["grid"].dtype == "int64"
+    assert changed("int32")["shaped"].dtype == "int16"
 
 
 def test_the_other_arguments_stay() -> None:

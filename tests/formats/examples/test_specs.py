@@ -10,6 +10,7 @@ from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     RaggedFeature,
+    ShapedFeature,
     SparseFeature,
     VarLenFeature,
     as_specs,
@@ -243,6 +244,52 @@ class TestSparse:
     def test_what_is_refused(self, arguments: Any, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             SparseFeature(*arguments)
+
+
+class TestShaped:
+    def test_names_and_sizes(self) -> None:
+        spec = ShapedFeature(["height", "width", np.int64(3)], np.uint8, raw=True)
+        assert spec.shape == ("height", "width", 3)
+        assert type(spec.shape[2]) is int
+        assert (spec.dtype, spec.shape_keys, spec.value_key) == ("uint8", ("height", "width"), None)
+
+    def test_one_name(self) -> None:
+        spec = ShapedFeature("shape", "int32", "values", rank=3)
+        assert (spec.shape, spec.rank, spec.shape_keys) == ("shape", 3, ("shape",))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (((2, 3), "uint8"), r"must name the features that hold it.*not \(2, 3\).*FixedLen"),
+            (((), "uint8"), "must name the features"),
+            ((3, "uint8"), "must name the features"),
+            ((None, "uint8"), "must name the features"),
+            (("shape", "uint8"), "rank is None beside shape='shape'; give the number of"),
+            ((("h",), "uint8", None, False, 1), "rank is 1 beside"),
+            (("shape", "uint8", None, False, 0), "1 to 30 dimensions, not 0"),
+            (("shape", "uint8", None, False, 31), "1 to 30 dimensions, not 31"),
+            (("shape", "uint8", None, False, True), "1 to 30 dimensions, not True"),
+            (("shape", "uint8", None, False, "3"), "1 to 30 dimensions, not '3'"),
+            ((["h"] * 31, "uint8"), "1 to 30 dimensions, not 31"),
+            ((("h", -1), "uint8"), "sizes from 0 up"),
+            ((("h", 2.0), "uint8"), "sizes from 0 up"),
+            ((("h", 2**31), "uint8"), "more values than the longest record"),
+            ((("h", ""), "uint8"), "shape must be the name of a feature"),
+            (("", "uint8", None, False, 3), "shape must be the name of a feature"),
+            ((("h",), "uint8", ""), "value_key must be the name of a feature"),
+            ((("h",), "uint8", None, 1), "raw must be True or False"),
+            ((("h",), bytes), "makes arrays of numbers, and its dtype is 'bytes'; give"),
+            ((("h",), bytes, None, True), "no feature can have the dtype 'bytes'"),
+            ((("h",), "complex64"), "no feature can have the dtype 'complex64'"),
+        ],
+    )
+    def test_what_is_refused(self, arguments: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            ShapedFeature(*arguments)
+
+    def test_another_librarys_class_of_this_name_is_no_spec(self) -> None:
+        with pytest.raises(ConfigError, match="the spec must be one of"):
+            as_specs({"x": foreign("ShapedFeature", shape=("h",), dtype=INT64)})
 
 
 class TestAsSpecs:

@@ -22,7 +22,7 @@ from streamrec.pipeline.batch.batcher import Chunk
 from streamrec.pipeline.batch.decoder import Decoder, blank, size_of
 from streamrec.pipeline.functions import Function, Functions
 from streamrec.plan.position import Fingerprint, Position
-from streamrec.values.columns import BytesColumn, Ragged, Sparse
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 from streamrec.values.records import RecordRows
 from tests.pipeline.user_functions import raise_key_error, squared, summed
 
@@ -135,6 +135,7 @@ def test_the_size_of_a_column_is_that_of_all_its_arrays() -> None:
     assert size_of(Ragged(values, splits)) == 16 + 24
     assert size_of(BytesColumn.of([b"a", b"bcd"])) == 4 + 24
     assert size_of(Ragged(BytesColumn.of([b"a", b"bcd"]), splits)) == 4 + 24 + 24
+    assert size_of(Arrays(values, splits, np.zeros((2, 3), np.int64))) == 16 + 24 + 48
     assert size_of(Sparse(np.zeros((4, 2), np.int64), values, (2, 3))) == 64 + 16
 
 
@@ -159,6 +160,13 @@ def test_rows_of_nothing_are_as_many_as_are_asked_for(shape: tuple[int, ...]) ->
     column = blank(BytesColumn(np.empty(0, np.uint8), np.zeros(1, np.int64), shape), 3)
     assert isinstance(column, BytesColumn)
     assert (len(column), column.item_shape) == (3, shape)
+
+
+def test_arrays_of_nothing_have_as_many_dimensions() -> None:
+    column = blank(Arrays(np.empty(0, "f2"), np.zeros(1, np.int64), np.empty((0, 4), np.int64)), 3)
+    assert isinstance(column, Arrays)
+    assert [array.shape for array in column] == [(0, 0, 0, 0)] * 3
+    assert column[0].dtype == np.float16
 
 
 class TestAllocate:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.pipeline.batch.torch_columns import Casts, RaggedTensors
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 
 NATIVE = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -125,7 +125,7 @@ class TestOtherColumns:
 
     def test_pictures_of_different_sizes_are_a_list(self) -> None:
         shapes = np.array([[2, 3, 1], [1, 1, 3]])
-        column = Pictures(numbers("uint8", 9), np.array([0, 6, 9]), shapes)
+        column = Arrays(numbers("uint8", 9), np.array([0, 6, 9]), shapes)
         first, second = tensor_of(column)
         assert (first.shape, second.shape) == ((2, 3, 1), (1, 1, 3))
         assert first.data_ptr() == column.values.ctypes.data
@@ -190,7 +190,7 @@ class TestCasts:
     def test_ragged_sparse_and_pictures_are_cast_inside(self) -> None:
         ragged = Ragged(numbers("float32", 3), np.array([0, 3]))
         sparse = Sparse(np.zeros((1, 2), np.int64), numbers("float32", 1), (1, 3))
-        pictures = Pictures(numbers("uint8", 3), np.array([0, 3]), np.array([[1, 1, 3]]))
+        pictures = Arrays(numbers("uint8", 3), np.array([0, 3]), np.array([[1, 1, 3]]))
         assert tensor_of(ragged, "float16").dtype == torch.float16
         assert tensor_of(sparse, "float16").dtype == torch.float16
         assert tensor_of(pictures, {"x": torch.float32})[0].dtype == torch.float32
