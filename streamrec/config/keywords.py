@@ -11,9 +11,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
+    from streamrec.config.cache import Kept
     from streamrec.config.pack import Pack
 
-__all__ = ["Engine", "Features", "MixKeywords", "Source", "StreamKeywords"]
+__all__ = ["CacheKeywords", "Engine", "Features", "MixKeywords", "Source", "StreamKeywords"]
 
 Source: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 """Shards: a URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them."""
@@ -29,6 +30,15 @@ DTypes: TypeAlias = Any | list[Any] | Mapping[str, Any]
 """A dtype, or a list of dtypes, for all features that hold such numbers; or dtypes by feature."""
 Engine: TypeAlias = Literal["process", "thread"]
 """Who reads for a plain ``for`` loop."""
+
+
+class CacheKeywords(TypedDict, total=False):
+    """The settings of a cache."""
+
+    of: Kept
+    """What it keeps: ``"ranges"`` of shards (the default), or decoded ``"batches"``."""
+    folder: str | PathLike[str] | None
+    size: Bytes | None
 
 
 class StreamKeywords(TypedDict, total=False):
@@ -59,7 +69,7 @@ class StreamKeywords(TypedDict, total=False):
     max_concurrency: int | Literal["auto"]
     prefetch: int | Literal["auto"]
     stall_timeout: float
-    cache: Bytes | PathLike[str] | Mapping[str, Any] | None
+    cache: Bytes | PathLike[str] | CacheKeywords | Mapping[str, Any] | None
     storage_options: Mapping[str, Any] | None
     rank: int | Literal["auto"]
     world_size: int | Literal["auto"]
