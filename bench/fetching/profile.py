@@ -34,7 +34,7 @@ KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("(streamrec/kernel/native/", "(streamrec/kernel/reference"),
     ),
     ("copy into ranges", ("readinto (", "_read_nowait (", "_read_nowait_chunk (")),
-    ("feed: the engine's socket", ("(streamrec/feeder/", "(streamrec/wire/")),
+    ("feed: the engine's socket", ("(streamrec/feeder/", "(streamrec/wire/", "batch/payload.py)")),
     ("HTTP", ("(aiohttp/", "(streamrec/stores/", "(yarl/", "(multidict/")),
     ("event loop, sockets, TLS", ("(asyncio/", "(ssl.py", "(uvloop/")),
     ("Python: planning, lanes, batches", ("(streamrec/",)),

@@ -1,4 +1,4 @@
-"""The settings of the cache of ranges: its folder and its size."""
+"""The settings of the cache: what it keeps, its folder and its size."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize
 
 from streamrec.config.validation import Settings
 
-__all__ = ["MEMORY", "Cache", "CacheSettings", "default_folder"]
+__all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "default_folder"]
+
+Kept: TypeAlias = Literal["ranges", "batches"]
+"""What a cache keeps: ranges as they came from a store, or batches as they were decoded."""
 
 MEMORY = "memory"
 """The folder's name that stands for the memory of the process."""
@@ -33,8 +36,9 @@ def _large_enough(size: ByteSize | None) -> ByteSize | None:
 
 
 class CacheSettings(Settings):
-    """The settings of the cache of ranges."""
+    """The settings of the cache."""
 
+    of: Kept = "ranges"
     folder: Annotated[str | None, BeforeValidator(_folder)] = None
     """The folder, or ``"memory"``; ``None``: one in the user's cache directory."""
     size: Annotated[ByteSize | None, AfterValidator(_large_enough)] = None
@@ -42,11 +46,11 @@ class CacheSettings(Settings):
     quarter of the machine's."""
 
 
-def default_folder() -> Path:
+def default_folder(of: Kept = "ranges") -> Path:
     """Return the folder in the user's cache directory (``XDG_CACHE_HOME``, or ``~/.cache``)."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(named) if named.startswith("/") else Path.home() / ".cache"
-    return base / "streamrec" / "ranges"
+    return base / "streamrec" / of
 
 
 def _in_full(cache: object) -> Any:
@@ -57,10 +61,10 @@ def _in_full(cache: object) -> Any:
         raise ValueError('is True; give a size such as "4GiB", a folder, or "memory"')
     if isinstance(cache, int | float) or (isinstance(cache, str) and _SIZE.fullmatch(cache)):
         return {"size": cache}
-    if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - {"folder", "size"})):
-        raise ValueError(f"has no {unknown[0]!r}; give it folder, size or both")
+    if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - {"of", "folder", "size"})):
+        raise ValueError(f"has no {unknown[0]!r}; give it folder, size, of, or several of them")
     return {"folder": cache} if isinstance(cache, str | os.PathLike) else cache
 
 
 Cache = Annotated[CacheSettings | None, BeforeValidator(_in_full)]
-"""A setting that is a size, a folder, ``"memory"``, a mapping of both, or ``None``."""
+"""A setting that is a size, a folder, ``"memory"``, a mapping with any of them, or ``None``."""

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from streamrec.config.cache import CacheSettings
 
 __all__ = ["CHECKS", "Schedule"]
 
@@ -141,6 +144,26 @@ def _quarantine(url: str | None, known: Known) -> None:
         )
 
 
+def _cache(cache: CacheSettings | None, known: Known) -> None:
+    """Refuse a cache of batches that could not tell whether its batches are still the right ones.
+
+    Raises:
+        ValueError: The settings in ``known`` do not go with it.
+    """
+    if cache is None or cache.of == "ranges":
+        return
+    for name in ("filter", "map"):
+        if known.get(name) is not None:
+            raise ValueError(
+                f"keeps batches, and a {name} runs before it and may change without notice; use "
+                'transform, which runs after it, or a cache of "ranges"'
+            )
+    if not known.get("ordered", True):
+        raise ValueError(
+            'keeps batches, which ordered=False never makes again; use a cache of "ranges"'
+        )
+
+
 CHECKS: dict[str, Callable[[Any, Known], None]] = {
     "weights": _weights,
     "exhausted": _ends,
@@ -149,5 +172,6 @@ CHECKS: dict[str, Callable[[Any, Known], None]] = {
     "on_corrupt": _on_corrupt,
     "corrupt_budget": _corrupt_budget,
     "quarantine": _quarantine,
+    "cache": _cache,
 }
 """The check of each setting, which raises ValueError."""

@@ -135,8 +135,8 @@ class DatasetSettings(Settings):
     stall_timeout: PositiveFloat = 300.0
     """Seconds without a byte from the store before the stall is raised as an error."""
     cache: Cache = None
-    """The cache of ranges of remote stores: a size, a folder, ``"memory"``, or both in a mapping.
-    """
+    """The cache of ranges of remote stores, or of batches: a size, a folder, ``"memory"``, or a
+    mapping with what it keeps, its folder and its size."""
     storage_options: Annotated[dict[str, Any], AfterValidator(Hidden)] | None = None
     """fsspec's options, for the filesystem of the source's scheme."""
 

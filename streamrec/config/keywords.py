@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 if TYPE_CHECKING:
     import numpy as np
 
+    from streamrec.config.cache import Kept
     from streamrec.config.pack import Pack
 
 __all__ = [
+    "CacheKeywords",
     "ColumnKeywords",
     "Engine",
     "Features",
@@ -65,6 +67,15 @@ Engine: TypeAlias = Literal["process", "thread"]
 """Who reads for a plain ``for`` loop."""
 
 
+class CacheKeywords(TypedDict, total=False):
+    """The settings of a cache."""
+
+    of: Kept
+    """What it keeps: ``"ranges"`` of shards (the default), or decoded ``"batches"``."""
+    folder: str | PathLike[str] | None
+    size: Bytes | None
+
+
 class ColumnKeywords(TypedDict, total=False):
     """The settings of ``streamrec.open`` that leave each feature the column of its spec."""
 
@@ -90,7 +101,7 @@ class ColumnKeywords(TypedDict, total=False):
     max_concurrency: int | Literal["auto"]
     prefetch: int | Literal["auto"]
     stall_timeout: float
-    cache: Bytes | PathLike[str] | Mapping[str, Any] | None
+    cache: Bytes | PathLike[str] | CacheKeywords | Mapping[str, Any] | None
     storage_options: Mapping[str, Any] | None
     rank: int | Literal["auto"]
     world_size: int | Literal["auto"]

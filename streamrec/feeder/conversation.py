@@ -17,12 +17,12 @@ from streamrec.errors import (
     FeederRefused,
     StreamrecError,
 )
-from streamrec.feeder import payload
 from streamrec.feeder.connection import LINGER
 from streamrec.feeder.watch import Watch
 from streamrec.feeder.welcome import facts_of, mapping_of
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
+from streamrec.pipeline.batch import payload
 from streamrec.plan.position import VERSION
 from streamrec.plan.resume_point import read_resume_point
 from streamrec.wire.error_fields import to_fields

@@ -14,9 +14,9 @@ from streamrec.errors import (
     StateError,
     StreamrecError,
 )
-from streamrec.feeder import payload
 from streamrec.feeder.welcome import mapping_of, read_welcome
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.batch import payload
 from streamrec.plan.position import VERSION, Position
 from streamrec.plan.resume_point import Beginning, read_resume_point
 from streamrec.wire.error_fields import from_fields

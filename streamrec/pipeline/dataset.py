@@ -11,7 +11,9 @@ from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.pipeline.batch.batch import Components
-from streamrec.pipeline.dataset_checks import check_batches, check_ranks, uncounted
+from streamrec.pipeline.cache.batch_cache import BatchCache, versions_of
+from streamrec.pipeline.cache.cached_run import CachedRun
+from streamrec.pipeline.dataset_checks import check_batches, check_places, check_ranks, uncounted
 from streamrec.pipeline.dataset_opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.functions import Functions
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config import DatasetSettings
+    from streamrec.config.cache import Kept
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.resume_point import ResumePoint
@@ -81,6 +84,9 @@ class Dataset:
         self._etags = {i: found.etag for i, found in enumerate(objects) if found.etag is not None}
         encodings = ((i, found.encoding) for i, found in enumerate(objects))
         self._encodings = {i: encoding for i, encoding in encodings if encoding is not None}
+        self._versions: list[str] = []
+        if self._keeps("batches") and stores.cache is not None:
+            self._versions = versions_of(objects, stores.cache)
         self._index = index
         self._kind = by_shard(1)
         self._indexed: dict[int, tuple[int, str | None]] = {}
@@ -96,7 +102,7 @@ class Dataset:
 
     def _next_use(self) -> NextUse | None:
         """Let the cache know what a run reads; a mix's components have epochs of their own."""
-        if self.settings.cache is None or self._draws is not None:
+        if not self._keeps("ranges") or self._draws is not None:
             return None
         assert self._stores.cache is not None
         forecast = NextUse(self._order, self.shards)
@@ -198,7 +204,7 @@ class Dataset:
         self._remainder(world_size, batch_size)
         self._memory(world_size)
         settings = self.settings
-        _check_places(settings, batch_size)
+        check_places(settings, batch_size)
         return Fingerprint(
             names=self._names(),
             shards=len(self.shards),
@@ -261,7 +267,14 @@ class Dataset:
         plan.check()
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         shards.indexed = self._indexed.copy()
-        return Run(plan, shards, self._stores, allocate)
+        if not self._keeps("batches") or self._stores.cache is None:
+            return Run(plan, shards, self._stores, allocate)
+        cache = BatchCache(plan, self._stores.cache, self._versions)
+        return CachedRun(plan, shards, self._stores, allocate, cache=cache)
+
+    def _keeps(self, kind: Kept) -> bool:
+        """Return whether there is a cache of ranges, or of batches."""
+        return self.settings.cache is not None and self.settings.cache.of == kind
 
     def _position(
         self, batch_size: int | None, rank: int, world_size: int, point: ResumePoint
@@ -416,18 +429,4 @@ class Dataset:
             lanes=self._feeds(world_size),
             windows=-(-window // world_size) * len(self._counts),
             near=self._stores.are_local(self.shards),
-        )
-
-
-def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
-    """Refuse single records where damaged ones would have to leave a masked row.
-
-    Raises:
-        ConfigError: An index counts the records, damage is skipped, and there is no batch size.
-    """
-    counted = settings.index is not None and not uncounted(settings)
-    if counted and settings.on_corrupt != "raise" and batch_size is None:
-        raise ConfigError(
-            f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "
-            "are damaged, and single records have no mask; set batch_size, or leave out index"
         )

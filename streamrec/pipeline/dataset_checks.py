@@ -9,7 +9,7 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
 
-__all__ = ["check_batches", "check_ranks", "uncounted"]
+__all__ = ["check_batches", "check_places", "check_ranks", "uncounted"]
 
 
 def uncounted(settings: DatasetSettings) -> str:
@@ -80,3 +80,21 @@ def check_batches(settings: DatasetSettings, batch_size: int | None, remainder: 
         raise ConfigError("transform takes whole batches; set batch_size, or use map")
     if settings.length_buckets is not None:
         raise ConfigError("length_buckets sort records into whole batches; set batch_size")
+    if settings.cache is not None and settings.cache.of == "batches":
+        raise ConfigError(
+            'single records are no batches to keep; set batch_size, or use a cache of "ranges"'
+        )
+
+
+def check_places(settings: DatasetSettings, batch_size: int | None) -> None:
+    """Refuse single records where damaged ones would have to leave a masked row.
+
+    Raises:
+        ConfigError: An index counts the records, damage is skipped, and there is no batch size.
+    """
+    counted = settings.index is not None and not uncounted(settings)
+    if counted and settings.on_corrupt != "raise" and batch_size is None:
+        raise ConfigError(
+            f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "
+            "are damaged, and single records have no mask; set batch_size, or leave out index"
+        )

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["COUNTERS", "Run"]
 
-COUNTERS = (*FETCHED, "seconds_waited", "refetched", "decompressed_from", "decompressed_to")
+COUNTERS = (
+    *(*FETCHED, "seconds_waited", "refetched", "decompressed_from", "decompressed_to"),
+    "cached_batches",
+)
 """The names of the statistics that count from the start, without those of delivery."""
 
 
@@ -66,7 +69,7 @@ class Run:
 
     def __repr__(self) -> str:
         state = "new" if self._task is None else "done" if self._task.done() else "running"
-        return f"<Run {state}, step {self.position.step}>"
+        return f"<{type(self).__name__} {state}, step {self.position.step}>"
 
     async def __aenter__(self) -> Self:
         self._threads = ThreadPoolExecutor(THREADS, "streamrec-decode")
@@ -133,12 +136,16 @@ class Run:
             return batch
         self._assembler.fetcher.counts["bytes_used"] += self._next.used
         self._next = None
+        self._count(batch)
+        return batch
+
+    def _count(self, batch: Batch) -> None:
+        """Go to the position behind a batch that is delivered, and count it."""
         self.position = batch.next_position
         self._batches += 1
         self._records += len(batch)
         if batch.components is not None:
             self._of_components.update(batch.components.rows_of(batch.origin.shards))
-        return batch
 
     async def halt(self) -> Position | None:
         """Stop reading; batches that are ready can still be received.
@@ -169,12 +176,15 @@ class Run:
     def statistics(self) -> dict[str, Any]:
         """Return counters since the start, and current sizes."""
         return {
-            "batches": self._batches,
-            "records": self._records,
-            **({"components": dict(self._of_components)} if self._plan.components else {}),
+            **self._delivered(),
             **self._assembler.statistics(),
             **(self._corruption_log.statistics() if self._corruption_log else {}),
         }
+
+    def _delivered(self) -> dict[str, Any]:
+        """Return counters of what was received."""
+        named = {"components": dict(self._of_components)} if self._plan.components else {}
+        return {"batches": self._batches, "records": self._records, **named}
 
 
 def _retrieve(future: asyncio.Future[Batch]) -> None:

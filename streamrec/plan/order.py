@@ -98,6 +98,11 @@ class ShardOrder:
         default_factory=lambda: lru_cache(KEPT)(_places), repr=False, compare=False
     )
 
+    @property
+    def period(self) -> int:
+        """Epochs after which the lanes have the same shards again, if nothing is shuffled."""
+        return self.lanes // math.gcd(self.lanes, self.shards)
+
     def divided(self, open_shards: int) -> tuple[ShardOrder, ...]:
         """Divide each lane into its open shards; return their orders, which share caches."""
         return tuple(

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import count
+from math import gcd
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -102,6 +103,11 @@ class RecordOrder:
     def records(self) -> int:
         """The number of records in an epoch."""
         return int(self._before[-1])
+
+    @property
+    def period(self) -> int:
+        """Epochs after which the lanes have the same records again, if nothing is shuffled."""
+        return self.lanes // gcd(self.lanes, self.records)
 
     @property
     def stride(self) -> int:

@@ -54,7 +54,8 @@ class Stores:
         storage_options: fsspec's options for the source's scheme; local files and memory ignore
             them.
         stall_timeout: Seconds for which a listing may bring nothing.
-        cache: The cache of ranges; local files and memory have none.
+        cache: The settings of a cache. One of ranges is in front of the stores, but for local files
+            and memory; one of batches is for others to use.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Stores:
         self._options = dict(storage_options or {})
         self._stall_timeout = stall_timeout
         self._stores: dict[str, Store] = {}
+        self._keeps_ranges = cache is not None and cache.of == "ranges"
         self.cache = None if cache is None else open_cache(cache, self._options)
 
     def __repr__(self) -> str:
@@ -81,7 +83,7 @@ class Stores:
         scheme = scheme_of(url)
         if scheme not in self._stores:
             store = _make(scheme, self._options)
-            if self.cache is not None and scheme not in LOCAL_SCHEMES:
+            if self._keeps_ranges and self.cache is not None and scheme not in LOCAL_SCHEMES:
                 store = CachedStore(store, self.cache)
             self._stores[scheme] = store
         return self._stores[scheme]

@@ -13,7 +13,7 @@ from bench.fetching.profile import OTHER, START, WAIT, work_of
         (["<module> (bench/warming.py)", "touch (bench/warming.py)"], START),
         (["run (threading.py)", "_worker (concurrent/futures/thread.py)"], WAIT),
         (
-            ["decode (streamrec/feeder/payload.py)", "loads (json/decoder.py)"],
+            ["decode (streamrec/pipeline/batch/payload.py)", "loads (json/decoder.py)"],
             "feed: the engine's socket",
         ),
         (["main (bench/readers/stream.py)", "take (bench/readers/stream.py)"], OTHER),

@@ -36,6 +36,23 @@ def test_every_form(written: Any, folder: str | None, size: int | None) -> None:
     assert again == settings
 
 
+@pytest.mark.parametrize(
+    "written", [{"of": "batches"}, {"of": "batches", "folder": "/x", "size": "1GiB"}]
+)
+def test_of_batches(written: Any) -> None:
+    settings = validate(DatasetSettings, {"source": "x", "cache": written})
+    assert settings.cache is not None
+    assert settings.cache.of == "batches"
+    assert validate(DatasetSettings, settings.model_dump(mode="json")) == settings
+
+
+@pytest.mark.parametrize("written", ["memory", "4GiB", "/batches", {"of": "ranges"}, {}])
+def test_of_ranges(written: Any) -> None:
+    settings = validate(DatasetSettings, {"source": "x", "cache": written})
+    assert settings.cache is not None
+    assert settings.cache.of == "ranges"
+
+
 @pytest.mark.parametrize("written", [None, False, ""])
 def test_no_cache(written: Any) -> None:
     assert validate(DatasetSettings, {"source": "x", "cache": written}).cache is None
@@ -47,6 +64,7 @@ def test_no_cache(written: Any) -> None:
         (True, 'the setting \'cache\' is True; give a size such as "4GiB", a folder, or "memory"'),
         ("1MiB", "the setting 'cache' has less than the 16 MiB"),
         ({"folder": "/x", "sizes": 3}, "the setting 'cache' has no 'sizes'; give it folder, size"),
+        ({"of": "records"}, "the setting 'cache' is 'records' and should be 'ranges' or 'batches'"),
         ({"size": "much"}, "the setting 'cache'"),
         (["/x"], "the setting 'cache'"),
     ],
@@ -62,6 +80,7 @@ def test_the_default_folder_is_in_the_users_cache_directory(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert default_folder() == Path("/caches/streamrec/ranges")
+    assert default_folder("batches") == Path("/caches/streamrec/batches")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/me")
     assert default_folder() == Path("/home/me/.cache/streamrec/ranges")

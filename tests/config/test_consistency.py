@@ -76,3 +76,20 @@ def test_ends_that_are_ends(ends: dict[str, Any]) -> None:
 def test_what_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         settings_of(**values)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"filter": "a:f"}, "a filter runs before it and may change without notice; use transform"),
+        ({"map": "a:f"}, "a map runs before it and may change without notice; use transform"),
+        ({"ordered": False}, "which ordered=False never makes again"),
+    ],
+)
+def test_a_cache_of_batches_keeps_what_settings_alone_determine(
+    setting: dict[str, Any], says: str
+) -> None:
+    values = {"source": "x", **setting}
+    validate(DatasetSettings, {**values, "cache": {"of": "ranges"}})
+    with pytest.raises(ConfigError, match=rf"the setting 'cache' keeps batches, .*{says}"):
+        validate(DatasetSettings, {**values, "cache": {"of": "batches"}})

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamrec.config import DatasetSettings
 from streamrec.errors import StateError
-from streamrec.feeder import payload
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.run import Run

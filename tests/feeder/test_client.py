@@ -20,11 +20,11 @@ from streamrec.errors import (
     Stalled,
     StateError,
 )
-from streamrec.feeder import payload
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.engine import Engine
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.batch import payload
 from streamrec.wire.messages import Statistics
 from streamrec.wire.protocol import Role
 from tests.feeder import fake_dataset

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.config import DatasetSettings
 from streamrec.errors import RemoteProtocolError, StreamrecError
-from streamrec.feeder import payload
 from streamrec.feeder.client import BlockingFeed
+from streamrec.pipeline.batch import payload
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.packed import pack
 from streamrec.wire.error_fields import to_fields

@@ -102,7 +102,7 @@ class TestCredit:
 
 
 def _payload(size: int) -> tuple[memoryview, ...]:
-    from streamrec.feeder import payload
+    from streamrec.pipeline.batch import payload
 
     return payload.encode(fake_dataset.batch(0, size=size)).payload
 

@@ -15,10 +15,10 @@ from streamrec.errors import (
     RemoteProtocolError,
     StreamrecError,
 )
-from streamrec.feeder import payload
 from streamrec.feeder.session import Subscription
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.batch import payload
 from streamrec.plan.resume_point import Beginning
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import frame_size

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import RemoteProtocolError
-from streamrec.feeder import payload
 from streamrec.feeder.shared import FEW, PAGE, Inbox, Outbox, Places, created
+from streamrec.pipeline.batch import payload
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage, Shared
 from tests.feeder.fake_dataset import decoded
-from tests.feeder.test_payload import arrays_of, batches, same
+from tests.pipeline.batch.test_payload import arrays_of, batches, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,3 +128,14 @@ def test_going_back_to_an_early_epoch() -> None:
     for number in range(100):
         order.extent(1, number)
     assert order.extent(0, 0) == before
+
+
+@given(PLAIN, st.integers(0, 3))
+def test_lanes_have_the_same_shards_again_after_a_period(order: ShardOrder, times: int) -> None:
+    order = replace(order, shuffle=False)
+    epoch = times * order.period
+    for lane in range(order.lanes):
+        begin = order.first(lane, 0), order.first(lane, epoch)
+        first, later = (extents_of_epoch(order, lane, number) for number in (0, epoch))
+        assert [e.shard for e in later] == [e.shard for e in first]
+        assert [e.number - begin[1] for e in later] == [e.number - begin[0] for e in first]

@@ -261,3 +261,14 @@ def test_of_no_record_there_is_no_extent() -> None:
     order = RecordOrder(index_of(((),), 9).chunks(), 2)
     assert list(order.extents(0, 0)) == []
     assert order.largest == 0
+
+
+@given(oracles(), st.integers(0, 3))
+def test_lanes_have_the_same_records_again_after_a_period(oracle: RecordOracle, times: int) -> None:
+    order = RecordOrder(order_of(oracle).table, oracle.lanes)
+    epoch = times * order.period
+    for lane in range(order.lanes):
+        begin = order.first(lane, 0), order.first(lane, epoch)
+        first, later = (extents_of_epoch(order, lane, number) for number in (0, epoch))
+        assert [records_of(e) for e in later] == [records_of(e) for e in first]
+        assert [e.number - begin[1] for e in later] == [e.number - begin[0] for e in first]

@@ -1,1 +1,1 @@
-"""The cache of ranges as they came from a store: pieces of objects, on a disk or in memory."""
+"""The cache of pieces, on a disk or in memory: ranges of objects as they came, or whole batches."""

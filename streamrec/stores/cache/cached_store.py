@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from streamrec.stores.base import RangeBody, Store
-    from streamrec.stores.cache.range_cache import RangeCache
+    from streamrec.stores.cache.piece_cache import PieceCache
 
 __all__ = ["CachedBody", "CachedStore"]
 
@@ -42,7 +42,7 @@ class CachedStore:
         cache: Keeps the ranges.
     """
 
-    def __init__(self, store: Store, cache: RangeCache) -> None:
+    def __init__(self, store: Store, cache: PieceCache) -> None:
         self.store = store
         self.cache = cache
         self.known: dict[str, ObjectInfo] = {}

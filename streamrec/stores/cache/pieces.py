@@ -1,7 +1,8 @@
-"""The pieces of objects that a cache keeps: their names, and which of them make up a range.
+"""The pieces that a cache keeps: their names, and which of them make up a range of an object.
 
 A range is cut at multiples of :data:`PIECE`. So the next epoch, whose ranges begin and end at other
-bytes, still finds what this one left, whatever the sizes of both were.
+bytes, still finds what this one left, whatever the sizes of both were. A
+batch is an object of its own: one piece, which is not cut.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 PIECE = 2 << 20
-"""Bytes of the largest piece. It is read and checked as a whole, even for a part of it."""
+"""Bytes of a range's largest piece. It is read and checked as a whole, even for a part of it."""
 
 ENCODING = re.compile("[a-z-]{0,24}")
 """The Content-Encodings of objects that are cached. They are part of a file's name."""

@@ -14,9 +14,9 @@ from streamrec.errors import ObjectChanged, StoreUnavailable
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.pieces import PIECE
 from streamrec.stores.cache.process_memory import ProcessMemory
-from streamrec.stores.cache.range_cache import RangeCache
 from streamrec.stores.gcs.gcs_store import GCSStore
 from tests.stores.conformance import (
     LARGE,
@@ -32,7 +32,7 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from streamrec.stores.cache.range_cache import Shelf
+    from streamrec.stores.cache.piece_cache import Shelf
 
 SIZE = 64 << 20
 
@@ -52,7 +52,7 @@ class Given:
 
 @asynccontextmanager
 async def cached(options: dict[str, Any], shelf: Shelf) -> AsyncIterator[CachedStore]:
-    cache = RangeCache(shelf, SIZE)
+    cache = PieceCache(shelf, SIZE)
     store = CachedStore(GCSStore(options), cache)
     try:
         yield store
@@ -257,7 +257,7 @@ class Named:
 )
 @asynchronous
 async def test_weak_versions_are_not_kept(etag: str | None, pinned: str | None, asked: int) -> None:
-    named, cache = Named(etag), RangeCache(ProcessMemory(SIZE), SIZE)
+    named, cache = Named(etag), PieceCache(ProcessMemory(SIZE), SIZE)
     store = CachedStore(named, cache)
     for _ in range(3):
         data, _ = await read(store, "https://host/x", 5, 5000, etag=pinned)

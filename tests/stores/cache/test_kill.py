@@ -20,8 +20,8 @@ import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.piece_cache import SLACK, THREADS
 from streamrec.stores.cache.pieces import PIECE, key_of
-from streamrec.stores.cache.range_cache import SLACK, THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,6 +114,24 @@ def test_a_killed_reader_leaves_no_wrong_byte(
     with sr.open(**settings_of(store, None)) as plain, sr.open(**settings) as cached:
         for expected, found in zip(plain, cached, strict=True):
             assert found.records.to_list() == expected.records.to_list()
+
+
+def test_a_killed_reader_leaves_no_wrong_batch(store: DevStore, tmp_path: Path) -> None:
+    random, folder = Random(SEED), tmp_path / "cache"
+    settings = settings_of(store, {"of": "batches", "folder": str(folder), "size": 2 * SIZE})
+    for kill in range(KILLS):
+        with reader(settings) as lines:
+            wait_for(random.randint(1, MOST_BATCHES), lines)
+        held = sum(entry.piece.nbytes for entry in Folder(folder).entries())
+        assert 0 < held <= 2 * SIZE, f"kill {kill}, seed {SEED}"
+    endless: dict[str, Any] = {"epochs": None}
+    with (
+        sr.open(**settings_of(store, None), **endless) as plain,
+        sr.open(**settings, **endless) as cached,
+    ):
+        for expected, found in zip(sr.take(plain, 100), sr.take(cached, 100), strict=True):
+            assert found.records.to_list() == expected.records.to_list()
+        assert cached.statistics()["cached_batches"] > 0
 
 
 def test_readers_share_a_folder_and_its_size(

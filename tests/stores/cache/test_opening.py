@@ -20,12 +20,13 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [
-        ({"folder": "/x"}, "<RangeCache of None bytes in <Folder /x>>"),
-        ({"folder": "~/x", "size": GIB}, f"<RangeCache of {GIB} bytes in <Folder /home/me/x>>"),
-        ({}, "<RangeCache of None bytes in <Folder /caches/streamrec/ranges>>"),
+        ({"folder": "/x"}, "<PieceCache of None bytes in <Folder /x>>"),
+        ({"folder": "~/x", "size": GIB}, f"<PieceCache of {GIB} bytes in <Folder /home/me/x>>"),
+        ({}, "<PieceCache of None bytes in <Folder /caches/streamrec/ranges>>"),
+        ({"of": "batches"}, "<PieceCache of None bytes in <Folder /caches/streamrec/batches>>"),
         (
             {"folder": "memory", "size": GIB},
-            f"<RangeCache of {GIB} bytes in <ProcessMemory of {GIB} bytes>>",
+            f"<PieceCache of {GIB} bytes in <ProcessMemory of {GIB} bytes>>",
         ),
     ],
 )
@@ -67,3 +68,11 @@ async def test_remote_stores_alone_are_cached(tmp_path: Path) -> None:
         assert not isinstance(stores.store_for(local), CachedStore)
     await stores.aclose()
     assert not (tmp_path / "cache").exists()
+
+
+@asynchronous
+async def test_a_cache_of_batches_is_in_front_of_no_store(tmp_path: Path) -> None:
+    stores = Stores(cache=CacheSettings(of="batches", folder=str(tmp_path / "cache")))
+    assert stores.cache is not None
+    assert not isinstance(stores.store_for("https://host/x"), CachedStore)
+    await stores.aclose()

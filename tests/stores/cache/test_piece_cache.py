@@ -13,9 +13,9 @@ from streamrec.plan.order import ShardOrder
 from streamrec.plan.ranges import RangeRequest
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.piece_cache import SLACK, PieceCache, to_remove
 from streamrec.stores.cache.pieces import Entry, Piece
 from streamrec.stores.cache.process_memory import ProcessMemory
-from streamrec.stores.cache.range_cache import SLACK, RangeCache, to_remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ def piece(number: int, size: int = 100, key: str = "0" * 32) -> Piece:
     return Piece(key, number * size, (number + 1) * size, WHOLE)
 
 
-def keep(cache: RangeCache, one: Piece) -> None:
+def keep(cache: PieceCache, one: Piece) -> None:
     cache.keep(one, memoryview(bytes(one.nbytes)))
 
 
@@ -47,7 +47,7 @@ def test_needed_last_goes_first() -> None:
 def test_the_size_holds_and_the_latest_stay(numbers: list[int]) -> None:
     times: Iterator[int] = iter(range(1 << 30))
     shelf = ProcessMemory(0, lambda: next(times))
-    cache = RangeCache(shelf, 3200, clock=lambda: next(times))
+    cache = PieceCache(shelf, 3200, clock=lambda: next(times))
     for number in numbers:
         keep(cache, piece(number))
         assert used(shelf) <= 3200
@@ -61,7 +61,7 @@ def test_the_size_holds_and_the_latest_stay(numbers: list[int]) -> None:
 
 
 def test_processes_that_share_a_folder_exceed_the_size_by_a_sixteenth_each(tmp_path: Path) -> None:
-    size, caches = 32_000, [RangeCache(Folder(tmp_path), 32_000) for _ in range(3)]
+    size, caches = 32_000, [PieceCache(Folder(tmp_path), 32_000) for _ in range(3)]
     for number in range(1500):
         keep(caches[number % 3], piece(number))
         if number % 10 == 0:
@@ -69,9 +69,18 @@ def test_processes_that_share_a_folder_exceed_the_size_by_a_sixteenth_each(tmp_p
     assert used(Folder(tmp_path)) > size * 3 // 4
 
 
+def test_nothing_is_removed_for_a_piece_that_never_fits() -> None:
+    shelf = ProcessMemory(0)
+    cache = PieceCache(shelf, 3200)
+    for number in range(32):
+        keep(cache, piece(number))
+    keep(cache, Piece("1" * 32, 0, 3300, 3300))
+    assert used(shelf) == 3200
+
+
 def test_without_a_size_a_part_of_what_is_free_is_used() -> None:
     shelf = ProcessMemory(1000)
-    cache = RangeCache(shelf, None)
+    cache = PieceCache(shelf, None)
     for number in range(20):
         keep(cache, piece(number))
         assert used(shelf) <= 800
@@ -80,7 +89,7 @@ def test_without_a_size_a_part_of_what_is_free_is_used() -> None:
 
 def test_pieces_inside_another_one_are_not_kept_twice() -> None:
     shelf = ProcessMemory(0)
-    cache = RangeCache(shelf, 10_000)
+    cache = PieceCache(shelf, 10_000)
     for begin, end in [(0, 50), (50, 100), (0, 100), (20, 80), (90, 110)]:
         keep(cache, Piece("k", begin, end, WHOLE))
     assert sorted(entry.piece for entry in shelf.entries()) == [
@@ -90,7 +99,7 @@ def test_pieces_inside_another_one_are_not_kept_twice() -> None:
 
 
 def test_a_part_of_a_piece_is_read() -> None:
-    cache = RangeCache(ProcessMemory(0), 10_000)
+    cache = PieceCache(ProcessMemory(0), 10_000)
     cache.keep(Piece("k", 10, 20, WHOLE), memoryview(b"0123456789"))
     view = memoryview(bytearray(3))
     assert cache.load(Piece("k", 10, 20, WHOLE), 14, view)
@@ -117,7 +126,7 @@ class Full(ProcessMemory):
 def test_a_full_disk_is_told_once(
     caplog: pytest.LogCaptureFixture, error: Exception, says: str
 ) -> None:
-    cache = RangeCache(Full(error), 10_000)
+    cache = PieceCache(Full(error), 10_000)
     with caplog.at_level(logging.WARNING):
         for number in range(5):
             keep(cache, piece(number))
@@ -144,7 +153,7 @@ def hits(order: ShardOrder, size: int, *, forecasts: bool) -> float:
     """Return the part of the reads behind the first epoch that a cache of that size answers."""
     ticks: Iterator[float] = iter(float(n) for n in range(1 << 30))
     shelf = ProcessMemory(0, lambda: next(ticks))
-    cache = RangeCache(shelf, size, clock=lambda: next(ticks))
+    cache = PieceCache(shelf, size, clock=lambda: next(ticks))
     forecast = NextUse(order, URLS, lambda: next(ticks))
     whole = PIECES * 100
     if forecasts:

@@ -1,4 +1,4 @@
-"""The cache of ranges: which pieces are kept, within its size, and which of them go first."""
+"""The cache of pieces: which of them are kept, within its size, and which of them go first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamrec.stores.cache.pieces import Entry, Piece
     from streamrec.stores.cache.process_memory import ProcessMemory
 
-__all__ = ["RangeCache", "Shelf", "to_remove"]
+__all__ = ["PieceCache", "Shelf", "to_remove"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ def to_remove(
     return chosen, limit
 
 
-class RangeCache:
-    """A cache of ranges as they came from a store.
+class PieceCache:
+    """A cache of pieces: of ranges as they came from a store, or of batches.
 
     Its methods that block are for its own threads. What goes wrong with the shelf is logged once
     and costs no more than the cache: bytes then come from the store.
@@ -99,7 +99,7 @@ class RangeCache:
         self._writes = True
 
     def __repr__(self) -> str:
-        return f"<RangeCache of {self._size} bytes in {self._shelf!r}>"
+        return f"<PieceCache of {self._size} bytes in {self._shelf!r}>"
 
     def expect(self, forecast: NextUse, objects: Sequence[ObjectInfo]) -> None:
         """Let a forecast say which pieces are needed last; without one the least recently used go.
@@ -220,6 +220,8 @@ class RangeCache:
             self._used = found + self._admitted - before
             self._most = self._size or (found + self._shelf.free()) * 4 // 5
             self._offered, excess = 0, self._used + needed - self._most
+            if needed > self._most:
+                excess -= needed  # no room that could be made would do
         chosen, limit = self._in_excess(entries, excess)
         for piece in chosen:
             self._shelf.remove(piece)

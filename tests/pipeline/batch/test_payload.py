@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
-from streamrec.feeder import payload
+from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
 from streamrec.plan.position import Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, offsets_of

@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import streamrec as sr
+from streamrec.errors import ConfigError, CorruptRecord, FunctionFailed, TruncatedShard
+from streamrec.flow.channel import EndOfStream
+from streamrec.formats.examples.descriptions import describe
+from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.resume_point import Beginning
+from tests.pipeline.batch.test_payload import arrays_of, same
+from tests.pipeline.cache.cached_batches import cached, equal
+from tests.pipeline.small_datasets import (
+    position_after,
+    receive_all,
+    settings_of,
+    write,
+    write_index,
+)
+from tests.support import asynchronous, examples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.pipeline.batch.batch import Batch
+    from streamrec.plan.position import Position
+    from streamrec.plan.resume_point import ResumePoint
+
+SHARDS = (
+    st.lists(st.lists(st.integers(0, 300), max_size=9).map(tuple), min_size=1, max_size=6)
+    .map(tuple)
+    .filter(lambda shards: sum(map(len, shards)) > 5)
+)
+ORDERS = st.fixed_dictionaries(
+    {
+        "lanes": st.integers(1, 5),
+        "shuffle": st.booleans(),
+        "seed": st.integers(0, 9),
+        "shuffle_window": st.integers(0, 3000),
+        "batch_size": st.integers(1, 6),
+        "epochs": st.integers(1, 2),
+        "remainder": st.sampled_from(["keep", "drop", "pad"]),
+        "index": st.sampled_from([None, True]),
+    }
+)
+FEW = hypothesis_settings(
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+FIVE = ((40,) * 7, (), (30,) * 8, (90,) * 9, (5,) * 11)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    source = write(tmp_path / "raw", FIVE)
+    write_index(source, 200)
+    return source
+
+
+async def receive_runs(
+    dataset: Dataset, runs: int, position: ResumePoint | None = None
+) -> tuple[list[Batch], Position, int]:
+    """Receive whole runs, one behind the other; count the batches that came from the cache."""
+    batches: list[Batch] = []
+    count = 0
+    for _ in range(runs):
+        run = dataset.run(
+            rank=0, world_size=1, batch_size=dataset.settings.batch_size, position=position
+        )
+        async with run:
+            with contextlib.suppress(EndOfStream):
+                while True:
+                    batches.append(await run.receive())
+            position = run.position
+            count += run.statistics().get("cached_batches", 0)
+    assert position is not None
+    assert not isinstance(position, Beginning)
+    return batches, position, count
+
+
+async def opened(source: str, order: dict[str, Any]) -> Dataset | None:
+    """Open a dataset; ``None`` if these settings make none, as more lanes than records."""
+    dataset = None
+    try:
+        dataset = await Dataset.open(settings_of(source, **order))
+        dataset.fingerprint(order["batch_size"], 1)
+    except ConfigError:
+        if dataset is not None:
+            await dataset.aclose()
+        return None
+    return dataset
+
+
+@FEW
+@given(SHARDS, ORDERS)
+def test_runs_are_those_without_a_cache_and_come_from_it_the_second_time(
+    tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any]
+) -> None:
+    home = tmp_path / str(hash((shards, str(order))))
+    source = write(home / "raw", shards)
+    write_index(source, 200)
+
+    async def main() -> None:
+        plain = await opened(source, order)
+        dataset = await opened(source, cached(home / "cache", **order))
+        if plain is None or dataset is None:
+            return
+        expected, end, _ = await receive_runs(plain, 3)
+        for is_kept in (False, True):
+            batches, stop, count = await receive_runs(dataset, 3)
+            equal(batches, expected)
+            assert stop.to_dict() == end.to_dict()
+            assert not is_kept or count == len(expected)
+        await plain.aclose()
+        await dataset.aclose()
+
+    asyncio.run(main())
+
+
+@FEW
+@given(SHARDS, ORDERS, st.integers(0, 5))
+def test_stop_at_every_k_and_resume(
+    tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any], known: int
+) -> None:
+    """The cache knows the first batches, another stream has taken the rest or not."""
+
+    home = tmp_path / str(hash((shards, str(order))))
+    source = write(home / "raw", shards)
+    write_index(source, 200)
+
+    async def main() -> None:
+        plain = await opened(source, order)
+        dataset = await opened(source, cached(home / "cache", **order))
+        if plain is None or dataset is None:
+            return
+        whole = await receive_all(plain)
+        await receive_all(dataset, most=known)
+        for k, batch in enumerate(whole, start=1):
+            tail = await receive_all(dataset, position=position_after(batch))
+            equal(tail, whole[k:])
+        await plain.aclose()
+        await dataset.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("index", [None, True])
+@pytest.mark.parametrize("lanes", [1, 5])
+@asynchronous
+async def test_a_later_epoch_finds_the_batches_of_an_earlier_one(
+    source: str, tmp_path: Path, lanes: int, index: bool | None
+) -> None:
+    order = cached(tmp_path / "cache", batch_size=4, lanes=lanes, index=index)
+    dataset = await Dataset.open(settings_of(source, **order))
+    first, position, count = await receive_runs(dataset, 1)
+    assert count == 0
+    later, _, count = await receive_runs(dataset, 2, position)
+    assert count == len(later) == 2 * len(first)
+    assert {batch.epoch for batch in later} == {1, 2}
+    for one, other in zip(first + first, later, strict=True):
+        same(one["records"], other["records"])
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_every_epoch_that_divides_the_shards_alike_finds_them(
+    source: str, tmp_path: Path
+) -> None:
+    """Of five shards, two lanes begin an epoch alike every second time."""
+    order = cached(tmp_path / "cache", batch_size=4, lanes=2)
+    dataset = await Dataset.open(settings_of(source, **order))
+    counts, position = [], None
+    for _ in range(4):
+        batches, position, count = await receive_runs(dataset, 1, position)
+        counts.append(count / len(batches))
+    assert counts == [0, 0, 1, 1]
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_endless_runs(source: str, tmp_path: Path) -> None:
+    order = {"batch_size": 4, "epochs": None, "shuffle": True, "shuffle_window": 500}
+    plain = await Dataset.open(settings_of(source, **order))
+    dataset = await Dataset.open(settings_of(source, **cached(tmp_path / "cache", **order)))
+    expected = await receive_all(plain, most=30)
+    for _ in range(2):
+        equal(await receive_all(dataset, most=30), expected)
+    await plain.aclose()
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_runs_of_a_number_of_steps_go_on_in_the_epoch(source: str, tmp_path: Path) -> None:
+    order = {"batch_size": 4, "steps_per_epoch": 3, "epochs": 1}
+    plain = await Dataset.open(settings_of(source, **order))
+    dataset = await Dataset.open(settings_of(source, **cached(tmp_path / "cache", **order)))
+    expected, end, _ = await receive_runs(plain, 5)
+    for kept in (0, 15):
+        batches, stop, count = await receive_runs(dataset, 5)
+        equal(batches, expected)
+        assert (stop.to_dict(), count) == (end.to_dict(), kept)
+    await plain.aclose()
+    await dataset.aclose()
+
+
+@pytest.mark.parametrize("index", [None, True])
+@asynchronous
+async def test_a_run_of_more_epochs_has_no_seam(
+    source: str, tmp_path: Path, index: bool | None
+) -> None:
+    for epochs in (1, 2, 3):
+        order = {"batch_size": 4, "epochs": epochs, "index": index}
+        plain = await Dataset.open(settings_of(source, **order))
+        dataset = await Dataset.open(settings_of(source, **cached(tmp_path / "cache", **order)))
+        for _ in range(2):
+            equal(await receive_all(dataset), await receive_all(plain))
+        await plain.aclose()
+        await dataset.aclose()
+
+
+@asynchronous
+async def test_ranks_have_batches_of_their_own(source: str, tmp_path: Path) -> None:
+    order = {"batch_size": 2, "lanes": 4, "index": True, "remainder": "pad"}
+    plain = await Dataset.open(settings_of(source, **order))
+    dataset = await Dataset.open(settings_of(source, **cached(tmp_path / "cache", **order)))
+    for _ in range(2):
+        for rank in range(2):
+            where: dict[str, Any] = {"rank": rank, "world_size": 2}
+            equal(await receive_all(dataset, **where), await receive_all(plain, **where))
+    await plain.aclose()
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_mixes_and_packs(source: str, tmp_path: Path) -> None:
+    features: dict[str, Any] = {"x": sr.RaggedFeature("int64")}
+    for shard in range(2):
+        with sr.TFRecordWriter(tmp_path / f"x-{shard}.tfrecord") as writer:
+            for i in range(20):
+                writer.write(sr.encode_example({"x": [i] * (1 + i % 5)}))
+    mix: dict[str, Any] = {
+        "source": {"a": source, "b": source},
+        "weights": {"a": 0.3, "b": 0.7},
+        "exhausted": "rest",
+    }
+    packs: dict[str, Any] = {
+        "source": f"{tmp_path}/x-*.tfrecord",
+        "features": describe(features),
+        "pack": sr.Pack(8),
+    }
+    for settings in (mix, packs):
+        plain = await Dataset.open(settings_of(**settings, batch_size=3))
+        kept = cached(tmp_path / "cache", batch_size=3)
+        dataset = await Dataset.open(settings_of(**settings, **kept))
+        expected = await receive_all(plain)
+        for _ in range(2):
+            equal(await receive_all(dataset), expected)
+        await plain.aclose()
+        await dataset.aclose()
+
+
+@asynchronous
+async def test_what_a_consumer_does_to_a_batch_is_not_kept(source: str, tmp_path: Path) -> None:
+    dataset = await Dataset.open(settings_of(source, **cached(tmp_path / "cache", batch_size=4)))
+    expected = [batch["records"].to_list() for batch in await receive_all(dataset)]
+    for _ in range(2):
+        batches = await receive_all(dataset)
+        assert [batch["records"].to_list() for batch in batches] == expected
+        for batch in batches:
+            for array in (*arrays_of(batch["records"]), *batch.origin):
+                assert array.flags.writeable
+                assert array.ctypes.data % 64 == 0 or not array.size
+                array[...] = 0
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_a_transform_is_called_for_each_delivery(source: str, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def numbered(batch: Batch) -> dict[str, Any]:
+        calls.append(len(batch))
+        for array in arrays_of(batch["records"]):
+            array[...] = 0  # its own memory
+        return {"call": np.full(len(batch), len(calls))}
+
+    order = cached(tmp_path / "cache", batch_size=4, transform=numbered, prefetch=1)
+    dataset = await Dataset.open(settings_of(source, **order))
+    steps = len(await receive_all(dataset))
+    batches = await receive_all(dataset)
+    assert sorted(int(batch["call"][0]) for batch in batches) == [*range(steps + 1, 2 * steps + 1)]
+    plain = await Dataset.open(settings_of(source, **cached(tmp_path / "cache", batch_size=4)))
+    records = [batch["records"].to_list() for batch in await receive_all(plain)]
+    assert any(any(record) for batch in records for record in batch)
+    await dataset.aclose()
+    await plain.aclose()
+
+
+@asynchronous
+async def test_a_transform_that_fails_is_named(source: str, tmp_path: Path) -> None:
+    def broken(batch: Batch) -> dict[str, Any]:
+        raise ValueError("no")
+
+    settings = settings_of(source, **cached(tmp_path / "cache", batch_size=4))
+    for function in (None, broken):
+        dataset = await Dataset.open(settings.model_copy(update={"transform": function}))
+        if function is None:
+            await receive_all(dataset)
+        else:
+            with pytest.raises(FunctionFailed, match=r"part-00000.*broken raised ValueError: no"):
+                await receive_all(dataset)
+        await dataset.aclose()
+
+
+@asynchronous
+async def test_what_follows_a_halt_is_behind_what_was_ready(source: str, tmp_path: Path) -> None:
+    order = cached(tmp_path / "cache", batch_size=4, prefetch=2)
+    dataset = await Dataset.open(settings_of(source, **order))
+    whole = await receive_all(dataset)
+    for k in range(len(whole)):
+        async with dataset.run(rank=0, world_size=1, batch_size=4, position=None) as run:
+            batches = [await run.receive() for _ in range(k)]
+            end = await run.halt()
+            assert await run.halt() == end
+            with contextlib.suppress(EndOfStream):
+                while end is None or run.position.step < end.step:
+                    batches.append(await run.receive())
+        rest = [] if end is None else await receive_all(dataset, position=end)
+        equal(batches + rest, whole)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_it_reads_a_bounded_number_of_bytes_ahead(tmp_path: Path) -> None:
+    """A reserve of 4 MiB has 1.5 MiB for waiting batches; half of it is the cache's."""
+    source = write(tmp_path / "raw", ((1 << 18,) * 40,))
+    order = cached(tmp_path / "cache", batch_size=1, memory_budget="8MiB")
+    dataset = await Dataset.open(settings_of(source, **order))
+    await receive_all(dataset)
+    async with dataset.run(rank=0, world_size=1, batch_size=1, position=None) as run:
+        await run.receive()
+        await asyncio.wait_for(_until_idle(run), 10)
+        assert 0 < run.statistics()["batches_ready"] < 8
+    await dataset.aclose()
+
+
+async def _until_idle(run: Any) -> None:
+    """Wait until the channel has no room for another batch."""
+    while run._channel._has_room(1 << 18):
+        await run._channel._changed.wait()
+
+
+@asynchronous
+async def test_an_error_comes_after_the_batches_before_it(source: str, tmp_path: Path) -> None:
+    last = tmp_path / "raw" / "part-00004.tfrecord"
+    data = bytearray(last.read_bytes())
+    data[-6] ^= 1
+    last.write_bytes(data)
+    dataset = await Dataset.open(
+        settings_of(source, **cached(tmp_path / "cache", batch_size=4, lanes=1))
+    )
+    for kept in (0, 8):
+        async with dataset.run(rank=0, world_size=1, batch_size=4, position=None) as run:
+            for _ in range(8):
+                await run.receive()
+            with pytest.raises(CorruptRecord):
+                await run.receive()
+            with pytest.raises(CorruptRecord):
+                await run.receive()
+            assert run.statistics()["cached_batches"] == kept
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_a_changed_shard_is_read_anew(source: str, tmp_path: Path) -> None:
+    first = tmp_path / "raw" / "part-00000.tfrecord"
+    settings = settings_of(source, **cached(tmp_path / "cache", batch_size=4))
+    for size in (None, 4 * 56, 4 * 56 - 1):
+        first.write_bytes(first.read_bytes()[:size])
+        plain = await Dataset.open(settings_of(source, batch_size=4))
+        dataset = await Dataset.open(settings)
+        if size == 4 * 56 - 1:
+            with pytest.raises(TruncatedShard):
+                await receive_all(dataset)
+        else:
+            equal(await receive_all(dataset), await receive_all(plain))
+        await plain.aclose()
+        await dataset.aclose()
