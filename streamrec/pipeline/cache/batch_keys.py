@@ -30,10 +30,8 @@ WITHOUT_EFFECT = frozenset(
     {
         # The shards are in a key by their versions, and what is resolved of the others as it is.
         *("source", "index", "lanes", "batch_size", "remainder"),
-        *(
-            "epochs",
-            "steps_per_epoch",
-        ),  # the end of the run is told by its epoch
+        # The end of the run is told by its epoch.
+        *("epochs", "steps_per_epoch"),
         *("memory_budget", "max_record_bytes", "max_concurrency", "prefetch", "stall_timeout"),
         *("transform", "quarantine", "cache", "storage_options"),
     }
