@@ -24,13 +24,13 @@ from jax.nn import standardize
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import streamrec as sr
-from streamrec.adapters.jax import Arrays, as_arrays, rank_of
+from streamrec.adapters.jax import GlobalBatches, as_arrays, rank_of
 from streamrec.adapters.orbax import StreamRestore, StreamSave
 
 LENGTH, WIDTH, RATE = 128, 64, 0.004
 
 
-def open_arrays(source: str) -> Arrays:
+def open_arrays(source: str) -> GlobalBatches:
     """Open an endless stream of packed texts, whose rows are divided over all devices."""
     mesh = Mesh(np.array(jax.devices()), ("data",))
     sharding = NamedSharding(mesh, PartitionSpec("data"))

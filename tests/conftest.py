@@ -21,7 +21,7 @@ settings.register_profile("local", deadline=None)
 # Automatic runs take few examples, and the same ones each time: no change is to fail by what
 # another one did. New examples are looked for at night, `pytest --hypothesis-profile=night`, by
 # those who can look into what is found.
-settings.register_profile("day", deadline=None, derandomize=True, max_examples=examples(25))
+settings.register_profile("day", deadline=None, derandomize=True, max_examples=examples(15))
 settings.register_profile(
     "night",
     deadline=None,

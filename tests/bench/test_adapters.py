@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.adapters import ROWS, SIZES, Row, Versions, as_markdown, cases, skipped
 from bench.fetching.peers import Peers
+from bench.machine import ROOT
 from bench.measure import Result
 
 if TYPE_CHECKING:
@@ -19,14 +21,6 @@ if TYPE_CHECKING:
 
 MODULES = {module for row in ROWS for module in row.needs}
 EVERYTHING: dict[str, Versions] = {sys.executable: dict.fromkeys(MODULES, "1.0")}
-HERE = [
-    row
-    for row in ROWS
-    if row.reader not in {"tf_data", "web_dataset"}
-    and "in one worker" not in row.name
-    and not row.more.get("workers")
-]
-"""Rows that can be read in a process of tests: by ``time_way``, and without a fork beside JAX."""
 
 
 @pytest.fixture(scope="module", params=SIZES)
@@ -82,22 +76,19 @@ def test_other_loaders_have_an_interpreter_of_their_own(peers: Peers, dataset: D
     assert all("/elsewhere/python" in line for line in skipped(versions, theirs))
 
 
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # TensorFlow's
-@pytest.mark.parametrize("row", HERE, ids=lambda row: row.name)
-def test_each_way_reads_every_record_once(row: Row, peers: Peers, dataset: Dataset) -> None:
-    if dataset.kind not in row.kinds:
-        pytest.skip(f"{row.name} has no form for {dataset.kind}")
-    reader = reader_of(row)
-    arguments = {**row.case(dataset.kind, dataset, peers).arguments, "engine": "thread"}
-    counts = [reader.count(batch) for batch in reader.WAYS[row.way](arguments)]
-    records, label_sums = zip(*counts, strict=True)
-    assert (sum(records), sum(label_sums)) == (dataset.records, dataset.label_sum)
-
-
-def reader_of(row: Row) -> Any:
-    for module in row.needs:
-        pytest.importorskip(module)
-    return import_module(f"bench.readers.{row.reader}")
+def test_each_way_reads_every_record_once() -> None:
+    """In a process of its own: JAX warns of each fork of a process that has imported it."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "tests/bench/with_loaders.py"],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_table_compares_medians(peers: Peers, dataset: Dataset) -> None:

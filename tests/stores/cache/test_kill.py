@@ -26,7 +26,7 @@ from streamrec.stores.cache.pieces import PIECE, key_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KILLS = int(os.environ.get("STREAMREC_TEST_KILLS", "10"))
+KILLS = int(os.environ.get("STREAMREC_TEST_KILLS", "5"))
 SEED = int(os.environ.get("STREAMREC_TEST_SEED", "7"))
 SHARDS = 12
 SIZE = 16 << 20

@@ -1,0 +1,55 @@
+"""The readers of ``bench.adapters``, each in every way; test_adapters.py runs them apart."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench.adapters import ROWS, SIZES, Row
+from bench.fetching.peers import Peers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.datasets import Dataset
+
+HERE = [
+    row
+    for row in ROWS
+    if row.reader not in {"tf_data", "web_dataset"}
+    and "in one worker" not in row.name
+    and not row.more.get("workers")
+]
+"""Rows that can be read in a process of tests: by ``time_way``, and without a fork beside JAX."""
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    make, _, _ = SIZES[request.param]
+    return make(tmp_path_factory.mktemp("data"), 1)
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Peers:
+    return Peers(sys.executable, {}, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # TensorFlow's
+@pytest.mark.parametrize("row", HERE, ids=lambda row: row.name)
+def test_each_way_reads_every_record_once(row: Row, peers: Peers, dataset: Dataset) -> None:
+    if dataset.kind not in row.kinds:
+        pytest.skip(f"{row.name} has no form for {dataset.kind}")
+    reader = reader_of(row)
+    arguments = {**row.case(dataset.kind, dataset, peers).arguments, "engine": "thread"}
+    counts = [reader.count(batch) for batch in reader.WAYS[row.way](arguments)]
+    records, label_sums = zip(*counts, strict=True)
+    assert (sum(records), sum(label_sums)) == (dataset.records, dataset.label_sum)
+
+
+def reader_of(row: Row) -> Any:
+    for module in row.needs:
+        pytest.importorskip(module)
+    return import_module(f"bench.readers.{row.reader}")
