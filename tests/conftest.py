@@ -21,7 +21,7 @@ settings.register_profile("local", deadline=None)
 # Automatic runs take few examples, and the same ones each time: no change is to fail by what
 # another one did. New examples are looked for at night, `pytest --hypothesis-profile=night`, by
 # those who can look into what is found.
-settings.register_profile("day", deadline=None, derandomize=True, max_examples=examples(15))
+settings.register_profile("day", deadline=None, derandomize=True, max_examples=examples(10))
 settings.register_profile(
     "night",
     deadline=None,
@@ -37,6 +37,15 @@ os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 # The same for Google's.
 os.environ["NO_GCE_CHECK"] = "true"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests for the night to the other profiles than that of the day."""
+    if settings.get_current_profile_name() != "day":
+        return
+    for_the_night = [item for item in items if item.get_closest_marker("night")]
+    config.hook.pytest_deselected(items=for_the_night)
+    items[:] = [item for item in items if not item.get_closest_marker("night")]
 
 
 def pytest_make_parametrize_id(val: Any) -> str | None:

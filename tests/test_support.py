@@ -26,7 +26,7 @@ def the_profile_as_it_was() -> Iterator[None]:
     [
         ("local", 12, 12),
         ("local", 300, 300),
-        ("day", 300, 75),
+        ("day", 300, 30),
         ("day", 12, 5),
         ("day", 2, 2),
         ("night", 12, 120),

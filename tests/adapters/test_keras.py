@@ -21,7 +21,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
+@pytest.mark.parametrize(
+    "backend", ["jax", "tensorflow", pytest.param("torch", marks=pytest.mark.night)]
+)
 def test_the_tests_on_a_backend_pass(backend: str) -> None:
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")

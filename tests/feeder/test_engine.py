@@ -46,9 +46,6 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from streamrec.feeder.session import State
 
-pytestmark = pytest.mark.both_kernels
-
-
 DOUBLE = {"settings": {"source": "double"}, "objects": None, "functions": {}}
 """An order for a dataset that a test opens in its own way."""
 

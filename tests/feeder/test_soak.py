@@ -74,7 +74,7 @@ def held(feeder: ServedFeeder) -> Held:
     return Held(feeder.call(tasks_here()), threads, open_fds(), memory)
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle", [pytest.param(False, marks=pytest.mark.night), True])
 @pytest.mark.parametrize("go", [leave, crash, leave_at_once])
 def test_clients_that_come_and_go_leave_nothing(
     go: Callable[[socket.socket], None], shuffle: bool, tmp_path: Path

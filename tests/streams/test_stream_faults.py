@@ -51,6 +51,7 @@ BACKENDS = [
         id="ceph",
         marks=[
             pytest.mark.ceph,
+            pytest.mark.night,
             pytest.mark.skipif(not stores.CEPH, reason="there is no Ceph; see .ci/ceph.sh"),
         ],
     ),
@@ -59,6 +60,7 @@ BACKENDS = [
         id="emulator",
         marks=[
             pytest.mark.xdist_group("gcs"),
+            pytest.mark.night,
             pytest.mark.skipif(not stores.EMULATOR, reason="no emulator runs; see .ci/gcs.sh"),
         ],
     ),
