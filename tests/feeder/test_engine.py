@@ -75,6 +75,7 @@ A_WEEK = 7 * 24 * 3600
 EXPECTED = [b"%d:%d" % (shard, record) for record in range(20) for shard in range(3)]
 
 
+@pytest.mark.both_kernels
 def test_delivers_and_leaves_nothing(tmp_path: Path) -> None:
     gc.collect()  # what the tests before have left
     before = open_fds()
@@ -96,6 +97,7 @@ def test_one_that_serves_nobody_can_be_ended_at_once(tmp_path: Path) -> None:
     engine.close(at_once=True)
 
 
+@pytest.mark.both_kernels
 @pytest.mark.parametrize("shares", [True, False])
 @pytest.mark.parametrize("keeps", [True, False])
 def test_what_the_trainer_keeps_stays_its_own(
