@@ -214,21 +214,32 @@ class GlobalBatches:
 
     def _global(self, batch: Batch) -> Batch:
         names = self._pairs.features if self._pairs else batch
-        columns = {name: self._array(name, pick(batch, name)) for name in names}
-        mask = None if batch.mask is None else self._array("mask", batch.mask)
+        local = [self._local(name, pick(batch, name)) for name in names]
+        mask = None if batch.mask is None else self._local("mask", batch.mask)
+        *placed, mask = self._placed([*local, mask])
         rows = len(batch) * self._rank.world_size
         self._is_logged = True
-        return replace(batch, columns=columns, rows=rows, mask=mask)
+        return replace(batch, columns=dict(zip(names, placed, strict=True)), rows=rows, mask=mask)
 
-    def _array(self, name: str, column: Any) -> Any:
-        """Return a column as a global array, of which this process has the rows of its rank."""
+    def _local(self, name: str, column: Any) -> Any:
+        """Return the rows of this process as an array that JAX has a dtype for."""
         values = of_jax(name, column)
         if values.dtype != column.dtype and not self._is_logged:
             log.info("%s: %s is delivered as %s (jax_enable_x64)", name, column.dtype, values.dtype)
-        shape = (len(values) * self._rank.world_size, *values.shape[1:])
-        _check_shape(name, shape, self._sharding)
+        _check_shape(name, self._shape(values), self._sharding)
+        return values
+
+    def _placed(self, arrays: Any) -> Any:
+        """Return global arrays in place of those that hold this process's rows."""
+        if jax.process_count() == 1:  # all in one call, which takes half of the time
+            return jax.device_put(arrays, self._sharding)
         place: Any = jax.make_array_from_process_local_data
-        return place(self._sharding, values, shape)
+        return jax.tree.map(
+            lambda values: place(self._sharding, values, self._shape(values)), arrays
+        )
+
+    def _shape(self, values: Any) -> tuple[int, ...]:
+        return len(values) * self._rank.world_size, *values.shape[1:]
 
 
 def _check_shape(name: str, shape: tuple[int, ...], sharding: Sharding) -> None:
