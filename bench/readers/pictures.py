@@ -144,11 +144,6 @@ def simplejpeg(contents: bytes, resize: Any) -> Any:
     return np.asarray(Image.fromarray(picture).resize(resize[::-1], Image.Resampling.BILINEAR))
 
 
-def pyspng(contents: bytes, _: Any) -> Any:
-    """Decode to RGB."""
-    return import_module("pyspng").load(contents, "RGB")
-
-
 def torchvision(contents: bytes, resize: Any) -> Any:
     """Decode with torchvision's own codec, and resize with antialiasing."""
     import torch
@@ -171,7 +166,6 @@ READERS = {
     "Pillow": _threads(pillow),
     "cv2": _threads(cv2),
     "simplejpeg": _threads(simplejpeg),
-    "pyspng": _threads(pyspng),
 }
 
 

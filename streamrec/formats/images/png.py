@@ -1,8 +1,4 @@
-"""PNG, decoded by Pillow, with colours as libpng converts them for TensorFlow.
-
-Where pyspng is installed, its libspng decodes to 8 bits, in less time. What it refuses is left to
-Pillow, which says why.
-"""
+"""PNG, decoded by Pillow, with colours as libpng converts them for TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import MalformedImage
-from streamrec.formats.images.picture import Picture, Wanted, opened, optional, refusing
+from streamrec.formats.images.picture import Picture, Wanted, opened, refusing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,13 +24,6 @@ _CLOSE = 5000
 """A gamma so close to 1 is 1 to libpng, in 1/100000."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Numbers stored for a pixel, by the header's colour type."""
-_SPNG = {
-    **dict.fromkeys([(kind, 3) for kind in _CHANNELS], "RGB"),
-    **dict.fromkeys([(kind, 4) for kind in (2, 4, 6)], "RGBA"),
-    (0, 1): "L",
-}
-"""pyspng's formats that are libpng's numbers, by the colour type and the channels. Its alphas of
-palettes, and of gray of less than 8 bits, are not."""
 
 
 def read(contents: memoryview, wanted: Wanted) -> Picture:
@@ -61,30 +50,11 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
 
 
 def _fill(image: Any, contents: memoryview, out: npt.NDArray[Any]) -> None:
+    channels, bits = out.shape[2], out.itemsize * 8
     with refusing("PNG"):
         # The CRCs, as image.verify() does, after which it would have to be opened again.
         image.fp.seek(image.tile[0][2] - 8)
         image.png.verify()
-    if not _fill_by_spng(contents, out):
-        _fill_by_pillow(image, contents, out)
-
-
-def _fill_by_spng(contents: memoryview, out: npt.NDArray[Any]) -> bool:
-    """Decode with pyspng; return False where it is not installed, or does not decode to this."""
-    pyspng, form = optional("pyspng"), _SPNG.get((contents[25], out.shape[2]))
-    if pyspng is None or form is None or out.dtype != np.uint8:
-        return False
-    try:
-        decoded = pyspng.load(bytes(contents), form)
-    except RuntimeError:
-        return False
-    out[...] = decoded.reshape(out.shape)
-    return True
-
-
-def _fill_by_pillow(image: Any, contents: memoryview, out: npt.NDArray[Any]) -> None:
-    channels, bits = out.shape[2], out.itemsize * 8
-    with refusing("PNG"):
         stored = _stored(image, contents)
     decoded = stored[..., : 3 if image.mode == "P" or stored.shape[2] > 2 else 1]
     if channels < 3 and decoded.shape[2] == 3:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from streamrec.errors import MalformedImage
-from streamrec.formats.images import png
-from streamrec.formats.images.image import decode_png, encode_png, read_picture
+from streamrec.formats.images.image import encode_png, read_picture
 from streamrec.formats.images.picture import Wanted
 from tests.formats.pictures.encoded import (
     PNG_KINDS,
@@ -190,38 +189,3 @@ class TestChunks:
         bomb = of_chunks((b"IHDR", header(9000, 9000)), (b"IDAT", data), END)
         with pytest.raises(MalformedImage, match="fewer bytes than 9000 x 9000"):
             read_picture(bomb, Wanted())
-
-
-class TestBySpng:
-    @pytest.fixture(autouse=True)
-    def installed(self) -> None:
-        pytest.importorskip("pyspng")
-
-    @pytest.mark.parametrize("channels", [1, 3, 4])
-    @pytest.mark.parametrize("interlaced", [False, True])
-    @pytest.mark.parametrize(("kind", "depth"), PNG_KINDS)
-    def test_gives_what_pillow_gives(
-        self,
-        kind: int,
-        depth: int,
-        interlaced: bool,
-        channels: int,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        transparent = [transparency(kind, depth)] if kind in (0, 2, 3) else []
-        gamma = (b"gAMA", struct.pack(">I", 55555))
-        for extra in ([], transparent, [gamma]):
-            contents = random_png(kind, depth, interlaced=interlaced, extra=extra)
-            got = decode_png(contents, channels)
-            with monkeypatch.context() as without:
-                without.setattr(png, "optional", lambda _: None)
-                np.testing.assert_array_equal(got, decode_png(contents, channels))
-
-    def test_pillow_is_not_asked_for_the_pixels(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(png, "_fill_by_pillow", None)
-        assert decode_png(random_png(2, 8), 3).shape == (9, 11, 3)
-
-    def test_what_it_refuses_pillow_decides(self) -> None:
-        rows = zlib.compress(bytes(4 * (1 + 3 * 5)))
-        short = of_chunks((b"IHDR", header(5, 9)), (b"IDAT", rows), (b"IEND", b""))
-        assert not decode_png(short).any()
