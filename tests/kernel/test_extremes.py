@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray
 
+pytestmark = pytest.mark.night
+
 GIBIBYTE = 1 << 30
 
 zeros_in_a_frame = cache(extremes.zeros_in_a_frame)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.resume_point import ResumePoint
 
+pytestmark = pytest.mark.night
+
 Shards = tuple[tuple[int, ...], ...]
 
 SHARDS = (
