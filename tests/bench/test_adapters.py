@@ -8,30 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.adapters import ROWS, SIZES, Row, Versions, as_markdown, cases, skipped
-from bench.fetching.peers import Peers
+from bench.adapters import ROWS, Row, Versions, as_markdown, cases, skipped
 from bench.machine import ROOT
 from bench.measure import Result
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bench.datasets import Dataset
+    from bench.fetching.peers import Peers
     from bench.measure import Case
 
 MODULES = {module for row in ROWS for module in row.needs}
 EVERYTHING: dict[str, Versions] = {sys.executable: dict.fromkeys(MODULES, "1.0")}
-
-
-@pytest.fixture(scope="module", params=SIZES)
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    make, _, _ = SIZES[request.param]
-    return make(tmp_path_factory.mktemp("data"), 1)
-
-
-@pytest.fixture
-def peers(tmp_path: Path) -> Peers:
-    return Peers(sys.executable, {}, tmp_path)
 
 
 def all_cases(peers: Peers, dataset: Dataset) -> list[Case]:

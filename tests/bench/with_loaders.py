@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.adapters import ROWS, SIZES, Row
-from bench.fetching.peers import Peers
+from bench.adapters import ROWS, Row
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bench.datasets import Dataset
+    from bench.fetching.peers import Peers
 
 HERE = [
     row
@@ -24,17 +21,6 @@ HERE = [
     and not row.more.get("workers")
 ]
 """Rows that can be read in a process of tests: by ``time_way``, and without a fork beside JAX."""
-
-
-@pytest.fixture(scope="module", params=SIZES)
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    make, _, _ = SIZES[request.param]
-    return make(tmp_path_factory.mktemp("data"), 1)
-
-
-@pytest.fixture
-def peers(tmp_path: Path) -> Peers:
-    return Peers(sys.executable, {}, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # TensorFlow's
