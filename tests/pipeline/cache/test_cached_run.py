@@ -28,6 +28,7 @@ from tests.pipeline.small_datasets import (
 from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from streamrec.pipeline.batch.batch import Batch
@@ -100,30 +101,44 @@ async def opened(source: str, order: dict[str, Any]) -> Dataset | None:
     return dataset
 
 
-@FEW
-@given(SHARDS, ORDERS)
-def test_runs_are_those_without_a_cache_and_come_from_it_the_second_time(
-    tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any]
+def compare(
+    home: Path,
+    shards: tuple[tuple[int, ...], ...],
+    order: dict[str, Any],
+    held: Callable[[Dataset, Dataset], Coroutine[Any, Any, None]],
 ) -> None:
-    home = tmp_path / str(hash((shards, str(order))))
+    """Run a check of a dataset without a cache and the same one with it, if they can be opened."""
     source = write(home / "raw", shards)
     write_index(source, 200)
 
     async def main() -> None:
         plain = await opened(source, order)
         dataset = await opened(source, cached(home / "cache", **order))
-        if plain is None or dataset is None:
-            return
+        assert (plain is None) == (dataset is None)
+        if plain is not None and dataset is not None:
+            await held(plain, dataset)
+            await plain.aclose()
+            await dataset.aclose()
+
+    asyncio.run(main())
+
+
+@FEW
+@given(SHARDS, ORDERS)
+def test_runs_are_those_without_a_cache_and_come_from_it_the_second_time(
+    tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any]
+) -> None:
+    home = tmp_path / str(hash((shards, str(order))))
+
+    async def held(plain: Dataset, dataset: Dataset) -> None:
         expected, end, _ = await receive_runs(plain, 3)
         for is_kept in (False, True):
             batches, stop, count = await receive_runs(dataset, 3)
             equal(batches, expected)
             assert stop.to_dict() == end.to_dict()
             assert not is_kept or count == len(expected)
-        await plain.aclose()
-        await dataset.aclose()
 
-    asyncio.run(main())
+    compare(home, shards, order, held)
 
 
 @FEW
@@ -132,25 +147,16 @@ def test_stop_at_every_k_and_resume(
     tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any], known: int
 ) -> None:
     """The cache knows the first batches, another stream has taken the rest or not."""
+    home = tmp_path / str(hash((shards, str(order), known)))
 
-    home = tmp_path / str(hash((shards, str(order))))
-    source = write(home / "raw", shards)
-    write_index(source, 200)
-
-    async def main() -> None:
-        plain = await opened(source, order)
-        dataset = await opened(source, cached(home / "cache", **order))
-        if plain is None or dataset is None:
-            return
+    async def held(plain: Dataset, dataset: Dataset) -> None:
         whole = await receive_all(plain)
         await receive_all(dataset, most=known)
         for k, batch in enumerate(whole, start=1):
             tail = await receive_all(dataset, position=position_after(batch))
             equal(tail, whole[k:])
-        await plain.aclose()
-        await dataset.aclose()
 
-    asyncio.run(main())
+    compare(home, shards, order, held)
 
 
 @pytest.mark.parametrize("index", [None, True])
