@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
+from streamrec.flow.silence import Silence
 from streamrec.flow.work_sharing import share_work
 from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
 from streamrec.pipeline.batch.decoder import Decoder
@@ -182,7 +183,7 @@ class Assembler:
         if self.inflater is not None:
             self.inflater.wake()
         try:
-            async with asyncio.timeout(self._plan.settings.stall_timeout):
+            async with Silence(self._plan.settings.stall_timeout):
                 feed = self._feed_of(lane)
                 await self.fetcher.wait_for(feed, or_others=not self._plan.settings.ordered)
         except TimeoutError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
 from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
+from streamrec.flow.silence import Silence
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import infer_features
 from streamrec.formats.shards.index import LARGEST, Index, index_url
@@ -126,7 +126,7 @@ async def _limit(settings: DatasetSettings, what: str, url: str) -> AsyncIterato
     """Limit the time of a read to ``stall_timeout``; what is read here is short."""
     seconds = settings.stall_timeout
     try:
-        async with asyncio.timeout(seconds):
+        async with Silence(seconds):
             yield
     except TimeoutError:
         raise StoreUnavailable(

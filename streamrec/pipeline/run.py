@@ -165,12 +165,12 @@ class Run:
             seconds = self._plan.settings.stall_timeout
             arrival = asyncio.wrap_future(batch)
             arrival.add_done_callback(_retrieve)
-            if not (await asyncio.wait([arrival], timeout=seconds))[0]:
+            await asyncio.wait([arrival], timeout=seconds)
+            if not batch.done():  # it may be, where this loop was busy with something else
                 self._hangs = True
                 raise Stalled(
                     f"decoding a batch took more than {seconds:g} s; {RAISE}", stage="decode"
                 )
-            return arrival.result()
         return batch.result()
 
     def statistics(self) -> dict[str, Any]:

@@ -199,8 +199,9 @@ class RangeDownloader:
         backoff = Backoff(self.random)
         filled, since = 0, self._loop.time()
         while True:
+            silence = Silence(self._left(since, SILENCE))
             try:
-                async with Silence(self._left(since, SILENCE)) as silence:
+                async with silence:
                     await self._receive(read, silence, moved)
                 return
             except TimeoutError:
@@ -211,7 +212,8 @@ class RangeDownloader:
                     raise
                 self._note(error)
                 read.last_failure = _bare(error)
-            if read.filled >= filled + min(SLOWEST, len(read.memory) - filled):
+            has_moved = read.filled >= filled + min(SLOWEST, len(read.memory) - filled)
+            if has_moved or silence.was_busy:
                 filled, since = read.filled, self._loop.time()
                 backoff.reset()
             self.counts["retries"] += 1

@@ -26,6 +26,7 @@ SIZE = 1 << 20
 LATENCY = 0.05
 DATA = Random(1).randbytes(SIZE)
 STALL = Trouble(stalls_after=0)
+BROKEN = Trouble(refused=StoreUnavailable("the connection broke"))
 HALF_STALL = Trouble(stalls_after=SIZE // 2)
 
 
@@ -214,6 +215,24 @@ async def test_a_loop_that_was_busy_does_not_take_its_own_silence_for_the_stores
     loop.call_later(LATENCY + SIZE / 60e6 / 2, busy)
     await scene.get()
     assert scene.hedges == (0, 0, 0)
+
+
+@pytest.mark.parametrize("fault", [NO_TROUBLE, BROKEN])
+@simulated
+async def test_a_machine_that_slept_does_not_take_a_new_store_for_a_silent_one(
+    fault: Trouble,
+) -> None:
+    """The first bytes came, or the connection was lost, while nobody could look."""
+    scene = Scene()
+    clock = asyncio.get_running_loop()._clock  # type: ignore[attr-defined]
+
+    def sleep() -> None:
+        clock.now += 900.0
+
+    asyncio.get_running_loop().call_later(LATENCY / 2, sleep)
+    await scene.get(fault)
+    assert len(scene.asked_at) == (1 if fault is NO_TROUBLE else 2)
+    assert scene.downloader.counts["cut"] == 0
 
 
 @simulated
