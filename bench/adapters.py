@@ -150,7 +150,7 @@ ROWS = (
     _keras("tensorflow", TF_STREAM),
     Row(RECORDS, "trainer_records", "stream", ("torch",), RECORDS, more=SINGLE),
     Row(
-        "Hugging Face, as_dataset",
+        "Hugging Face, as_dataset and collate",
         "trainer_records",
         "as_dataset",
         ("torch",),

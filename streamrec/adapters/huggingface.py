@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from streamrec.adapters.torch.records import Records
+    from streamrec.adapters.torch.records import Record, Records
     from streamrec.streams.stream import Stream
 
-__all__ = ["as_dataset"]
+__all__ = ["as_dataset", "collate"]
 
 
 def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records:
     """Return a stream of single records as a dataset for ``transformers.Trainer``.
 
-    Each record is a dict from feature name to tensor, as in
+    Each record is a mapping from feature name to tensor, as in
     :func:`streamrec.adapters.torch.as_loader`; strings stay ``bytes``. The Trainer collates the
-    records. It sets the epoch before each one, and resumes by reading the epoch's batches again up
+    records: many times quicker with :func:`collate` as its ``data_collator``. The model is given
+    each feature of the stream, so name those alone that it takes.
+
+    The Trainer sets the epoch before each one, and resumes by reading the epoch's batches again up
     to the step of the checkpoint. Without an index, or ``steps_per_epoch``, the dataset has no
     length and the Trainer needs ``max_steps``.
 
@@ -36,3 +39,22 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
     from streamrec.pipeline.batch.torch_columns import Casts
 
     return Records(stream, Casts.of(dtype), None)
+
+
+def collate(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the batch of some records: the ``data_collator`` of a ``transformers.Trainer``.
+
+    A feature whose values all have one shape is a tensor ``[records, ...]`` of the stream's own
+    memory, without a copy where the records follow each other in it. Of any other feature there is
+    a list with each record's value.
+
+    Args:
+        records: Those of :func:`as_dataset`, at least one.
+
+    Raises:
+        ConfigError: They are others.
+        WrongFeatureType: A feature cannot be cast, or has a dtype that torch lacks.
+    """
+    from streamrec.adapters.torch.records import collate
+
+    return collate(records)

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.ranks import Rank
 
-__all__ = ["Cursor", "Mark"]
+__all__ = ["Cursor", "Mark", "Row"]
+
+
+class Row(NamedTuple):
+    """A row of a batch, of which a single record is made."""
+
+    batch: Batch
+    number: int
+
+    def record(self) -> dict[str, Any]:
+        """Return the record: the row's value by feature name."""
+        return {name: column[self.number] for name, column in self.batch.columns.items()}
 
 
 class Mark(NamedTuple):
@@ -42,7 +53,7 @@ class Cursor:
     def __init__(self) -> None:
         self._resume_points: tuple[ResumePoint, ...] = (Beginning(),)
         """The place behind all that came; one of each rank, if their states were loaded."""
-        self._rows: deque[Any] = deque()
+        self._rows: deque[Row | bytes] = deque()
         """Single records that came and wait to be taken."""
         self.batches = 0
         """Batches that came since the stream was made."""
@@ -123,8 +134,8 @@ class Cursor:
         self._rows.extend(_rows_of(batch))
         self.batches += 1
 
-    def row(self) -> Any:
-        """Take a row."""
+    def row(self) -> Row | bytes:
+        """Take a row; a raw record is its bytes."""
         row = self._rows.popleft()
         self.records += 1
         return row
@@ -163,8 +174,8 @@ class Cursor:
             )
 
 
-def _rows_of(batch: Batch) -> list[Any]:
+def _rows_of(batch: Batch) -> Sequence[Row | bytes]:
     columns: dict[str, Any] = dict(batch)
     if list(columns) == ["records"] and isinstance(columns["records"], BytesColumn):
         return batch.records.to_list()
-    return [{name: column[row] for name, column in columns.items()} for row in range(len(batch))]
+    return [Row(batch, number) for number in range(len(batch))]

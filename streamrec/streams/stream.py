@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 from typing_extensions import TypeVar
 
@@ -16,6 +16,7 @@ from streamrec.masking import masked
 from streamrec.plan.agreement import ENDS, RankSummary
 from streamrec.plan.position import Position
 from streamrec.streams import ranks, workers
+from streamrec.streams.cursor import Row
 from streamrec.streams.lookahead import Lookahead
 from streamrec.streams.session import close_in
 from streamrec.streams.sources import length_of
@@ -25,6 +26,8 @@ from streamrec.streams.turn import Turn, busy
 from streamrec.values.notebook import html_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Fingerprint
     from streamrec.plan.resume_point import ResumePoint
@@ -35,6 +38,11 @@ if TYPE_CHECKING:
 __all__ = ["Stream"]
 
 Item = TypeVar("Item", default=Any)
+
+
+def _made(item: Batch | Row | bytes) -> Any:
+    """Return what the consumer of a stream gets."""
+    return item.record() if isinstance(item, Row) else item
 
 
 class Stream(Stateful, Generic[Item]):
@@ -90,20 +98,30 @@ class Stream(Stateful, Generic[Item]):
             self._next_run()
         return self
 
-    def __next__(self) -> Item:
+    def __next__(self, made: Callable[[Any], Any] = _made) -> Item:
         mark = self.mark()
         try:
             if self._cursor.rows:
-                item = self._row()
+                item: Item = made(self._row())
             else:
                 with self._turn:
-                    item = self._next()
+                    item = made(self._next())
         except (StopIteration, StreamrecError):
             raise
         except BaseException:
             self.go_back(mark)
             raise
         return item
+
+    def next_row(self) -> Row | bytes:
+        """Take the next record of a stream of single records, as a row of a batch.
+
+        A raw record is its bytes.
+
+        Raises:
+            StopIteration: The run has ended.
+        """
+        return cast("Row | bytes", self.__next__(lambda row: row))
 
     def go_back(self, mark: Mark) -> None:
         """Go on where an interrupted call began: by Ctrl-C, or what a signal's handler raised.
@@ -117,7 +135,7 @@ class Stream(Stateful, Generic[Item]):
         self._cursor.go_back(mark)
         self._leave()
 
-    def _next(self) -> Item:
+    def _next(self) -> Batch | Row | bytes:
         if self._ended:
             raise StopIteration
         began = perf_counter()
@@ -173,11 +191,11 @@ class Stream(Stateful, Generic[Item]):
 
     async def __anext__(self) -> Item:
         if self._cursor.rows:
-            return self._row()
+            return cast("Item", _made(self._row()))
         with self._turn:
-            return await self._anext()
+            return cast("Item", _made(await self._anext()))
 
-    async def _anext(self) -> Item:
+    async def _anext(self) -> Batch | Row | bytes:
         if self._ended:
             raise StopAsyncIteration
         began = perf_counter()
@@ -358,20 +376,18 @@ class Stream(Stateful, Generic[Item]):
 
     # -- batches and single records ----------------------------------------------------------------
 
-    def _take(self, batch: Any) -> Item:
+    def _take(self, batch: Batch) -> Batch | Row | bytes:
         if self._opened().settings["batch_size"] is not None:
             self._move(self._cursor.take, batch)
-            item: Item = batch
-            return item
+            return batch
         self._move(self._cursor.receive, batch)
         return self._row()
 
-    def _row(self) -> Item:
+    def _row(self) -> Row | bytes:
         try:
-            item: Item = self._cursor.row()
+            return self._cursor.row()
         except IndexError:  # another thread took the last one: no lock is taken for a single record
             raise busy() from None
-        return item
 
 
 def _plain(session: PlainSession | AsyncSession) -> PlainSession:

@@ -12,7 +12,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 import streamrec as sr
-from streamrec.adapters.huggingface import as_dataset
+from streamrec.adapters.huggingface import as_dataset, collate
 
 FEATURES = {
     "id": sr.FixedLenFeature((), "int64"),
@@ -42,7 +42,9 @@ class Model(torch.nn.Module):
         return {"loss": self.layer(x).square().mean()}
 
 
-def trained(dataset: Any, place: str, resume: str | None = None, **values: Any) -> Any:
+def trained(
+    dataset: Any, place: str, resume: str | None = None, collator: Any = None, **values: Any
+) -> Any:
     """Train, saving after each step, and return the ids of each batch, or the error."""
     arguments = TrainingArguments(
         place,
@@ -58,8 +60,9 @@ def trained(dataset: Any, place: str, resume: str | None = None, **values: Any) 
         **values,
     )
     model = Model()
+    trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=collator)
     try:
-        Trainer(model, arguments, train_dataset=dataset).train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=resume)
     except Exception as error:  # noqa: BLE001 - it is what the test looks at
         return f"{type(error).__name__}: {error}"
     return model.seen
@@ -89,6 +92,7 @@ def main(source: str, place: str) -> None:
     # A Trainer reads a batch ahead; the same dataset goes on exactly all the same.
     cases["same dataset"] = [head, trained(again, new(), f"{first}/checkpoint-3")]
     cases["worker"] = trained(as_dataset(opened(source)), new(), dataloader_num_workers=1)
+    cases["collated"] = trained(as_dataset(opened(source)), new(), collator=collate)
     unknown = as_dataset(opened(source, index=None))
     cases["steps"] = trained(unknown, new(), max_steps=8)
     cases["batches"] = trained(as_dataset(opened(source, batch_size=2)), new(), max_steps=1)

@@ -56,6 +56,10 @@ def test_a_worker_reads_the_same(trained: dict[str, Any], epochs: list[list[int]
     assert trained["worker"] == epochs
 
 
+def test_our_own_collator_gives_the_same(trained: dict[str, Any], epochs: list[list[int]]) -> None:
+    assert trained["collated"] == epochs
+
+
 def test_without_a_length_it_takes_steps(trained: dict[str, Any]) -> None:
     steps = trained["steps"]
     assert len(steps) == 8

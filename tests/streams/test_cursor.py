@@ -10,7 +10,7 @@ from streamrec.errors import BatchOutOfOrder, MalformedPosition
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
-from streamrec.streams.cursor import Cursor
+from streamrec.streams.cursor import Cursor, Row
 from streamrec.streams.ranks import Rank
 from streamrec.values.columns import BytesColumn
 from tests.feeder.fake_dataset import ROWS, batch, position
@@ -32,11 +32,17 @@ def state_of(cursor: Cursor) -> dict[str, Any] | None:
     return None if others else one.to_dict()
 
 
+def record_of(cursor: Cursor) -> dict[str, Any]:
+    row = cursor.row()
+    assert isinstance(row, Row)
+    return row.record()
+
+
 def test_a_column_that_is_called_records_and_holds_none() -> None:
     numbers = np.arange(2)
     cursor = cursor_at(10)
     cursor.receive(replace(single_records(2), columns={"records": numbers}))
-    assert [cursor.row(), cursor.row()] == [{"records": 0}, {"records": 1}]
+    assert [record_of(cursor), record_of(cursor)] == [{"records": 0}, {"records": 1}]
 
 
 def test_a_new_one_stands_at_the_beginning() -> None:
@@ -137,7 +143,7 @@ def test_columns_become_mappings() -> None:
     cursor = Cursor()
     whole = batch(0, size=2)
     cursor.receive(replace(whole, next_position=position(len(whole))))
-    row = cursor.row()
+    row = record_of(cursor)
     assert (row["number"], row["name"], row["values"].tolist()) == (0, b"row 0", [0.0, 0.0])
 
 

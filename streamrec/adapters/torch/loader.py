@@ -135,7 +135,7 @@ class Loader(IterableDataset[Any]):
     def _taken(self) -> Any:
         """Take a batch or a record and send it; a batch that is to be sent ahead follows it."""
         coming = self._stream.peek(2) if self._mover.ahead else []
-        item = next(self._stream)
+        item = self._next()
         known, sent = self._ahead
         if known is not item:
             sent = self._mover.send(self._tensors(item))
@@ -144,6 +144,9 @@ class Loader(IterableDataset[Any]):
             with suppress(Exception):  # raised when it is that batch's turn
                 self._ahead = coming[1], self._mover.send(self._tensors(coming[1]))
         return sent
+
+    def _next(self) -> Any:
+        return next(self._stream)
 
     def _tensors(self, item: Any) -> Any:
         if isinstance(item, Batch):

@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
 
 from streamrec.adapters.torch.loader import Loader
 from streamrec.adapters.torch.state import epoch_of
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
+from streamrec.streams.cursor import Row
 
-__all__ = ["Records"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from streamrec.pipeline.batch.torch_columns import Casts
+
+__all__ = ["Record", "Records", "collate"]
+
+
+class Record(Mapping[str, Any]):
+    """A record: its tensors by feature name, which are made when they are asked for.
+
+    Args:
+        row: The row of a batch of the stream.
+        casts: The dtypes asked for.
+    """
+
+    __slots__ = ("casts", "row")
+
+    def __init__(self, row: Row, casts: Casts) -> None:
+        self.row = row
+        self.casts = casts
+
+    def __getitem__(self, name: str) -> Any:
+        return self.casts.column(name, self.row.batch.columns[name][self.row.number])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.row.batch.columns)
+
+    def __len__(self) -> int:
+        return len(self.row.batch.columns)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)  # else the whole batch would be pickled with each record
 
 
 class Records(Loader):
@@ -32,4 +72,41 @@ class Records(Loader):
                 "the stream gives batches, and the Trainer makes them of single records; open the "
                 "stream without batch_size, and give the Trainer per_device_train_batch_size"
             )
-        return super()._tensors(item)
+        if not isinstance(item, Row):
+            return super()._tensors(item)
+        if not item.number:
+            self._casts.check(item.batch.columns)
+        return Record(item, self._casts)
+
+    def _next(self) -> Any:
+        return self._stream.next_row()
+
+
+def collate(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the batch of some records; see :mod:`streamrec.adapters.huggingface`."""
+    if not all(isinstance(record, Record) for record in records):
+        raise ConfigError(
+            "collate makes batches of the records of streamrec.adapters.huggingface.as_dataset; "
+            "open the stream with features, and give the dataset to the Trainer as it is"
+        )
+    casts, runs = records[0].casts, _runs([record.row for record in records])
+    batch: dict[str, Any] = {}
+    for name in records[0]:
+        if all(isinstance(rows.columns[name], np.ndarray) for rows, _, _ in runs):
+            parts = [rows.columns[name][first:last] for rows, first, last in runs]
+            tensors = [casts.column(name, part) for part in parts]
+            batch[name] = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+        else:
+            batch[name] = [record[name] for record in records]
+    return batch
+
+
+def _runs(rows: Sequence[Row]) -> list[tuple[Batch, int, int]]:
+    """Return the rows as ranges of rows that follow each other in a batch."""
+    runs: list[tuple[Batch, int, int]] = []
+    for batch, number in rows:
+        if runs and runs[-1][0] is batch and runs[-1][2] == number:
+            runs[-1] = (batch, runs[-1][1], number + 1)
+        else:
+            runs.append((batch, number, number + 1))
+    return runs

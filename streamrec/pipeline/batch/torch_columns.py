@@ -62,15 +62,24 @@ class Casts(NamedTuple):
             ConfigError: A feature that is to be cast is not there.
             WrongFeatureType: A feature cannot be cast, or has a dtype that torch lacks.
         """
+        self.check(columns)
+        return {name: self.column(name, column) for name, column in columns.items()}
+
+    def column(self, name: str, column: Any) -> Any:
+        """Return a column, or the value of a record, as a tensor or a few; errors as above."""
+        return to_tensors(column, Cast(name, self.for_all, self.by_name.get(name)))
+
+    def check(self, columns: Mapping[str, Any]) -> None:
+        """Refuse to cast a feature that is not there.
+
+        Raises:
+            ConfigError: There is such a feature.
+        """
         if missing := self.by_name.keys() - columns.keys():
             raise ConfigError(
                 f"dtype names the feature {min(missing)!r}, and the stream gives "
                 f"{', '.join(map(repr, columns))}; correct the name"
             )
-        return {name: to_tensors(column, self._cast(name)) for name, column in columns.items()}
-
-    def _cast(self, name: str) -> Cast:
-        return Cast(name, self.for_all, self.by_name.get(name))
 
 
 class Cast(NamedTuple):
