@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import AfterValidator, ByteSize, Field, PositiveFloat, PositiveInt, SecretStr
 
-from streamrec.config.dataset import DatasetSettings
+from streamrec.config.dataset import DatasetSettings, large_enough
 from streamrec.config.validation import Settings, validate
 from streamrec.errors import ConfigError
 
@@ -33,6 +33,8 @@ class DaemonSettings(Settings):
             "127.0.0.1:7071"
         )
         """``host:port`` of ``/livez``, ``/readyz``, ``/metrics``; ``""`` or ``None`` for none."""
+        memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(large_enough)] = "auto"
+        """Bytes that all sessions together may take; auto: half of the memory limit."""
         token: SecretStr | None = None
         """The token that clients must present. Over TCP beyond loopback it is refused, since it
         would need TLS."""

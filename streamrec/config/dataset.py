@@ -28,6 +28,8 @@ from streamrec.masking import Hidden
 __all__ = ["Compression", "DatasetSettings", "StreamSettings", "compression_name", "ends"]
 
 MIB = 1 << 20
+LEAST_BUDGET = 8 * MIB
+"""Bytes of the smallest memory budget."""
 DEFAULT_LANES = 48
 """Tens of lanes hide the store's latency; 48 is divisible by 2, 3, 4, 6, 8, 12, 16 and 24 ranks."""
 MOST_OPEN_SHARDS = 144
@@ -60,8 +62,9 @@ def compression_name(name: object) -> Any:
     return (name or "none").lower() if name is None or isinstance(name, str) else name
 
 
-def _large_enough(budget: ByteSize | str) -> ByteSize | str:
-    if isinstance(budget, int) and budget < 8 * MIB:
+def large_enough(budget: ByteSize | str) -> ByteSize | str:
+    """Check that a memory budget is not below the least that anything can be read with."""
+    if isinstance(budget, int) and budget < LEAST_BUDGET:
         raise ValueError(
             "is less than the 8 MiB that one range and one batch need; give 8 MiB or more"
         )
@@ -124,7 +127,7 @@ class DatasetSettings(Settings):
     )
     """The shards' compression; auto: by the first bytes of each. TensorFlow's names are taken too.
     """
-    memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(_large_enough)] = "auto"
+    memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(large_enough)] = "auto"
     """The most bytes in flight."""
     max_record_bytes: Annotated[ByteSize, Field(gt=0)] | Literal["auto"] = "auto"
     """Bytes of the longest record that is read; auto: the memory budget."""

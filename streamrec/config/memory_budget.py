@@ -1,4 +1,4 @@
-"""The memory that a stream and a single record may use, from the settings and the machine."""
+"""The memory that a stream, a record and a daemon may use, from the settings and the machine."""
 
 from __future__ import annotations
 
@@ -9,15 +9,31 @@ from typing import TYPE_CHECKING
 from streamrec.config.dataset import MIB
 
 if TYPE_CHECKING:
-    from streamrec.config import DatasetSettings
+    from streamrec.config import DaemonSettings, DatasetSettings
 
-__all__ = ["automatic_budget", "memory_budget", "memory_share", "record_limit"]
+__all__ = [
+    "automatic_budget",
+    "daemon_budget",
+    "memory_budget",
+    "memory_share",
+    "record_limit",
+]
 
 
 def memory_budget(settings: DatasetSettings) -> int:
     """Return the stream's budget in bytes: the setting, or a share of the machine's memory."""
     budget = settings.memory_budget
     return automatic_budget() if budget == "auto" else int(budget)
+
+
+def daemon_budget(settings: DaemonSettings.Server) -> int:
+    """Return the budget of all sessions of a daemon in bytes: the setting, or half of the memory.
+
+    The other half is for what no budget counts: the processes themselves, records and batches that
+    are larger than their share, and what waits in the system's buffers to be sent.
+    """
+    budget = settings.memory_budget
+    return max(64 * MIB, _memory_limit() // 2) if budget == "auto" else int(budget)
 
 
 def record_limit(settings: DatasetSettings) -> int:

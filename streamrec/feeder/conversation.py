@@ -130,18 +130,20 @@ class Conversation:
         await self._connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
         self._linger = self._feeder.linger
         subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
-        while True:
-            run = dataset.run(
-                rank=subscribe.rank,
-                world_size=hello.world_size,
-                batch_size=batch_size,
-                position=_position(subscribe),
-                allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
-            )
-            # Reading ahead takes memory: a client that gives no credit takes none.
-            await self._waiting("credit", self._connection.wait_for_credit())
-            await self._one_run(run, hello.dataset)
-            subscribe = await self._receive(Subscribe)
+        with self._feeder.memory(dataset, hello.world_size) as budget:
+            while True:
+                run = dataset.run(
+                    rank=subscribe.rank,
+                    world_size=hello.world_size,
+                    batch_size=batch_size,
+                    position=_position(subscribe),
+                    allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
+                    budget=budget,
+                )
+                # Reading ahead takes memory: a client that gives no credit takes none.
+                await self._waiting("credit", self._connection.wait_for_credit())
+                await self._one_run(run, hello.dataset)
+                subscribe = await self._receive(Subscribe)
 
     def _idle(self) -> None:
         self._feeder.statistics.dropped["idle"] += 1

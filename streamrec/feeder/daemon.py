@@ -8,7 +8,9 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from streamrec.config.memory_budget import daemon_budget
 from streamrec.feeder import status
+from streamrec.feeder.budget import Budget
 from streamrec.feeder.datasets import opened
 from streamrec.feeder.server import Feeder
 from streamrec.flow.bridge import new_event_loop
@@ -52,7 +54,9 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         datasets = {name: opener(dataset) for name, dataset in settings.datasets.items()}
         opening = await stack.enter_async_context(opened(datasets))
-        feeder = await stack.enter_async_context(Feeder(dict(opening), settings.server))
+        budget = Budget(daemon_budget(settings.server))
+        feeder = Feeder(dict(opening), settings.server, budget=budget)
+        await stack.enter_async_context(feeder)
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)
         if await _until(stop, asyncio.gather(*opening.values())):

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from streamrec.config import DaemonSettings
+from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import FeederDraining, FeederRefused
 from streamrec.feeder.address import Address, check_exposure
 from streamrec.feeder.admission import Admission
@@ -25,7 +27,9 @@ from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator
 
+    from streamrec.feeder.budget import Budget
     from streamrec.feeder.shared import Outbox
     from streamrec.pipeline.dataset import Dataset
 
@@ -46,6 +50,8 @@ class Feeder:
     """Seconds that a client has to read why its stream has ended, and to disconnect."""
     outbox: Outbox | None = None
     """Memory that is shared with the only client."""
+    budget: Budget | None = None
+    """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
 
     def __post_init__(self) -> None:
         self.admission: Admission[AsyncConnection] = Admission(self.settings)
@@ -80,6 +86,29 @@ class Feeder:
         if refusal is not None:
             self.statistics.dropped["full"] += 1
             raise FeederDraining(refusal)
+
+    @contextmanager
+    def memory(self, dataset: Dataset, world_size: int) -> Iterator[int | None]:
+        """Lend a session its memory while the block runs.
+
+        Yields:
+            The bytes that it may take; ``None``: as many as the dataset's settings say.
+
+        Raises:
+            FeederDraining: Other sessions have too much of it now.
+            ConfigError: The daemon's whole budget is too small for a session.
+        """
+        if self.budget is None:
+            yield None
+            return
+        asked = memory_budget(dataset.settings)
+        granted = self.budget.lend(asked, min(asked, dataset.least_budget(world_size)))
+        if granted < asked:
+            log.info("a session gets %d of the %d MiB it asks for", granted >> 20, asked >> 20)
+        try:
+            yield granted
+        finally:
+            self.budget.give_back(granted)
 
     async def dataset(self, name: str) -> Dataset:
         """Return a dataset, once it is open.

@@ -17,6 +17,7 @@ from streamrec.pipeline.dataset_checks import check_batches, check_places, check
 from streamrec.pipeline.dataset_opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.functions import Functions
+from streamrec.pipeline.memory_needs import MemoryNeeds
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.plan.fingerprint import (
@@ -32,7 +33,6 @@ from streamrec.plan.mixture import component_seed, draws_of, text_of
 from streamrec.plan.next_use import NextUse
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.position import Fingerprint, Position
-from streamrec.plan.ranges import MemoryPlan
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.record_run import RecordRun
 from streamrec.plan.resume_point import Beginning
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from streamrec.config.cache import Kept
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
+    from streamrec.plan.ranges import MemoryPlan
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo
 
@@ -237,6 +238,7 @@ class Dataset:
         batch_size: int | None,
         position: ResumePoint | None,
         allocate: Allocate | None = None,
+        budget: int | None = None,
     ) -> Run:
         """Make one rank's run, from a position or the beginning of an epoch (by default the first).
 
@@ -246,6 +248,8 @@ class Dataset:
             batch_size: Records per batch; ``None``: single records.
             position: The place to begin at.
             allocate: Allocates the columns of batches; by default the run does.
+            budget: Bytes that the run may take, at least :meth:`least_budget`; by default the
+                dataset's ``memory_budget``. It changes the speed and never the order.
 
         Raises:
             ConfigError: The settings contradict each other.
@@ -255,7 +259,7 @@ class Dataset:
             self.settings,
             self._orders,
             self._position(batch_size, rank, world_size, position or Beginning()),
-            self._memory(world_size),
+            self._memory(world_size, budget),
             batch_size,
             self._remainder(world_size, batch_size),
             self._functions,
@@ -412,21 +416,23 @@ class Dataset:
             return ChunkWindows(order, windows)
         return windows
 
-    def _memory(self, world_size: int) -> MemoryPlan:
-        settings = self.settings
-        total, lanes = memory_budget(settings), self.lanes // world_size
-        packs = lanes * settings.pack.held_bytes if settings.pack else 0
-        if packs > total // 2:
-            raise ConfigError(
-                f"the packs that {lanes} lanes fill take {packs >> 20} MiB, more than half of "
-                f"memory_budget ({total >> 20} MiB); set it to more, or lanes or pack.bins to less"
-            )
+    def least_budget(self, world_size: int) -> int:
+        """Return the smallest budget of a rank's run, in bytes."""
+        return self._needs(world_size).least
+
+    def _memory(self, world_size: int, budget: int | None = None) -> MemoryPlan:
+        total = memory_budget(self.settings) if budget is None else budget
+        return self._needs(world_size).divide(total)
+
+    def _needs(self, world_size: int) -> MemoryNeeds:
+        settings, lanes = self.settings, self.lanes // world_size
         window = int(settings.shuffle_window) if settings.has_windows else 0
         if window and isinstance(self._order, RecordOrder) and self._is_counted:
             window = max(window, self.lanes * self._order.largest)
-        return MemoryPlan.divide(
-            total - packs,
-            lanes=self._feeds(world_size),
+        return MemoryNeeds(
+            lanes=lanes,
+            feeds=self._feeds(world_size),
+            packs=lanes * settings.pack.held_bytes if settings.pack else 0,
             windows=-(-window // world_size) * len(self._counts),
             near=self._stores.are_local(self.shards),
         )

@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import ByteSize
 
-from streamrec.config import DatasetSettings, validate
+from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.config import memory_budget as memory
-from streamrec.config.memory_budget import memory_budget, record_limit
+from streamrec.config.memory_budget import daemon_budget, memory_budget, record_limit
+from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +26,16 @@ def test_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_budget(automatic) == 512 << 20
     monkeypatch.setattr(memory, "_memory_limit", lambda: 1 << 40)
     assert memory_budget(automatic) == 1 << 30
+
+
+def test_the_budget_of_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_memory_limit", lambda: 8 << 30)
+    assert daemon_budget(DaemonSettings.Server()) == 4 << 30
+    assert daemon_budget(DaemonSettings.Server(memory_budget=ByteSize(32 << 20))) == 32 << 20
+    monkeypatch.setattr(memory, "_memory_limit", lambda: 64 << 20)
+    assert daemon_budget(DaemonSettings.Server()) == 64 << 20
+    with pytest.raises(ConfigError, match=r"'server.memory_budget' is less than the 8 MiB"):
+        validate(DaemonSettings, {"server": {"memory_budget": "1MiB"}, "datasets": {}})
 
 
 def test_the_memory_limit_is_a_number_of_this_machine() -> None:

@@ -80,7 +80,8 @@ class FakeDataset(Dataset):
 
     ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
     what was received from all runs, ``open_runs`` the runs that were not closed.
-    With ``counts`` the runs have statistics. ``made`` is shown every batch.
+    With ``counts`` the runs have statistics. ``made`` is shown every batch, ``budgets`` those of
+    the runs.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class FakeDataset(Dataset):
         self.open_runs = 0
         self.counts = False
         self.closed = False
+        self.budgets: list[int | None] = []
         self.made: Callable[[Batch], object] = lambda _: None
 
     def fingerprint(self, batch_size: int | None, world_size: int, *, rank: int = 0) -> Fingerprint:
@@ -121,12 +123,17 @@ class FakeDataset(Dataset):
         batch_size: int | None,
         position: ResumePoint | None,
         allocate: Allocate | None = None,
+        budget: int | None = None,
     ) -> FakeRun:
+        self.budgets.append(budget)
         if isinstance(position, Position):
             self.fingerprint(batch_size, world_size).check(position.fingerprint)
             if position.rank != rank:
                 raise StateError(f"the position is of rank {position.rank}")
         return FakeRun(self, rank, world_size, position.step if position else 0)
+
+    def least_budget(self, world_size: int) -> int:
+        return 8 << 20
 
     async def aclose(self) -> None:
         self.closed = True

@@ -182,17 +182,19 @@ async def test_the_feeder_has_the_daemon_s_settings(
 ) -> None:
     made: list[Feeder] = []
 
-    def noting(*arguments: Any) -> Feeder:
-        made.append(Feeder(*arguments))
+    def noting(*arguments: Any, **named: Any) -> Feeder:
+        made.append(Feeder(*arguments, **named))
         return made[0]
 
     monkeypatch.setattr(daemon, "Feeder", noting)
-    given = settings(tmp_path, insecure=True, max_connections=11)
+    given = settings(tmp_path, insecure=True, max_connections=11, memory_budget="96MiB")
     running = Running(given)
     await running.bound()
     running.task.cancel()
     await asyncio.wait([running.task])
     assert made[0].settings == given.server
+    assert made[0].budget is not None
+    assert made[0].budget.total == 96 << 20
 
 
 PROGRAM = """

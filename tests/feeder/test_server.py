@@ -17,6 +17,7 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.feeder import server
+from streamrec.feeder.budget import Budget
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.listener import Listener
 from streamrec.feeder.server import Feeder
@@ -449,3 +450,45 @@ async def test_statistics() -> None:
     assert now.bytes["train"] > 80 * 400
     assert set(now.waited) == {"credit", "data", "socket"}
     assert repr(feeder) == "<Feeder draining train: 0 clients>"
+
+
+class TestMemory:
+    @on_both_loops
+    async def test_sessions_share_a_budget_and_give_it_back(self) -> None:
+        dataset = FakeDataset(steps=2, hang_at=1)
+        budget = Budget(20 << 20)
+        async with Feeder({"train": dataset}, budget=budget) as feeder:
+            where = f"{await feeder.listen(HERE)}/train"
+            feeds = [await AsyncFeed.open(where) for _ in range(2)]
+            for feed in feeds:
+                await feed.receive()
+            assert dataset.budgets == [8 << 20, 8 << 20]
+            with pytest.raises(FeederDraining, match="memory_budget of 20 MiB to 2 sessions"):
+                async with aclosing(await AsyncFeed.open(where)) as third:
+                    await third.receive()
+            for feed in feeds:
+                await feed.aclose()
+            await eventually(lambda: budget.sessions == 0)
+        assert budget.lent == 0
+
+    @on_both_loops
+    async def test_a_session_keeps_its_memory_over_its_runs(self) -> None:
+        dataset, budget = FakeDataset(steps=2), Budget(64 << 20)
+        async with Feeder({"train": dataset}, budget=budget) as feeder:
+            async with aclosing(await opened(feeder)) as feed:
+                for _ in range(2):
+                    await feed.receive()
+                with pytest.raises(EndOfStream):
+                    await feed.receive()
+                assert budget.sessions == 1
+                feed.subscribe()
+                await feed.receive()
+            await eventually(lambda: budget.sessions == 0)
+        assert dataset.budgets == [16 << 20, 16 << 20]
+
+    @on_both_loops
+    async def test_a_budget_that_no_session_fits_in(self) -> None:
+        async with Feeder({"train": FakeDataset()}, budget=Budget(1 << 20)) as feeder:
+            with pytest.raises(ConfigError, match="raise memory_budget in the feeder's"):
+                async with aclosing(await opened(feeder)) as feed:
+                    await feed.receive()

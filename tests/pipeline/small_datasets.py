@@ -112,6 +112,7 @@ async def receive_all(
     world_size: int = 1,
     position: ResumePoint | None = None,
     most: int | None = None,
+    budget: int | None = None,
 ) -> list[Batch]:
     """Receive the batches of one run, or the first ``most``."""
     batches: list[Batch] = []
@@ -120,6 +121,7 @@ async def receive_all(
         world_size=world_size,
         batch_size=dataset.settings.batch_size,
         position=position,
+        budget=budget,
     )
     async with run:
         while most is None or len(batches) < most:

@@ -5,10 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.errors import ObjectNotFound
+from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline import user_functions
-from tests.pipeline.small_datasets import receive_all, settings_of, write, write_index
+from tests.pipeline.small_datasets import (
+    contents,
+    identities,
+    receive_all,
+    settings_of,
+    write,
+    write_index,
+)
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -86,3 +93,43 @@ async def test_the_fingerprint_names_what_determines_the_order(tmp_path: Path) -
 async def test_a_pattern_without_a_match(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFound):
         await Dataset.open(settings_of(str(tmp_path / "*.none")))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"shuffle": True, "shuffle_window": "64KiB"},
+        {"shuffle": True, "index": True, "shuffle_window": "64KiB"},
+        {"shuffle": True, "length_buckets": 2, "shuffle_window": "64KiB"},
+    ],
+)
+def test_a_smaller_budget_of_a_run_changes_no_batch(tmp_path: Path, values: dict[str, Any]) -> None:
+    source = write(tmp_path, tuple(tuple(range(1, 9 + shard)) for shard in range(12)))
+    write_index(source, 200)
+    settings = settings_of(source, batch_size=4, seed=3, lanes=6, memory_budget="256MiB", **values)
+
+    async def main() -> None:
+        dataset = await Dataset.open(settings)
+        least = dataset.least_budget(1)
+        assert least < 16 << 20
+        whole, thrifty = [await receive_all(dataset, budget=budget) for budget in (None, least)]
+        assert contents(thrifty) == contents(whole)
+        assert identities(thrifty) == identities(whole)
+        positions = [[b.next_position.to_dict() for b in batches] for batches in (whole, thrifty)]
+        assert positions[0] == positions[1]
+        await dataset.aclose()
+
+    asyncio.run(main())
+
+
+@asynchronous
+async def test_a_run_has_the_budget_that_it_is_given(tmp_path: Path) -> None:
+    dataset = await Dataset.open(settings_of(write(tmp_path, ((1,),))))
+    arguments: Any = {"rank": 0, "world_size": 1, "batch_size": 1, "position": None}
+    async with dataset.run(**arguments, budget=20 << 20) as run:
+        await run.receive()
+        assert run.statistics()["bytes_budgeted"] <= 15 << 20
+    with pytest.raises(ConfigError, match="too small"):
+        dataset.run(**arguments, budget=64 << 10)
+    await dataset.aclose()

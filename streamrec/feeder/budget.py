@@ -1,0 +1,74 @@
+"""The memory that all sessions of a daemon share. No I/O."""
+
+from __future__ import annotations
+
+from streamrec.errors import ConfigError, FeederDraining
+
+__all__ = ["Budget"]
+
+MIB = 1 << 20
+SHARE = 4
+"""A session gets one part in this many of what is free, at most, and so leaves room for others."""
+
+
+class Budget:
+    """A budget from which sessions borrow until they end.
+
+    While much is free a session gets all that it asks for. Then each gets a quarter of what is
+    left, but never less than the least that its dataset can be read with; who cannot get that much
+    is refused. What a session gets changes its speed alone.
+
+    Args:
+        total: Bytes of all sessions together.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.lent = 0
+        """Bytes that sessions have now."""
+        self.sessions = 0
+        """The number of sessions that have some."""
+
+    def __repr__(self) -> str:
+        return f"<Budget, {self.lent} of {self.total} bytes lent to {self.sessions} sessions>"
+
+    @property
+    def free(self) -> int:
+        """Bytes that no session has."""
+        return self.total - self.lent
+
+    def lend(self, asked: int, least: int) -> int:
+        """Lend memory to a session; it gives back what it got with :meth:`give_back`.
+
+        Args:
+            asked: The bytes that the session would use.
+            least: The bytes without which it cannot read; ``asked`` at most.
+
+        Returns:
+            The bytes that it gets, ``least`` to ``asked``.
+
+        Raises:
+            ConfigError: It needs more than the whole budget.
+            FeederDraining: Too little is free now.
+        """
+        if least > self.total:
+            raise ConfigError(
+                f"the feeder's memory_budget is {self.total / MIB:.0f} MiB, and this dataset needs "
+                f"{least / MIB:.0f} MiB for a session; raise memory_budget in the feeder's [server]"
+            )
+        if least > self.free:
+            raise FeederDraining(
+                f"the feeder has lent {self.lent / MIB:.0f} MiB of its memory_budget of "
+                f"{self.total / MIB:.0f} MiB to {self.sessions} sessions, and this one needs "
+                f"{least / MIB:.0f} MiB; go on elsewhere, or raise memory_budget in the feeder's "
+                "[server]"
+            )
+        granted = min(asked, max(least, self.free // SHARE))
+        self.lent += granted
+        self.sessions += 1
+        return granted
+
+    def give_back(self, granted: int) -> None:
+        """Take back what a session got."""
+        self.lent -= granted
+        self.sessions -= 1

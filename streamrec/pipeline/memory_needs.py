@@ -1,0 +1,51 @@
+"""The memory that a rank's run needs, and the division of its budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamrec.config.dataset import LEAST_BUDGET
+from streamrec.errors import ConfigError
+from streamrec.plan.ranges import MemoryPlan, least_budget
+
+__all__ = ["MemoryNeeds"]
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeds:
+    """The parts of a run that must be in memory together, whatever its budget is."""
+
+    lanes: int
+    """The rank's lanes."""
+    feeds: int
+    """The shards that the lanes have open at once."""
+    packs: int
+    """Bytes of the packs that the lanes fill."""
+    windows: int
+    """Bytes of the lanes' shuffle windows."""
+    near: bool
+    """True if the shards are files on this machine."""
+
+    @property
+    def least(self) -> int:
+        """Return the smallest budget that :meth:`divide` accepts, and settings do; in bytes."""
+        least = self.packs + least_budget(self.feeds, self.windows)
+        return max(LEAST_BUDGET, 2 * self.packs, least)
+
+    def divide(self, total: int) -> MemoryPlan:
+        """Divide a budget of ``total`` bytes.
+
+        Raises:
+            ConfigError: It is too small; the message shows the arithmetic.
+        """
+        if self.packs > total // 2:
+            raise ConfigError(
+                f"the packs that {self.lanes} lanes fill take {self.packs // MIB} MiB, more than "
+                f"half of memory_budget ({total // MIB} MiB); set it to more, or lanes or "
+                "pack.bins to less"
+            )
+        return MemoryPlan.divide(
+            total - self.packs, lanes=self.feeds, windows=self.windows, near=self.near
+        )
