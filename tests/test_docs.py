@@ -26,8 +26,9 @@ from streamrec.cli.configuration import check
 from streamrec.cli.program import program
 from streamrec.config import DaemonSettings, StreamSettings, load_daemon
 from streamrec.feeder import status
-from streamrec.feeder.metrics import FeederCollector
+from streamrec.feeder.metrics import SnapshotCollector
 from streamrec.feeder.server import Feeder
+from streamrec.flow.attribution import STAGES
 from streamrec.streams.opening import connect
 from streamrec.wire import messages
 from tests.pages import DOCS, FENCE, Block, blocks, name_of
@@ -310,7 +311,8 @@ def test_what_determines_the_order_is_marked() -> None:
 def test_every_metric_and_path_is_listed() -> None:
     feeder = Feeder({})
     registry = CollectorRegistry()
-    registry.register(FeederCollector(feeder))
+    snapshot = feeder.snapshot()
+    registry.register(SnapshotCollector({**snapshot, "budget": {"used": 0, "limit": 1}}))
     there = set(re.findall(r"# TYPE (\S+)", generate_latest(registry).decode()))
     listed = rows(section(REFERENCE / "metrics.md", "## Health and metrics"))
     assert listed.keys() == there
@@ -319,10 +321,10 @@ def test_every_metric_and_path_is_listed() -> None:
         assert f"| `{path}` |" in (REFERENCE / "metrics.md").read_text()
 
 
-def test_every_reason_to_wait_is_explained() -> None:
-    text = section(REFERENCE / "metrics.md", "## Health and metrics")
-    for reason in Feeder({}).statistics.waited:
-        assert f"`{reason}`" in text
+def test_every_stage_is_explained() -> None:
+    text = section(REFERENCE / "metrics.md", "## Where the time goes")
+    for stage in STAGES:
+        assert f"`{stage}`" in text
 
 
 def test_every_message_is_listed_with_its_fields() -> None:

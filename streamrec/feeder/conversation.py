@@ -21,7 +21,7 @@ from streamrec.feeder.connection import LINGER
 from streamrec.feeder.watch import Watch
 from streamrec.feeder.welcome import facts_of, mapping_of
 from streamrec.flow.channel import EndOfStream
-from streamrec.masking import masked
+from streamrec.masking import masked, shown
 from streamrec.pipeline.batch import payload
 from streamrec.plan.position import VERSION
 from streamrec.plan.resume_point import read_resume_point
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.server import Feeder
-    from streamrec.pipeline.batch.batch import Batch
+    from streamrec.feeder.subscription import Subscription
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.wire.messages import BatchMessage, Message
+    from streamrec.wire.messages import Message
 
     T = TypeVar("T")
 
@@ -64,10 +64,15 @@ class Conversation:
     Args:
         feeder: The feeder, which has the datasets, the settings and the statistics.
         connection: The connection to the client.
+        peer: The address of the client's machine; ``None``: it is this one.
     """
 
-    def __init__(self, feeder: Feeder, connection: AsyncConnection) -> None:
+    def __init__(
+        self, feeder: Feeder, connection: AsyncConnection, peer: str | None = None
+    ) -> None:
         self._feeder = feeder
+        self._peer = peer
+        self._subscription: Subscription | None = None
         self._connection = connection
         if feeder.outbox is not None:
             connection.on_release = feeder.outbox.free
@@ -120,7 +125,10 @@ class Conversation:
             await self._stream(hello, version)
 
     async def _stream(self, hello: Hello, version: int) -> None:
+        clock = asyncio.get_running_loop().time
+        arrived = clock()
         dataset = await self._feeder.dataset(hello.dataset)
+        self._feeder.statistics.opened(hello.dataset, clock() - arrived)
         batch_size = hello.batch_size or dataset.settings.batch_size
         if not hello.world_size:
             raise ConfigError("world_size 0 has no ranks; it counts from 1")
@@ -130,6 +138,20 @@ class Conversation:
         await self._connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
         self._linger = self._feeder.linger
         subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
+        subscribed = self._feeder.statistics.subscribed(
+            hello.dataset,
+            rank=subscribe.rank,
+            world_size=hello.world_size,
+            batch_size=batch_size,
+            peer=self._peer,
+        )
+        with subscribed as self._subscription:
+            await self._runs(dataset, hello, batch_size, subscribe)
+
+    async def _runs(
+        self, dataset: Dataset, hello: Hello, batch_size: int | None, subscribe: Subscribe
+    ) -> None:
+        """Serve one run after the other."""
         with self._feeder.memory(dataset, hello.world_size) as budget:
             while True:
                 run = dataset.run(
@@ -141,8 +163,8 @@ class Conversation:
                     budget=budget,
                 )
                 # Reading ahead takes memory: a client that gives no credit takes none.
-                await self._waiting("credit", self._connection.wait_for_credit())
-                await self._one_run(run, hello.dataset)
+                await self._connection.wait_for_credit()
+                await self._one_run(run)
                 subscribe = await self._receive(Subscribe)
 
     def _idle(self) -> None:
@@ -173,28 +195,36 @@ class Conversation:
         assert isinstance(message, kind)
         return message
 
-    async def _one_run(self, run: Run, dataset: str) -> None:
+    async def _one_run(self, run: Run) -> None:
+        assert self._subscription is not None
         async with run as batches:
+            self._subscription.begin(batches)
             try:
-                await self._send_all(batches, dataset)
+                await self._send_all(batches, self._subscription)
             finally:
                 self._tell(batches)
+                self._subscription.finish()
             end = End(json.dumps(batches.position.to_dict()).encode())
         await self._connection.send(end)
 
-    async def _send_all(self, batches: Run, dataset: str) -> None:
+    async def _send_all(self, batches: Run, subscription: Subscription) -> None:
+        waits = batches.measures.waits
         with contextlib.suppress(EndOfStream):
             while True:
-                await self._waiting("credit", self._connection.wait_for_credit())
-                batch = await self._waiting("data", batches.receive())
+                waits.consume("client")
+                await self._connection.wait_for_credit()
+                batch = await batches.receive()
+                waits.consume("wire")
                 message = payload.encode(batch)
                 if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
                     self._tell(batches)
                 outgoing = (
                     message if self._feeder.outbox is None else self._feeder.outbox.put(message)
                 )
-                await self._waiting("socket", self._connection.send(outgoing))
-                self._count(dataset, batch, message)
+                await self._connection.send(outgoing)
+                size = frame_size(len(message.metadata), message.payload_size)
+                step = batch.next_position.step
+                self._feeder.statistics.sent(subscription, step, len(batch), size)
 
     def _tell(self, batches: Run) -> None:
         """Send the run's counters along; in front of a batch, the end, or what went wrong."""
@@ -203,25 +233,18 @@ class Conversation:
         if counters:
             self._connection.post_if_possible(Statistics(json.dumps(counters).encode()))
 
-    async def _waiting(self, reason: str, event: Awaitable[T]) -> T:
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        try:
-            return await event
-        finally:
-            self._feeder.statistics.waited[reason] += clock() - began
-
-    def _count(self, dataset: str, batch: Batch, message: BatchMessage) -> None:
-        statistics = self._feeder.statistics
-        statistics.batches[dataset] += 1
-        statistics.records[dataset] += len(batch)
-        statistics.bytes[dataset] += frame_size(len(message.metadata), message.payload_size)
-
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, StreamrecError):
             log.error("serving a client failed", exc_info=error)
         fields = to_fields(error)
-        self._feeder.statistics.faults[fields["type"]] += 1
+        subscription = self._subscription
+        self._feeder.statistics.failed(
+            fields["type"],
+            shown(str(error)),
+            peer=self._peer or "local",
+            dataset=subscription.dataset if subscription else None,
+            rank=subscription.rank if subscription else None,
+        )
         retryable = isinstance(error, StreamrecError) and error.retryable
         self._say(Fault(json.dumps(fields, default=str).encode(), retryable))
 

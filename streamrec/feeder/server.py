@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.config import DaemonSettings
 from streamrec.config.memory_budget import memory_budget
@@ -22,6 +22,7 @@ from streamrec.feeder.admission import Admission
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.listener import Listener, bind, remote_host
+from streamrec.feeder.snapshot import snapshot_of
 from streamrec.feeder.statistics import Statistics
 from streamrec.wire.protocol import Connection, Role
 
@@ -75,6 +76,10 @@ class Feeder:
         if not all(map(_is_open, self.datasets.values())):
             return "datasets are being opened"
         return self.admission.full
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that the feeder shows of itself, as JSON can hold it."""
+        return snapshot_of(self)
 
     def admit(self, connection: AsyncConnection) -> None:
         """Count one who has said HELLO as a client.
@@ -198,7 +203,7 @@ class Feeder:
             if crowded_out is not None:
                 self.statistics.dropped["crowd"] += 1
                 crowded_out.abort()
-            await Conversation(self, connection).run()
+            await Conversation(self, connection, host).run()
         finally:
             self.admission.leave(connection)
             connection.abort()

@@ -1,7 +1,8 @@
 """The second port of the daemon: health for the orchestrator, metrics for Prometheus.
 
 ``/livez`` answers 200 as long as the event loop turns; ``/readyz`` answers 200 while a new client
-could be served, else 503 and why not; ``/metrics`` is Prometheus' text format.
+could be served, else 503 and why not; ``/metrics`` is Prometheus' text format; ``/status.json`` has
+all that the metrics are made of, and each subscription.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import host_and_port
-from streamrec.feeder.metrics import FeederCollector
+from streamrec.feeder.metrics import SnapshotCollector
 from streamrec.flow.cleanup import finish
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ __all__ = ["application", "serving"]
 
 def application(feeder: Feeder) -> web.Application:
     """Return the pages of one feeder."""
-    registry = CollectorRegistry()
-    registry.register(FeederCollector(feeder))
 
     async def live(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -38,12 +37,22 @@ def application(feeder: Feeder) -> web.Application:
         return web.Response(text=f"{obstacle or 'ok'}\n", status=503 if obstacle else 200)
 
     async def metrics(_: web.Request) -> web.Response:
+        registry = CollectorRegistry()
+        registry.register(SnapshotCollector(feeder.snapshot()))
         body = generate_latest(registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    async def status_json(_: web.Request) -> web.Response:
+        return web.json_response(feeder.snapshot())
+
     app = web.Application()
     app.add_routes(
-        [web.get("/livez", live), web.get("/readyz", ready), web.get("/metrics", metrics)]
+        [
+            web.get("/livez", live),
+            web.get("/readyz", ready),
+            web.get("/metrics", metrics),
+            web.get("/status.json", status_json),
+        ]
     )
     return app
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.lane.quarantine import CorruptionLog
+    from streamrec.pipeline.measures import Measures
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
 
@@ -68,6 +69,7 @@ class Assembler:
         threads: Decode batches, filter and pack.
         corruption_log: The log of skipped damage; ``None``: damage ends the run.
         allocate: Allocates the columns of batches; by default the decoder does.
+        measures: The run's counters, to count on.
     """
 
     def __init__(
@@ -78,16 +80,18 @@ class Assembler:
         threads: ThreadPoolExecutor,
         corruption_log: CorruptionLog | None,
         allocate: Allocate | None,
+        measures: Measures,
     ) -> None:
         self.sent = plan.position
         """The position behind the last batch that was sent."""
         self._plan = plan
         self._shards = shards
         self._threads = threads
+        self._waits = measures.waits
         self._lanes: list[Lane] = []
         settings = plan.settings
         feeds = [_feed(plan, shards, feed) for feed in range(len(plan.feeds))]
-        self.fetcher = _fetcher(plan, shards, stores, feeds, self._lanes)
+        self.fetcher = _fetcher(plan, shards, stores, feeds, self._lanes, measures)
         inflating = [feed for feed in feeds if isinstance(feed, InflatingQueue)]
         self.inflater = Inflater(self.fetcher, inflating, plan.memory) if inflating else None
         """``None``: no shard is compressed."""
@@ -117,6 +121,7 @@ class Assembler:
         """Return the stages' counters and current sizes."""
         return {
             "batches_ready": len(self.channel),
+            "bytes_ready": self.channel.waiting_bytes,
             **self.fetcher.statistics(),
             **(self.inflater.statistics() if self.inflater else {}),
             "refetched": self.fetcher.counts["refetched"],
@@ -184,10 +189,13 @@ class Assembler:
             self.inflater.wake()
         try:
             async with Silence(self._plan.settings.stall_timeout):
-                feed = self._feed_of(lane)
+                feed, stage = self._feed_of(lane), self._lanes[lane].waits_for
+                self._waits.produce(self.fetcher.stage(feed) if stage == "fetch" else stage)
                 await self.fetcher.wait_for(feed, or_others=not self._plan.settings.ordered)
         except TimeoutError:
             raise self._stalled(lane) from None
+        finally:
+            self._waits.produce("order")
 
     def _feed_of(self, lane: int) -> int:
         """Return the index of the feed of the lane's next record."""
@@ -232,7 +240,9 @@ class Assembler:
         chunk = chunk if rows else self._padding_row
         used = chunk.nbytes + FRAME_OVERHEAD * rows
         size = self.decoder.size(chunk)
+        self._waits.produce("queue")
         await self.channel.wait_for_room(size)
+        self._waits.produce("order")
         decoding = self._threads.submit(self.decoder.decode, chunk, position, padding, rows)
         del chunk  # the thread has the last reference: decoding frees the ranges
         await self.channel.send(Decoding(decoding, used), size)
@@ -280,6 +290,7 @@ def _fetcher(
     stores: OpensStores,
     feeds: Sequence[RangeQueue],
     lanes: Sequence[Lane],
+    measures: Measures,
 ) -> Fetcher:
     settings = plan.settings
     most = MOST if settings.max_concurrency == "auto" else settings.max_concurrency
@@ -293,6 +304,8 @@ def _fetcher(
         stall_timeout=settings.stall_timeout,
         random=Random(),
         next_use=plan.next_use,
+        counts=measures.counts,
+        timings=measures.timings,
     )
 
 

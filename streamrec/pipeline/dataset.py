@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.config.cache import Kept
+    from streamrec.flow.timings import Timings
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.ranges import MemoryPlan
@@ -190,6 +191,11 @@ class Dataset:
         except BaseException:
             await stores.aclose()
             raise
+
+    @property
+    def timings(self) -> Timings:
+        """The times of the listings that found the shards; those of reads are the runs'."""
+        return self._stores.timings
 
     async def aclose(self) -> None:
         """Close the connections to the stores."""

@@ -15,6 +15,7 @@ from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
 from streamrec.pipeline.batch.decoder import SuspectPayload
 from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
 from streamrec.pipeline.lane.quarantine import corruption_log_of
+from streamrec.pipeline.measures import Measures
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -46,6 +47,7 @@ class Run:
         shards: The shards' names and the facts about them.
         stores: The stores of the shards.
         allocate: Allocates the columns of batches; by default the run does.
+        measures: The measures to count on; by default the run has its own.
     """
 
     def __init__(
@@ -54,9 +56,11 @@ class Run:
         shards: Shards,
         stores: OpensStores,
         allocate: Allocate | None = None,
+        measures: Measures | None = None,
     ) -> None:
         self.position = plan.position
         """The position of the next batch."""
+        self.measures = measures or Measures()
         self._plan = plan
         self._shards = shards
         self._stores = stores
@@ -81,7 +85,8 @@ class Run:
         """Start the stages at the plan's position."""
         plan, shards = self._plan, self._shards
         self._assembler = Assembler(
-            plan, shards, self._stores, self._threads, self._corruption_log, self._allocate
+            *(plan, shards, self._stores, self._threads, self._corruption_log, self._allocate),
+            self.measures,
         )
         self._task = asyncio.create_task(self._assembler.run(), name="streamrec-run")
 
@@ -91,11 +96,9 @@ class Run:
         A lane can read a corrupt record once more, and tell which one it is.
         """
         await self._stop()
-        counts = self._assembler.fetcher.counts
         self._plan = replace(self._plan, position=self.position, is_suspicious=True)
         self._next = None
         self._begin()
-        self._assembler.fetcher.counts.update(counts)
 
     async def _stop(self) -> None:
         """Stop reading, and release all that is in no batch yet; a second call does nothing."""
@@ -122,6 +125,14 @@ class Run:
             EndOfStream: The run has ended; ``position`` is now the beginning of the next one.
             StreamrecError: The first cause of a failure; all batches before it were delivered.
         """
+        self.measures.waits.consume(None)
+        try:
+            return await self.take()
+        finally:
+            self.measures.waits.consume("client")
+
+    async def take(self) -> Batch:
+        """Return the next batch as :meth:`receive` does, but do not note that anybody waits."""
         try:
             self._next = self._next or await self._assembler.channel.receive()
         except EndOfStream:
@@ -131,10 +142,10 @@ class Run:
             batch = await self._decoded(self._next.batch)
         except SuspectPayload:
             await finish(self._begin_again())
-            batch = await self.receive()
-            self._assembler.fetcher.counts["refetched"] += 1
+            batch = await self.take()
+            self.measures.counts["refetched"] += 1
             return batch
-        self._assembler.fetcher.counts["bytes_used"] += self._next.used
+        self.measures.counts["bytes_used"] += self._next.used
         self._next = None
         self._count(batch)
         return batch
@@ -165,7 +176,8 @@ class Run:
             seconds = self._plan.settings.stall_timeout
             arrival = asyncio.wrap_future(batch)
             arrival.add_done_callback(_retrieve)
-            await asyncio.wait([arrival], timeout=seconds)
+            with self.measures.waits.waiting_for("decode"):
+                await asyncio.wait([arrival], timeout=seconds)
             if not batch.done():  # it may be, where this loop was busy with something else
                 self._hangs = True
                 raise Stalled(
@@ -184,7 +196,8 @@ class Run:
     def _delivered(self) -> dict[str, Any]:
         """Return counters of what was received."""
         named = {"components": dict(self._of_components)} if self._plan.components else {}
-        return {"batches": self._batches, "records": self._records, **named}
+        waits = self.measures.waits.seconds()
+        return {"batches": self._batches, "records": self._records, "waits": waits, **named}
 
 
 def _retrieve(future: asyncio.Future[Batch]) -> None:

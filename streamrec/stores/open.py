@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.flow.cleanup import finish
 from streamrec.flow.silence import Silence
+from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import SUFFIX
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo
@@ -18,6 +20,7 @@ from streamrec.stores.source_text import (
     expand,
     fixed_prefix,
     is_glob,
+    kind_of,
     matcher,
     scheme_of,
     split_chain,
@@ -68,6 +71,8 @@ class Stores:
         self._options = dict(storage_options or {})
         self._stall_timeout = stall_timeout
         self._stores: dict[str, Store] = {}
+        self.timings = Timings()
+        """The times of listings."""
         self._keeps_ranges = cache is not None and cache.of == "ranges"
         self.cache = None if cache is None else open_cache(cache, self._options)
 
@@ -148,9 +153,12 @@ class Stores:
         """Return all of a listing, unless it stalls."""
         seconds = self._stall_timeout
         found: list[ObjectInfo] = []
+        clock = asyncio.get_running_loop().time
+        started, answered = clock(), None
         try:
             async with Silence(seconds) as silence:
                 async for info in listing:
+                    answered = clock() if answered is None else answered
                     found.append(info)
                     if not len(found) % PROGRESS_NAMES:
                         silence.heard()
@@ -160,6 +168,9 @@ class Stores:
                 "the store and the network, or raise stall_timeout",
                 url=glob,
             ) from None
+        ended = clock()
+        first_byte = (ended if answered is None else answered) - started
+        self.timings.observe(kind_of(glob), "list", first_byte, ended - started)
         return found
 
 

@@ -13,7 +13,16 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["ChainedURL", "expand", "fixed_prefix", "is_glob", "matcher", "scheme_of", "split_chain"]
+__all__ = [
+    "ChainedURL",
+    "expand",
+    "fixed_prefix",
+    "is_glob",
+    "kind_of",
+    "matcher",
+    "scheme_of",
+    "split_chain",
+]
 
 MAX_SHARDS = 1_000_000
 """Most shards that one name may stand for; more is a mistyped range."""
@@ -72,6 +81,12 @@ def scheme_of(url: str) -> str:
     if scheme.lower() in FAMILIES:
         return FAMILIES[scheme.lower()]
     return _of_fsspec(url, scheme.partition("::")[0].lower())
+
+
+def kind_of(url: str) -> str:
+    """Return the kind of a URL's store for counting: a family of :data:`FAMILIES`, or ``other``."""
+    scheme, separator, _ = url.partition("://")
+    return FAMILIES.get(scheme.lower(), "other") if separator else "file"
 
 
 def _of_fsspec(url: str, scheme: str) -> str:

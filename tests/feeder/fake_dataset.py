@@ -14,8 +14,10 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.measures import Measures
 from streamrec.pipeline.run import Run
 from streamrec.plan.position import Fingerprint, Position
+from streamrec.stores.open import Stores
 from streamrec.values.columns import BytesColumn
 from streamrec.wire.frame import aligned
 from streamrec.wire.messages import BatchMessage
@@ -102,6 +104,7 @@ class FakeDataset(Dataset):
         self.taken = 0
         self.open_runs = 0
         self.counts = False
+        self._stores = Stores()
         self.closed = False
         self.budgets: list[int | None] = []
         self.made: Callable[[Batch], object] = lambda _: None
@@ -157,6 +160,7 @@ class FakeRun(Run):
         self._step = step
         self.position = position(step, rank, world_size)
         self._end = (step // dataset.steps + 1) * dataset.steps
+        self.measures = Measures()
 
     def statistics(self) -> dict[str, object]:
         return {"requests": self._step, "reason": "the start"} if self._dataset.counts else {}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from contextlib import aclosing
 
@@ -65,6 +66,23 @@ async def test_metrics_are_those_of_the_feeder() -> None:
         code, text = await get(bound, "/metrics")
     assert code == 200
     assert "streamrec_feeder_connections_opened_total 42.0" in text
+
+
+@asynchronous
+async def test_all_of_it_is_there_as_json() -> None:
+    async with Feeder({"train": FakeDataset()}) as feeder:
+        where = await feeder.listen("tcp://127.0.0.1:0")
+        async with (
+            status.serving(HERE, feeder) as bound,
+            aclosing(await AsyncFeed.open(f"{where}/train")) as feed,
+        ):
+            await feed.receive()
+            code, text = await get(bound, "/status.json")
+    shown = json.loads(text)
+    assert (code, shown["version"]) == (200, 1)
+    (subscription,) = shown["subscriptions"]
+    assert (subscription["dataset"], subscription["rank"]) == ("train", 0)
+    assert subscription["peer"] == "local"
 
 
 @asynchronous

@@ -79,7 +79,7 @@ class CachedRun(Run):
         self._next = None
         self._cache.close()
 
-    async def receive(self) -> Batch:
+    async def take(self) -> Batch:
         """Return the next batch; see :class:`~streamrec.pipeline.run.Run`."""
         try:
             self._next = self._next or await self._channel.receive()
@@ -139,7 +139,9 @@ class CachedRun(Run):
         """
         end_step = self._plan.end_step
         while end_step is None or self._sent.step < end_step:
+            self.measures.waits.produce("cache")
             batch = await self._in_thread(self._cache.load)
+            self.measures.waits.produce("order")
             if batch is None:
                 return
             self._cached += 1
@@ -154,10 +156,11 @@ class CachedRun(Run):
         """
         plan = self._plan_behind()
         plan.check()
-        async with Run(plan, self._shards, self._stores, self._allocate) as self._inner:
+        inner = Run(plan, self._shards, self._stores, self._allocate, self.measures)
+        async with inner as self._inner:
             while True:
                 try:
-                    batch = await self._inner.receive()
+                    batch = await self._inner.take()
                 except EndOfStream:
                     if plan.end_step is None:  # else it depends on the step, and is known
                         await self._in_thread(self._cache.keep_end)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import KW_ONLY, dataclass
+from collections import Counter
+from dataclasses import KW_ONLY, dataclass, field
 from heapq import heapify, heappop, heapreplace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import Pool, size_class
 from streamrec.flow.prefault import Prefaulter
+from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Sequence
     from random import Random
 
@@ -59,6 +60,8 @@ class Fetcher:
         stall_timeout: Seconds for which one range may fail or make no progress.
         random: The source of the retries' jitter.
         next_use: The forecast to tell which ranges are read; ``None``: nobody asks it.
+        counts: The run's counters, to count on.
+        timings: The run's times of requests, to count on.
     """
 
     shards: Shards
@@ -71,6 +74,10 @@ class Fetcher:
     stall_timeout: float
     random: Random
     next_use: NextUse | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    """The counters since the start."""
+    timings: Timings = field(default_factory=Timings)
+    """The times of requests since the start."""
     _reserved: int = 0
     _in_flight: int = 0
     _awaited: int = -1
@@ -84,7 +91,9 @@ class Fetcher:
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self._downloader = RangeDownloader(
-            self.shards, self.stores, self.stall_timeout, self.random, self._lend
+            *(self.shards, self.stores, self.stall_timeout, self.random, self._lend),
+            counts=self.counts,
+            timings=self.timings,
         )
         self._loop = asyncio.get_running_loop()
         self._wake, self._news = asyncio.Event(), asyncio.Event()
@@ -93,11 +102,6 @@ class Fetcher:
     def __repr__(self) -> str:
         ahead = sum(feed.ahead for feed in self.feeds)
         return f"<Fetcher {self._in_flight} in flight, {ahead} bytes ahead, {self.pool!r}>"
-
-    @property
-    def counts(self) -> Counter[str]:
-        """The counters since the start."""
-        return self._downloader.counts
 
     async def run(self) -> None:
         """Keep reading until cancelled."""
@@ -146,6 +150,11 @@ class Fetcher:
         """Leave so many bytes of the budget to what is made of the ranges."""
         self._reserved = nbytes
 
+    def stage(self, lane: int) -> str:
+        """Return what a lane that needs bytes waits for: the store's answer, or the rest of it."""
+        read = self.feeds[lane].stored
+        return "body" if read is not None and read.filled else "first_byte"
+
     def notify(self, lane: int) -> None:
         """Wake up the wait for a lane that has news."""
         is_awaited = self._awaited >= 0 and (lane - self._awaited) % len(self.lanes) == 0
@@ -168,6 +177,7 @@ class Fetcher:
             "most_bytes_in_memory": self.pool.most_in_use,
             "bytes_idle": self.pool.idle,
             "bytes_budgeted": self.plan.for_ranges,
+            "timings": self.timings.to_dict(),
         }
 
     # -- what to read next -------------------------------------------------------------------------

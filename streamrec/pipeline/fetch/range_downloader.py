@@ -15,10 +15,12 @@ from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, RetryRate
 from streamrec.flow.silence import Silence
+from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.hedging import Hedging
 from streamrec.plan.ranges import RangeRequest
 from streamrec.stores.cache.cached_store import CachedBody
+from streamrec.stores.source_text import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -70,6 +72,7 @@ class RangeDownloader:
     hedging: Hedging = field(default_factory=Hedging)
     retries: RetryRate = field(default_factory=RetryRate)
     counts: Counter[str] = field(default_factory=Counter)
+    timings: Timings = field(default_factory=Timings)
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -247,7 +250,8 @@ class RangeDownloader:
 
     async def _receive(self, read: RangeRead, silence: Silence, moved: Callable[[], None]) -> None:
         """Make one request for the rest of the range."""
-        read.heard_at = self._loop.time()
+        started = read.heard_at = self._loop.time()
+        answered: float | None = None
         request, shards, shard = read.request, self.shards, read.shard
         url = shards.urls[shard]
         begin = request.start + read.filled
@@ -258,8 +262,10 @@ class RangeDownloader:
             counted = read.filled
 
             def received(count: int) -> None:
-                nonlocal counted
-                read.receive(count, self._loop.time())
+                nonlocal answered, counted
+                now = self._loop.time()
+                answered = now if answered is None else answered
+                read.receive(count, now)
                 self.counts["bytes_read"] += count
                 if read.filled - counted >= SLOWEST:
                     counted, silence.seconds = read.filled, SILENCE
@@ -269,6 +275,10 @@ class RangeDownloader:
             await body.fill(read.memory.data[read.filled : expected], received)
             if read.filled < expected:
                 raise StoreUnavailable("the response ended early", url=url)
+            # The memory of a cache is none of the store.
+            if answered is not None and not isinstance(body, CachedBody):
+                duration = self._loop.time() - started
+                self.timings.observe(kind_of(url), "read", answered - started, duration)
 
     @asynccontextmanager
     async def _opened(

@@ -245,3 +245,16 @@ async def test_cancelled_in_mid_race_both_requests_end() -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert scene.store.open_bodies == 0
+
+
+@simulated
+async def test_the_times_of_requests_that_succeed_are_counted() -> None:
+    scene = Scene()
+    await scene.get(BROKEN)
+    await scene.get()
+    (operations,) = scene.downloader.timings.to_dict().values()
+    first, whole = operations["read"]["first_byte"], operations["read"]["duration"]
+    assert sum(first["counts"]) == sum(whole["counts"]) == 2
+    # The first piece of 64 KiB comes after the latency, and 1 MiB takes 16 times as long as it.
+    assert first["sum"] == pytest.approx(2 * (LATENCY + (64 << 10) / 60e6), rel=0.01)
+    assert whole["sum"] == pytest.approx(2 * (LATENCY + SIZE / 60e6), rel=0.01)

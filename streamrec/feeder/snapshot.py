@@ -1,0 +1,89 @@
+"""The snapshot of a feeder, from which its metrics, its page and ``streamrec top`` are made."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from typing import TYPE_CHECKING, Any
+
+from streamrec import kernel
+from streamrec.errors import StreamrecError
+from streamrec.flow.timings import added
+from streamrec.wire.protocol import PROTOCOL_VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from streamrec.feeder.server import Feeder
+    from streamrec.pipeline.dataset import Dataset
+
+__all__ = ["snapshot_of"]
+
+_NOTHING: dict[str, Any] = {
+    "sent": {"batches": 0, "records": 0, "bytes": 0},
+    "fetch": {},
+    "waits": {},
+    "now": {"subscriptions": 0},
+}
+
+
+def snapshot_of(feeder: Feeder) -> dict[str, Any]:
+    """Return all that a feeder shows of itself, as JSON can hold it."""
+    counted = feeder.statistics.snapshot()
+    datasets = {name: _opened(handle) for name, handle in list(feeder.datasets.items())}
+    listings = (one.timings.to_dict() for one in datasets.values() if _is_dataset(one))
+    known = counted["datasets"]
+    return {
+        **counted,
+        "datasets": {
+            name: {**_facts(found), **known.get(name, _NOTHING)} for name, found in datasets.items()
+        },
+        "timings": added((counted["timings"], *listings)),
+        "obstacle": feeder.obstacle,
+        "draining": feeder.draining,
+        "connections": feeder.admission.clients,
+        "handshakes": feeder.admission.handshakes,
+        "workers": 1,
+        "budget": {"used": _memory(known.values())},
+        "build": _build(),
+    }
+
+
+def _opened(handle: Dataset | Awaitable[Dataset]) -> Any:
+    """Return the dataset, the error that opening it ended with, or ``None`` meanwhile."""
+    if not asyncio.isfuture(handle):
+        return handle
+    if not handle.done() or handle.cancelled():
+        return None
+    return handle.exception() or handle.result()
+
+
+def _is_dataset(found: Any) -> bool:
+    return found is not None and not isinstance(found, BaseException)
+
+
+def _facts(found: Any) -> dict[str, Any]:
+    if _is_dataset(found):
+        return {"state": "open", "shards": len(found.shards), "problem": None}
+    if found is None:
+        return {"state": "opening", "shards": 0, "problem": None}
+    # The text of another error may hold anything.
+    problem = found.message if isinstance(found, StreamrecError) else type(found).__name__
+    return {"state": "failed", "shards": 0, "problem": problem}
+
+
+def _memory(datasets: Any) -> int:
+    """Return the bytes in buffers of ranges, idle ones too, and in batches that wait."""
+    names = ("bytes_in_memory", "bytes_idle", "bytes_ready")
+    return sum(dataset["now"].get(name, 0) for dataset in datasets for name in names)
+
+
+def _build() -> dict[str, str]:
+    from streamrec import __version__
+
+    return {
+        "version": __version__,
+        "kernel": kernel.implementation,
+        "protocol": str(max(PROTOCOL_VERSIONS)),
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,71 @@
+"""The attribution of time: each moment of a run belongs to the one stage that holds it back."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["STAGES", "WaitClock"]
+
+STAGES = (
+    *("list", "first_byte", "body", "cache", "decompress"),
+    *("quarantine", "filter", "pack", "order", "queue", "decode", "wire", "client"),
+)
+"""The stages on the path of a byte; docs/reference/metrics.md explains each."""
+
+
+class WaitClock:
+    """A clock that charges each moment of a run to one stage: the parts add up to the whole.
+
+    While the consumer waits for a batch, time is charged to what the producer does; else to what
+    the consumer does itself. A change of stage costs a reading of the clock and an addition.
+
+    Args:
+        clock: Gives the time in seconds. An event loop's own may stand still for a whole turn.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._consumer: str | None = "client"
+        """``None`` while it waits for the producer."""
+        self._producer = "order"
+        self._seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+
+    def produce(self, stage: str) -> None:
+        """Note what the producer does, or waits for, from now on."""
+        self._charge()
+        self._producer = stage
+
+    def consume(self, stage: str | None) -> None:
+        """Note what the consumer does from now on; ``None``: it waits for the producer."""
+        self._charge()
+        self._consumer = stage
+
+    @contextmanager
+    def waiting_for(self, stage: str) -> Iterator[None]:
+        """Charge the block to a stage, whatever the producer does, if the consumer waits for it."""
+        if self._consumer is not None:
+            yield
+            return
+        self.consume(stage)
+        try:
+            yield
+        finally:
+            if self._consumer == stage:
+                self.consume(None)
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each stage until now, without the stages that took none."""
+        parts = dict(self._seconds)
+        parts[self._consumer or self._producer] += self._clock() - self._since
+        return {stage: seconds for stage, seconds in parts.items() if seconds > 0}
+
+    def _charge(self) -> None:
+        now = self._clock()
+        self._seconds[self._consumer or self._producer] += now - self._since
+        self._since = now

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.flow.attribution import STAGES, WaitClock
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_consumer_that_waits_is_charged_to_the_producer() -> None:
+    clock = Clock()
+    waits = WaitClock(clock)
+    clock.now = 1.0  # the consumer is the client until it asks
+    waits.produce("body")
+    clock.now = 3.0
+    waits.consume(None)
+    clock.now = 6.0
+    waits.produce("order")
+    clock.now = 10.0
+    waits.consume("wire")
+    clock.now = 15.0
+    assert waits.seconds() == {"client": 3, "body": 3, "order": 4, "wire": 5}
+
+
+def test_a_wait_inside_belongs_to_its_stage_only_while_the_consumer_waits() -> None:
+    clock = Clock()
+    waits = WaitClock(clock)
+    with waits.waiting_for("decode"):
+        clock.now = 1.0
+    waits.consume(None)
+    with waits.waiting_for("decode"):
+        waits.produce("first_byte")
+        clock.now = 3.0
+    clock.now = 4.0
+    assert waits.seconds() == {"client": 1, "decode": 2, "first_byte": 1}
+
+
+def test_a_consumer_that_goes_on_inside_a_wait_keeps_its_stage() -> None:
+    clock = Clock()
+    waits = WaitClock(clock)
+    waits.consume(None)
+    with waits.waiting_for("decode"):
+        waits.consume("client")
+    clock.now = 1.0
+    assert waits.seconds() == {"client": 1}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["produce", "consume"]),
+            st.sampled_from(STAGES),
+            st.booleans(),
+            st.integers(0, 100),
+        )
+    )
+)
+def test_the_parts_add_up(changes: list[tuple[str, str, bool, int]]) -> None:
+    clock = Clock()
+    waits = WaitClock(clock)
+    for side, stage, waiting, seconds in changes:
+        clock.now += seconds
+        if side == "produce":
+            waits.produce(stage)
+        else:
+            waits.consume(None if waiting else stage)
+    clock.now += 1
+    assert sum(waits.seconds().values()) == pytest.approx(clock.now)

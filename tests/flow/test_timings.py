@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.flow.timings import BOUNDS, Histogram, Timings, added
+
+SECONDS = st.floats(0, 100)
+
+
+@given(st.lists(SECONDS))
+def test_buckets_are_those_of_numpy(times: list[float]) -> None:
+    histogram = Histogram()
+    for seconds in times:
+        histogram.observe(seconds)
+    expected = np.bincount(np.searchsorted(BOUNDS, times), minlength=len(BOUNDS) + 1)
+    assert histogram.to_dict()["counts"] == expected.tolist()
+    assert histogram.to_dict()["sum"] == pytest.approx(sum(times))
+
+
+@given(st.lists(st.lists(st.tuples(SECONDS, SECONDS), max_size=4), max_size=4))
+def test_timings_add_up(parts: list[list[tuple[float, float]]]) -> None:
+    whole, trees = Timings(), []
+    for part in parts:
+        timings = Timings()
+        for first, duration in part:
+            timings.observe("s3", "read", first, duration)
+            whole.observe("s3", "read", first, duration)
+        trees.append(json.loads(json.dumps(timings.to_dict())))
+    total = added(trees)
+    assert total.keys() == whole.to_dict().keys()
+    if total:
+        for name, found in whole.to_dict()["s3"]["read"].items():
+            assert total["s3"]["read"][name]["counts"] == found["counts"]
+            assert total["s3"]["read"][name]["sum"] == pytest.approx(found["sum"])
+
+
+def test_adding_changes_no_part() -> None:
+    one = {"a": [1, 2], "b": {"c": 1}}
+    total = added((one, {"a": [1, 1], "b": {"d": 2}}, {}))
+    assert total == {"a": [2, 3], "b": {"c": 1, "d": 2}}
+    total["a"][0] = total["b"]["c"] = 9
+    assert one == {"a": [1, 2], "b": {"c": 1}}
