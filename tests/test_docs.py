@@ -312,7 +312,7 @@ def test_every_metric_and_path_is_listed() -> None:
     feeder = Feeder({})
     registry = CollectorRegistry()
     snapshot = feeder.snapshot()
-    registry.register(SnapshotCollector({**snapshot, "budget": {"used": 0, "limit": 1}}))
+    registry.register(SnapshotCollector({**snapshot, "budget": {"used": 0, "lent": 1, "limit": 1}}))
     there = set(re.findall(r"# TYPE (\S+)", generate_latest(registry).decode()))
     listed = rows(section(REFERENCE / "metrics.md", "## Health and metrics"))
     assert listed.keys() == there

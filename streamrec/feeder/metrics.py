@@ -96,6 +96,8 @@ class SnapshotCollector(Collector):
         text = "Bytes that reading takes now: buffers, and batches that wait."
         yield _gauge("feeder_memory_bytes", text, now["budget"]["used"])
         if "limit" in now["budget"]:
+            text = "Bytes that sessions may take now."
+            yield _gauge("feeder_memory_lent_bytes", text, now["budget"]["lent"])
             text = "Bytes that all sessions may take together."
             yield _gauge("feeder_memory_limit_bytes", text, now["budget"]["limit"])
 

@@ -1,4 +1,4 @@
-"""The snapshot of a feeder, from which its metrics, its page and ``streamrec top`` are made."""
+"""The snapshot of a feeder, from which its metrics and ``/status.json`` are made."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streamrec.wire.protocol import PROTOCOL_VERSIONS
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from streamrec.feeder.budget import Budget
     from streamrec.feeder.server import Feeder
     from streamrec.pipeline.dataset import Dataset
 
@@ -44,7 +45,7 @@ def snapshot_of(feeder: Feeder) -> dict[str, Any]:
         "connections": feeder.admission.clients,
         "handshakes": feeder.admission.handshakes,
         "workers": 1,
-        "budget": {"used": _memory(known.values())},
+        "budget": {"used": _memory(known.values()), **_lent(feeder.budget)},
         "build": _build(),
     }
 
@@ -76,6 +77,10 @@ def _memory(datasets: Any) -> int:
     """Return the bytes in buffers of ranges, idle ones too, and in batches that wait."""
     names = ("bytes_in_memory", "bytes_idle", "bytes_ready")
     return sum(dataset["now"].get(name, 0) for dataset in datasets for name in names)
+
+
+def _lent(budget: Budget | None) -> dict[str, int]:
+    return {} if budget is None else {"lent": budget.lent, "limit": budget.total}
 
 
 def _build() -> dict[str, str]:

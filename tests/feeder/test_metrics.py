@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamrec.config import DatasetSettings
 from streamrec.errors import CorruptRecord
+from streamrec.feeder.budget import Budget
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.metrics import SnapshotCollector
 from streamrec.feeder.server import Feeder
@@ -96,10 +97,13 @@ def test_buckets_are_cumulated() -> None:
 
 
 def test_a_limit_is_shown_where_it_is_known() -> None:
-    snapshot = Feeder({}).snapshot()
-    assert ("feeder_memory_limit_bytes",) not in scraped(snapshot)
-    snapshot["budget"]["limit"] = 7
-    assert scraped(merged([snapshot, snapshot]))["feeder_memory_limit_bytes",] == 14
+    assert ("feeder_memory_limit_bytes",) not in scraped(Feeder({}).snapshot())
+    budget = Budget(7)
+    budget.lend(4, 4)
+    snapshot = Feeder({}, budget=budget).snapshot()
+    samples = scraped(merged([snapshot, snapshot]))
+    assert samples["feeder_memory_limit_bytes",] == 14
+    assert samples["feeder_memory_lent_bytes",] == 8
 
 
 def test_hostile_names_are_escaped() -> None:
