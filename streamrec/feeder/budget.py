@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError, FeederDraining
 
 __all__ = ["Budget"]
@@ -36,6 +37,13 @@ class Budget:
     def free(self) -> int:
         """Bytes that no session has."""
         return self.total - self.lent
+
+    @property
+    def spent(self) -> str | None:
+        """The reason why no session could get any; ``None`` while one could."""
+        if self.free >= LEAST_BUDGET:
+            return None
+        return f"{self.sessions} sessions have the whole memory_budget"
 
     def lend(self, asked: int, least: int) -> int:
         """Lend memory to a session; it gives back what it got with :meth:`give_back`.

@@ -75,7 +75,7 @@ class Feeder:
             return "no file is left for another connection; raise the limit of open files"
         if not all(map(_is_open, self.datasets.values())):
             return "datasets are being opened"
-        return self.admission.full
+        return self.admission.full or (self.budget.spent if self.budget else None)
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that the feeder shows of itself, as JSON can hold it."""
@@ -107,7 +107,11 @@ class Feeder:
             yield None
             return
         asked = memory_budget(dataset.settings)
-        granted = self.budget.lend(asked, min(asked, dataset.least_budget(world_size)))
+        try:
+            granted = self.budget.lend(asked, min(asked, dataset.least_budget(world_size)))
+        except FeederDraining:
+            self.statistics.dropped["full"] += 1
+            raise
         if granted < asked:
             log.info("a session gets %d of the %d MiB it asks for", granted >> 20, asked >> 20)
         try:

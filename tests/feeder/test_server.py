@@ -465,9 +465,12 @@ class TestMemory:
             with pytest.raises(FeederDraining, match="memory_budget of 20 MiB to 2 sessions"):
                 async with aclosing(await AsyncFeed.open(where)) as third:
                     await third.receive()
+            assert feeder.statistics.dropped["full"] == 1
+            assert feeder.obstacle == "2 sessions have the whole memory_budget"
             for feed in feeds:
                 await feed.aclose()
             await eventually(lambda: budget.sessions == 0)
+            assert feeder.obstacle is None
         assert budget.lent == 0
 
     @on_both_loops
