@@ -62,7 +62,7 @@ class SnapshotCollector(Collector):
     """A collector of the metrics of one snapshot, for one scrape.
 
     Args:
-        snapshot: The snapshot of a feeder, or of several workers, merged.
+        snapshot: The snapshot of a feeder.
     """
 
     def __init__(self, snapshot: Mapping[str, Any]) -> None:
@@ -82,7 +82,6 @@ class SnapshotCollector(Collector):
         is_ready = now["obstacle"] is None
         yield _gauge("feeder_ready", "1 while a new client could be served.", is_ready)
         yield _gauge("feeder_start_time_seconds", "Time of the start, since 1970.", now["started"])
-        yield _gauge("feeder_workers", "Processes that serve clients.", now["workers"])
         yield _gauge("feeder_connections", "Clients now.", now["connections"])
         text = "Connections that are no clients yet."
         yield _gauge("feeder_handshakes", text, now["handshakes"])

@@ -44,7 +44,6 @@ def snapshot_of(feeder: Feeder) -> dict[str, Any]:
         "draining": feeder.draining,
         "connections": feeder.admission.clients,
         "handshakes": feeder.admission.handshakes,
-        "workers": 1,
         "budget": {"used": _memory(known.values()), **_lent(feeder.budget)},
         "build": _build(),
     }

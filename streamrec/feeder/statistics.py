@@ -1,4 +1,4 @@
-"""The counters of a feeder, and snapshots of them that add up over processes."""
+"""The counters of a feeder, and their snapshot."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from streamrec.feeder.subscription import Subscription
 from streamrec.flow.timings import added
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["VERSION", "Statistics", "merged"]
+__all__ = ["VERSION", "Statistics"]
 
 VERSION = 1
 """The version of the form of snapshots; it changes where a name changes its meaning or goes."""
 DROPS = ("full", "crowd", "handshake", "idle")
 MOST_ERRORS = 20
 """The number of last errors that are kept."""
-FACTS = ("state", "shards", "problem")
-STATES = ("open", "opening", "failed")
-"""The states of a dataset; of several workers the last of these is shown."""
 
 
 @dataclass
@@ -80,7 +77,7 @@ class Statistics:
         self.errors.append({"time": time.time(), "type": kind, "message": message, **where})
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as JSON can hold it; :func:`merged` adds up those of several feeders."""
+        """Return all of it as JSON can hold it."""
         measures = self._measures()
         return {
             "version": VERSION,
@@ -125,48 +122,5 @@ class Statistics:
         return [each for each in self.subscriptions.values() if each.dataset == name]
 
 
-def merged(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the snapshots of several workers to that of the daemon.
-
-    Args:
-        snapshots: One or more snapshots of feeders, which serve the same datasets.
-    """
-    parts = list(snapshots)
-    names = dict.fromkeys(name for part in parts for name in part["datasets"])
-    sums = ("connections_opened", "dropped", "faults", "timings")
-    live = ("connections", "handshakes", "workers", "budget")
-    total = added({name: part[name] for name in (*sums, *live) if name in part} for part in parts)
-    obstacles = [part["obstacle"] for part in parts if "obstacle" in part]
-    return {
-        **parts[0],
-        **total,
-        "started": min(part["started"] for part in parts),
-        "taken": max(part["taken"] for part in parts),
-        # One worker that could serve a new client is enough.
-        **({"obstacle": None if None in obstacles else obstacles[0]} if obstacles else {}),
-        "datasets": {name: _merged_dataset(name, parts) for name in names},
-        "subscriptions": [each for part in parts for each in part["subscriptions"]],
-        "errors": _last_errors(parts),
-    }
-
-
 def _shown(subscription: Subscription) -> dict[str, Any]:
     return subscription.to_dict() | {"waits": subscription.measures().get("waits", {})}
-
-
-def _merged_dataset(name: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    found = [part["datasets"][name] for part in parts if name in part["datasets"]]
-    facts = [one for one in found if "state" in one]
-    return {
-        **({key: max(facts, key=_severity)[key] for key in FACTS} if facts else {}),
-        **added({key: one[key] for key in ("sent", "fetch", "waits", "now")} for one in found),
-    }
-
-
-def _severity(dataset: Mapping[str, Any]) -> int:
-    return STATES.index(dataset["state"])
-
-
-def _last_errors(parts: Sequence[Mapping[str, Any]]) -> list[Any]:
-    errors = (error for part in parts for error in part["errors"])
-    return sorted(errors, key=lambda error: error["time"])[-MOST_ERRORS:]

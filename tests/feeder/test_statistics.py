@@ -1,14 +1,8 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from streamrec.feeder.server import Feeder
-from streamrec.feeder.statistics import MOST_ERRORS, Statistics, merged
+from streamrec.feeder.statistics import MOST_ERRORS, Statistics
 from tests.feeder.fake_dataset import FakeDataset
 
 if TYPE_CHECKING:
@@ -62,39 +56,10 @@ def test_totals_never_go_back() -> None:
     assert seen == [0, 3, 3, 4, 4, 9, 9, 10, 10]
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=4))
-def test_workers_add_up(workers: list[int]) -> None:
-    snapshots = []
-    for batches in workers:
-        feeder = Feeder({"train": FakeDataset()})
-        with subscribed(feeder.statistics) as subscription:
-            run_of(feeder.statistics, subscription, batches)
-            feeder.statistics.failed("CorruptRecord", "bad", peer="local")
-            feeder.statistics.opened("train", 0.5)
-            snapshots.append(json.loads(json.dumps(feeder.snapshot())))
-    total = merged(snapshots)
-    assert total.keys() == snapshots[0].keys()
-    train = total["datasets"]["train"]
-    assert train["sent"]["batches"] == train["fetch"]["requests"] == sum(workers)
-    assert train["waits"]["list"] == pytest.approx(0.5 * len(workers))
-    assert train["now"]["subscriptions"] == len(total["subscriptions"]) == len(workers)
-    assert (train["state"], train["shards"]) == ("open", 2)
-    assert total["faults"] == {"CorruptRecord": len(workers)}
-    assert len(total["errors"]) == total["workers"] == len(workers)
-    assert total["started"] == min(one["started"] for one in snapshots)
-    assert merged([total]) == total
-
-
-def test_one_worker_that_has_room_is_enough() -> None:
-    free, full = Feeder({}).snapshot(), {**Feeder({}).snapshot(), "obstacle": "full"}
-    assert merged([full, free])["obstacle"] is None
-    assert merged([full, full])["obstacle"] == "full"
-
-
 def test_the_last_errors_are_kept() -> None:
     statistics = Statistics()
     for number in range(MOST_ERRORS + 5):
         statistics.failed("CorruptRecord", str(number))
     snapshot = statistics.snapshot()
     assert [error["message"] for error in snapshot["errors"]][-1] == str(MOST_ERRORS + 4)
-    assert len(snapshot["errors"]) == len(merged([snapshot, snapshot])["errors"]) == MOST_ERRORS
+    assert len(snapshot["errors"]) == MOST_ERRORS
