@@ -20,10 +20,10 @@ from streamrec.stores.source_text import (
     expand,
     fixed_prefix,
     is_glob,
-    kind_of,
     matcher,
     scheme_of,
     split_chain,
+    store_kind,
 )
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Stores:
             ) from None
         ended = clock()
         first_byte = (ended if answered is None else answered) - started
-        self.timings.observe(kind_of(glob), "list", first_byte, ended - started)
+        self.timings.observe(store_kind(glob), "list", first_byte, ended - started)
         return found
 
 

@@ -18,10 +18,10 @@ __all__ = [
     "expand",
     "fixed_prefix",
     "is_glob",
-    "kind_of",
     "matcher",
     "scheme_of",
     "split_chain",
+    "store_kind",
 ]
 
 MAX_SHARDS = 1_000_000
@@ -83,7 +83,7 @@ def scheme_of(url: str) -> str:
     return _of_fsspec(url, scheme.partition("::")[0].lower())
 
 
-def kind_of(url: str) -> str:
+def store_kind(url: str) -> str:
     """Return the kind of a URL's store for counting: a family of :data:`FAMILIES`, or ``other``."""
     scheme, separator, _ = url.partition("://")
     return FAMILIES.get(scheme.lower(), "other") if separator else "file"

@@ -20,7 +20,7 @@ from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.hedging import Hedging
 from streamrec.plan.ranges import RangeRequest
 from streamrec.stores.cache.cached_store import CachedBody
-from streamrec.stores.source_text import kind_of
+from streamrec.stores.source_text import store_kind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -278,7 +278,7 @@ class RangeDownloader:
             # The memory of a cache is none of the store.
             if answered is not None and not isinstance(body, CachedBody):
                 duration = self._loop.time() - started
-                self.timings.observe(kind_of(url), "read", answered - started, duration)
+                self.timings.observe(store_kind(url), "read", answered - started, duration)
 
     @asynccontextmanager
     async def _opened(
