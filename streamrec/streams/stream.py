@@ -40,9 +40,9 @@ __all__ = ["Stream"]
 Item = TypeVar("Item", default=Any)
 
 
-def _made(item: Batch | Row | bytes) -> Any:
-    """Return what the consumer of a stream gets."""
-    return item.record() if isinstance(item, Row) else item
+def _item_of(taken: Batch | Row | bytes) -> Any:
+    """Return what the consumer of a stream gets: a batch, or a single record."""
+    return taken.record() if isinstance(taken, Row) else taken
 
 
 class Stream(Stateful, Generic[Item]):
@@ -98,14 +98,16 @@ class Stream(Stateful, Generic[Item]):
             self._next_run()
         return self
 
-    def __next__(self, made: Callable[[Any], Any] = _made) -> Item:
+    def __next__(self, item_of: Callable[[Any], Any] = _item_of) -> Item:
+        # An argument, not a second function around this one: an interrupt between the two would
+        # lose what was taken.
         mark = self.mark()
         try:
             if self._cursor.rows:
-                item: Item = made(self._row())
+                item: Item = item_of(self._row())
             else:
                 with self._turn:
-                    item = made(self._next())
+                    item = item_of(self._next())
         except (StopIteration, StreamrecError):
             raise
         except BaseException:
@@ -191,9 +193,9 @@ class Stream(Stateful, Generic[Item]):
 
     async def __anext__(self) -> Item:
         if self._cursor.rows:
-            return cast("Item", _made(self._row()))
+            return cast("Item", _item_of(self._row()))
         with self._turn:
-            return cast("Item", _made(await self._anext()))
+            return cast("Item", _item_of(await self._anext()))
 
     async def _anext(self) -> Batch | Row | bytes:
         if self._ended:
