@@ -16,20 +16,13 @@ import streamrec as sr
 from streamrec.adapters.torch import as_loader
 from streamrec.adapters.torch.device import Mover
 from streamrec.errors import ConfigError, CorruptRecord, MalformedPosition, OtherOrder
-from tests.adapters.torch_shards import write_examples
+from tests.adapters.torch_shards import FEATURES, write_examples
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
 
-FEATURES = {
-    "id": sr.FixedLenFeature((), "int64"),
-    "x": sr.FixedLenFeature((2,), "float32"),
-    "name": sr.FixedLenFeature((), bytes),
-    "tokens": sr.RaggedFeature("int64"),
-    "hot": sr.SparseFeature("at", "hot", "float32", 9),
-}
 RECORDS, SIZE = 22, 4
 STEPS = 6
 

@@ -13,18 +13,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import streamrec as sr
 from streamrec.adapters.huggingface import as_dataset, collate
 from streamrec.errors import ConfigError, WrongFeatureType
-from tests.adapters.torch_shards import write_examples
+from tests.adapters.torch_shards import FEATURES, write_examples
 
 if TYPE_CHECKING:
     from streamrec.adapters.torch.records import Records
 
-FEATURES = {
-    "id": sr.FixedLenFeature((), "int64"),
-    "x": sr.FixedLenFeature((2,), "float32"),
-    "name": sr.FixedLenFeature((), bytes),
-    "tokens": sr.RaggedFeature("int64"),
-    "hot": sr.SparseFeature("at", "hot", "float32", 9),
-}
 RECORDS = 22
 
 

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 import streamrec as sr
 from streamrec.adapters.torch import as_loader
 from tests.adapters.torch_programs import RANKS, kept, leave
+from tests.adapters.torch_shards import FEATURES
 from tests.forked_children import PATIENCE
 
 if TYPE_CHECKING:
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
 
 METHODS = ("fork", "forkserver", "spawn")
 STEPS = 4
-FEATURES = {
-    "id": sr.FixedLenFeature((), "int64"),
-    "x": sr.FixedLenFeature((2,), "float32"),
-    "name": sr.FixedLenFeature((), bytes),
-    "tokens": sr.RaggedFeature("int64"),
-    "hot": sr.SparseFeature("at", "hot", "float32", 9),
-}
 
 
 def loader_of(source: str, *, device: Any = None, pairs: Any = (), **values: Any) -> Any:

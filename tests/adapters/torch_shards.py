@@ -10,7 +10,15 @@ from tests.pipeline.small_datasets import write_index
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["write_examples"]
+__all__ = ["FEATURES", "write_examples"]
+
+FEATURES = {
+    "id": sr.FixedLenFeature((), "int64"),
+    "x": sr.FixedLenFeature((2,), "float32"),
+    "name": sr.FixedLenFeature((), bytes),
+    "tokens": sr.RaggedFeature("int64"),
+    "hot": sr.SparseFeature("at", "hot", "float32", 9),
+}
 
 
 def write_examples(directory: Path, records: int) -> str:
