@@ -32,7 +32,8 @@ class DaemonSettings(Settings):
         status: Annotated[str | None, AfterValidator(lambda status: status or None)] = (
             "127.0.0.1:7071"
         )
-        """``host:port`` of ``/livez``, ``/readyz``, ``/metrics``; ``""`` or ``None`` for none."""
+        """``host:port`` of ``/livez``, ``/readyz``, ``/metrics`` and ``/status.json``; ``""`` or
+        ``None`` for none."""
         memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(large_enough)] = "auto"
         """Bytes that all sessions together may take; auto: half of the memory limit."""
         token: SecretStr | None = None
