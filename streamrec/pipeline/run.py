@@ -165,10 +165,11 @@ class Run:
             The position behind the ready batches, where another run can go on; ``None``: the run's
             last batch is ready, or its failure.
         """
-        if self._assembler.channel.is_closed:
-            return None
-        await finish(self._stop())
-        return self._assembler.sent
+        channel = self._assembler.channel
+        if not channel.is_closed:
+            await finish(self._stop())
+        # It may have come to its end before it could be stopped.
+        return None if channel.is_closed else self._assembler.sent
 
     async def _decoded(self, batch: Future[Batch]) -> Batch:
         """Wait for a batch to be decoded; cancelling the wait does not lose it."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, CorruptRecord, DataError, ObjectChanged, TruncatedShard
 from streamrec.flow.attribution import STAGES, WaitClock
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.cleanup import end as end_task
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline.small_datasets import (
     contents,
@@ -122,6 +123,17 @@ def test_what_follows_a_halt_is_behind_what_was_ready(
         await dataset.aclose()
 
     asyncio.run(main())
+
+
+@asynchronous
+async def test_a_run_that_ends_while_it_is_halted_has_nothing_behind_it(tmp_path: Path) -> None:
+    dataset = await Dataset.open(settings_of(write(tmp_path, ((9,) * 4,)), batch_size=4))
+    async with dataset.run(rank=0, world_size=1, batch_size=4, position=None) as run:
+        assert run._task is not None
+        await end_task(run._task)
+        run._task = asyncio.create_task(run._assembler.channel.close())  # the last step of a run
+        assert await run.halt() is None
+    await dataset.aclose()
 
 
 async def halted(dataset: Dataset, k: int) -> tuple[list[Batch], Position | None]:

@@ -93,10 +93,10 @@ class CachedRun(Run):
 
     async def halt(self) -> Position | None:
         """Stop reading; see :class:`~streamrec.pipeline.run.Run`."""
-        if self._channel.is_closed:
-            return None
-        await finish(self._stop())
-        return self._sent
+        if not self._channel.is_closed:
+            await finish(self._stop())
+        # It may have come to its end before it could be stopped.
+        return None if self._channel.is_closed else self._sent
 
     def statistics(self) -> dict[str, Any]:
         """Return counters since the start, and current sizes."""

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import ConfigError, CorruptRecord, FunctionFailed, TruncatedShard
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.cleanup import end as end_task
 from streamrec.formats.examples.descriptions import describe
+from streamrec.pipeline.cache.cached_run import CachedRun
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.resume_point import Beginning
 from tests.pipeline.batch.test_payload import arrays_of, same
@@ -342,6 +344,21 @@ async def test_what_follows_a_halt_is_behind_what_was_ready(source: str, tmp_pat
                     batches.append(await run.receive())
         rest = [] if end is None else await receive_all(dataset, position=end)
         equal(batches + rest, whole)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_a_run_that_ends_while_it_is_halted_has_nothing_behind_it(
+    source: str, tmp_path: Path
+) -> None:
+    order = cached(tmp_path / "cache", batch_size=4)
+    dataset = await Dataset.open(settings_of(source, **order))
+    async with dataset.run(rank=0, world_size=1, batch_size=4, position=None) as run:
+        assert isinstance(run, CachedRun)
+        assert run._task is not None
+        await end_task(run._task)
+        run._task = asyncio.create_task(run._channel.close())  # the last step of a run
+        assert await run.halt() is None
     await dataset.aclose()
 
 
