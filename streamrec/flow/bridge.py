@@ -40,6 +40,7 @@ class Bridge:
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=new_event_loop)
         self._started = threading.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = _BridgeThread(target=self._serve, name="streamrec-bridge", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -77,6 +78,9 @@ class Bridge:
     def close(self) -> None:
         """Cancel what still runs and end the thread; closing again changes nothing."""
         if self._thread.is_alive():
+            # The loop refers to its tasks weakly: else the collector could destroy them before the
+            # loop has cancelled them.
+            self._tasks = asyncio.all_tasks(self._loop)
             self._loop.call_soon_threadsafe(self._end.set)
             if not isinstance(threading.current_thread(), _BridgeThread):
                 self._thread.join()
@@ -89,6 +93,7 @@ class Bridge:
     def _serve(self) -> None:
         with self._runner as runner:
             runner.run(self._until_closed())
+        self._tasks.clear()
 
     async def _until_closed(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -137,3 +137,34 @@ def test_bridges_may_be_closed_in_their_own_threads() -> None:
         bridge._thread.join(10)
         assert not bridge._thread.is_alive()
         bridge.close()
+
+
+def test_tasks_that_only_the_closing_thread_held_are_cancelled() -> None:
+    """A loop refers to its tasks weakly, and the collector may come before the loop does."""
+    ended: list[type[BaseException]] = []
+
+    async def waiting() -> None:
+        try:
+            await asyncio.Event().wait()
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    async def started() -> asyncio.Task[None]:
+        task = asyncio.create_task(waiting())
+        await asyncio.sleep(0)
+        return task
+
+    async def closed(bridge: Bridge) -> None:
+        bridge.close()
+
+    bridge, busy = Bridge(), threading.Event()
+    task = bridge.call(started())
+    bridge._loop.call_soon_threadsafe(busy.wait)
+    with Bridge() as other:
+        other.call(closed(bridge))  # no bridge waits for another one to end
+    del task
+    gc.collect()
+    busy.set()
+    bridge._thread.join()
+    assert ended == [asyncio.CancelledError]
