@@ -22,9 +22,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import streamrec
 from streamrec import errors, kernel
-from streamrec.cli.configuration import check
+from streamrec.cli.configuration import load
 from streamrec.cli.program import program
-from streamrec.config import DaemonSettings, StreamSettings, load_daemon
+from streamrec.config import DaemonSettings, StreamSettings
 from streamrec.feeder import status
 from streamrec.feeder.metrics import SnapshotCollector
 from streamrec.feeder.server import Feeder
@@ -263,12 +263,11 @@ def test_the_toml_of_a_page_is_a_configuration(page: Path, tmp_path: Path) -> No
     for block in (block for block in blocks(page) if block.info == "toml"):
         path = tmp_path / f"line-{block.line}.toml"
         path.write_text(block.body)
-        check(load_daemon(path))
+        load(str(path))
 
 
 def test_the_container_s_configuration_is_one() -> None:
-    settings = load_daemon(ROOT / "deploy" / "feeder.toml")
-    check(settings)
+    settings = load(str(ROOT / "deploy" / "feeder.toml"))
     assert list(settings.datasets) == ["train"]
 
 

@@ -2,46 +2,94 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config import load_daemon
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, check_exposure, host_and_port
+from streamrec.formats.examples.descriptions import from_description, is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.masking import shown, without_secrets
-from streamrec.pipeline.functions import Functions
+from streamrec.pipeline.functions import SETTINGS, Function
 from streamrec.stores.source_text import expand, scheme_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
     from streamrec.config import DaemonSettings, DatasetSettings
 
-__all__ = ["check", "effective"]
+__all__ = ["effective", "faults", "load"]
 
 
-def check(settings: DaemonSettings) -> None:
-    """Check that addresses, URLs, features and functions can be understood; open nothing.
+def load(path: str) -> DaemonSettings:
+    """Read the daemon's file and environment variables, and check all that can be without opening.
 
     Raises:
-        ConfigError: One cannot, and the error names the dataset; or an address is too exposed.
+        ConfigError: Something is wrong; the message has a line for each fault.
     """
-    server = settings.server
+    return load_daemon(path, os.environ, faults)
+
+
+def faults(
+    server: DaemonSettings.Server | None, datasets: Mapping[str, DatasetSettings]
+) -> Iterator[str]:
+    """Yield a sentence for each address, URL, feature and function that cannot be understood.
+
+    Args:
+        server: The settings of the daemon itself, if their types are right.
+        datasets: The settings of the datasets whose types are right.
+    """
+    if server is not None:
+        yield from _server_faults(server)
+    for name, dataset in datasets.items():
+        yield from (f"datasets.{name}: {fault}" for fault in _dataset_faults(dataset))
+
+
+def _server_faults(server: DaemonSettings.Server) -> Iterator[str]:
     for where in server.listen:
-        place = Address.parse(where, listen=True)
-        check_exposure(place, token=bool(server.token), insecure=server.insecure)
+        yield from _fault(_check_address, where, server)
     if server.status is not None:
-        host_and_port(server.status)
-    for name, dataset in settings.datasets.items():
-        try:
-            _check_dataset(dataset)
-        except ConfigError as error:
-            raise ConfigError(f"datasets.{name}: {error}") from None
+        yield from _fault(host_and_port, server.status)
 
 
-def _check_dataset(dataset: DatasetSettings) -> None:
-    for url in (url for source in dataset.components.values() for url in expand(source)):
-        scheme_of(url)
+def _check_address(where: str, server: DaemonSettings.Server) -> None:
+    place = Address.parse(where, listen=True)
+    check_exposure(place, token=bool(server.token), insecure=server.insecure)
+
+
+def _dataset_faults(dataset: DatasetSettings) -> Iterator[str]:
+    for url in dataset.urls:
+        yield from _fault(_check_url, url)
     if isinstance(dataset.features, dict):
-        parser_of(dataset.features)
-    Functions.of(dataset)
+        yield from _feature_faults(dataset.features)
+    for setting in SETTINGS:
+        if (function := getattr(dataset, setting)) is not None:
+            yield from _fault(Function, setting, function)
+
+
+def _check_url(url: str) -> None:
+    for one in expand(url):
+        scheme_of(one)
+
+
+def _feature_faults(features: dict[str, Any]) -> Iterator[str]:
+    """Yield the fault of each spec; if there is none, that of all features together."""
+    parts = {"": features} if not is_pair(features) else features
+    specs = ({name: spec} for part in parts.values() for name, spec in _items(part))
+    found = [fault for spec in specs for fault in _fault(from_description, spec)]
+    yield from found or _fault(parser_of, features)
+
+
+def _items(part: Any) -> Iterable[tuple[str, Any]]:
+    return part.items() if isinstance(part, dict) else ()
+
+
+def _fault(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
+    try:
+        check(*arguments)
+    except ConfigError as error:
+        yield str(error)
 
 
 def effective(settings: DaemonSettings) -> dict[str, Any]:

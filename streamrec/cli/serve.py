@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ import click
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import debug_option, json_option
 from streamrec.cli.printing import print_json
+from streamrec.errors import ConfigError, StreamrecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,50 +23,95 @@ if TYPE_CHECKING:
     from streamrec.config import DaemonSettings
     from streamrec.feeder.daemon import Bound
 
+log = logging.getLogger("streamrec.feeder")
+
 
 @click.command()
 @click.argument("config", metavar="CONFIG.toml", shell_complete=local_files)
 @click.option("--check-config", is_flag=True, help="Print the effective configuration as JSON.")
+@click.option(
+    "--open", "do_open", is_flag=True, help="With --check-config: open the datasets, too."
+)
 @click.option("--until-eof", is_flag=True, help="End when standard input does, too.")
 @json_option
 @debug_option
-def serve(*, config: str, check_config: bool, until_eof: bool, as_json: bool) -> None:
+def serve(
+    *, config: str, check_config: bool, do_open: bool, until_eof: bool, as_json: bool
+) -> None:
     """Serve the datasets of a configuration to training processes.
 
-    When all datasets are open it prints where it listens. SIGTERM and SIGINT end it: what is under
-    way is sent, for server.grace seconds at most; a second signal cuts that short.
-    """
-    from streamrec.cli.configuration import check, effective
-    from streamrec.config import load_daemon
+    When clients are welcome it prints where it listens. A dataset whose store fails is named there,
+    and opened as soon as the store allows it. STREAMREC_SERVER_GRACE and its like override settings
+    of [server].
 
-    settings = load_daemon(config)
-    check(settings)
-    if check_config:
-        print_json(effective(settings))
+    SIGTERM and SIGINT end it: what is under way is sent, for server.grace seconds at most; a second
+    signal cuts that short. SIGHUP reloads the configuration, SIGUSR1 logs what it does.
+    """
+    from streamrec.cli.configuration import effective, load
+
+    if do_open and not check_config:
+        raise click.UsageError("--open goes with --check-config; add that, or leave --open out")
+    settings = load(config)
+    if not check_config:
+        announce = partial(_announce, datasets=list(settings.datasets), as_json=as_json)
+        run(settings, announce, until_eof, lambda: load(config))
         return
-    run(settings, lambda bound: _announce(bound, list(settings.datasets), as_json), until_eof)
+    if do_open:
+        _check_open(settings)
+    else:
+        print_json(effective(settings))
+
+
+def _check_open(settings: DaemonSettings) -> None:
+    """Print the configuration and the shards of each dataset; a store that fails is an error."""
+    import asyncio
+
+    from streamrec.cli.configuration import effective
+    from streamrec.cli.opening import survey
+
+    plain = effective(settings)
+    found = asyncio.run(survey(settings.datasets))
+    for name, result in found.items():
+        is_fault = isinstance(result, StreamrecError)
+        plain["datasets"][name]["opened"] = {"error": str(result)} if is_fault else result
+    print_json(plain)
+    faults = {name: error for name, error in found.items() if isinstance(error, StreamrecError)}
+    if faults:
+        sentence = "; ".join(f"datasets.{name}: {error}" for name, error in faults.items())
+        is_wrong = any(isinstance(error, ConfigError) for error in faults.values())
+        raise (ConfigError if is_wrong else StreamrecError)(sentence)
 
 
 def _announce(bound: Bound, datasets: list[str], as_json: bool) -> None:
     """Print the addresses on which the daemon listens, on one line: others may wait for it."""
     if as_json:
-        click.echo(json.dumps({"listen": bound.feeder, "status": bound.status}))
+        facts = {"listen": bound.feeder, "status": bound.status, "failing": bound.failing}
+        click.echo(json.dumps(facts))
         return
     click.echo(f"streamrec serves {', '.join(datasets)} at {', '.join(bound.feeder)}")
     if bound.status:
         click.echo(f"health and metrics at http://{bound.status}")
+    for name, why in bound.failing.items():
+        click.echo(f"not open yet: {name} ({why})")
 
 
-def run(settings: DaemonSettings, ready: Callable[[Bound], None], until_eof: bool) -> None:
+def run(
+    settings: DaemonSettings,
+    ready: Callable[[Bound], None],
+    until_eof: bool,
+    load: Callable[[], DaemonSettings],
+) -> None:
     """Serve until a signal, or with ``until_eof`` until standard input ends."""
-    from streamrec.feeder import daemon
+    from streamrec import __version__
+    from streamrec.feeder import daemon, log_format
+    from streamrec.kernel import implementation
 
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_format.configure(settings.server)
+    log.info("streamrec %s begins, with the %s kernel", __version__, implementation)
     if until_eof:
         threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
-    daemon.run(settings, ready)
+    daemon.run(settings, ready, load)
+    log.info("has ended")
 
 
 def _watch_stdin() -> None:

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, ByteSize, Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+)
 
 from streamrec.config.dataset import DatasetSettings, large_enough
-from streamrec.config.validation import Settings, validate
+from streamrec.config.environment import overrides
+from streamrec.config.validation import Settings, checked
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DaemonSettings", "load_daemon"]
+__all__ = ["PREFIX", "DaemonSettings", "load_daemon"]
+
+PREFIX = "STREAMREC_SERVER_"
+"""The beginning of the environment variables that override settings of ``[server]``."""
 
 _Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
 """Seconds, up to 115 days: an event loop cannot set a longer timer."""
+
+
+def _lower(level: object) -> object:
+    return level.lower() if isinstance(level, str) else level
 
 
 class DaemonSettings(Settings):
@@ -53,6 +70,12 @@ class DaemonSettings(Settings):
         """Seconds to wait for HELLO, and after WELCOME for SUBSCRIBE and CREDIT."""
         idle_timeout: _Wait = 7200.0
         """Seconds that a client may be silent before its connection is closed."""
+        log_level: Annotated[
+            Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)
+        ] = "info"
+        """The least level of what is logged."""
+        log_format: Literal["auto", "json", "text"] = "auto"
+        """JSON lines, or text for people; auto: text where standard error is a terminal."""
 
     server: Server = Server()
     datasets: dict[str, DatasetSettings] = Field(min_length=1)
@@ -65,18 +88,69 @@ class DaemonSettings(Settings):
         return (cls.Server, 2) if location[0] == "server" else (DatasetSettings, 3)
 
 
-def load_daemon(path: str | Path) -> DaemonSettings:
+Checks: TypeAlias = Callable[
+    [DaemonSettings.Server | None, Mapping[str, DatasetSettings]], Iterable[str]
+]
+"""Gives a sentence for each fault beyond the types, in those parts whose types are right."""
+
+
+def load_daemon(
+    path: str | Path,
+    variables: Mapping[str, str] | None = None,
+    checks: Checks = lambda _, __: (),
+) -> DaemonSettings:
     """Read the daemon's TOML file.
 
+    Args:
+        path: The file.
+        variables: Environment variables; those with :data:`PREFIX` override ``[server]``.
+        checks: More checks.
+
     Raises:
-        ConfigError: The file cannot be read, is not TOML, or a setting is wrong.
+        ConfigError: The file cannot be read, is not TOML, or something in it is wrong; then the
+            message has a line for each fault.
     """
+    values = _read(path)
+    server = values.get("server", {})
+    changed, names, faults = overrides(DaemonSettings.Server, server, variables or {}, PREFIX)
+    if "server" in values or changed:
+        values["server"] = changed
+    settings, wrong = checked(DaemonSettings, values)
+    faults += (_with_variable(fault, names.get(setting[1:])) for setting, fault in wrong.items())
+    faults += checks(*_right_parts(values))
+    if settings is None or faults:
+        raise ConfigError(_report(path, faults))
+    return settings
+
+
+def _read(path: str | Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(Path(path).read_text())
+        return tomllib.loads(Path(path).read_text())
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read ({error.strerror}); name a readable TOML file"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML ({error}); correct the file") from None
-    return validate(DaemonSettings, values, where=str(path))
+
+
+def _right_parts(
+    values: Mapping[str, Any],
+) -> tuple[DaemonSettings.Server | None, dict[str, DatasetSettings]]:
+    """Return the server's settings and those of each dataset, as far as their types are right."""
+    server, _ = checked(DaemonSettings.Server, values.get("server", {}))
+    datasets = values.get("datasets")
+    tables = datasets.items() if isinstance(datasets, dict) else ()
+    found = ((name, checked(DatasetSettings, table)[0]) for name, table in tables)
+    return server, {name: settings for name, settings in found if settings is not None}
+
+
+def _with_variable(fault: str, variable: str | None) -> str:
+    return fault if variable is None else f"{variable}: {fault}"
+
+
+def _report(path: str | Path, faults: Sequence[str]) -> str:
+    if len(faults) == 1:
+        return f"{path}: {faults[0]}"
+    lines = "".join(f"\n  {fault}" for fault in faults)
+    return f"{path} has {len(faults)} faults:{lines}"

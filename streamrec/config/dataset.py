@@ -190,7 +190,10 @@ class DatasetSettings(Settings):
     @field_validator("weights", mode="before")
     @classmethod
     def _from_the_start(cls, weights: object) -> object:
-        return [(0, weights)] if isinstance(weights, dict) else weights
+        stages = [(0, weights)] if isinstance(weights, dict) else weights
+        if not isinstance(stages, list):
+            return stages
+        return [tuple(stage) if isinstance(stage, list) else stage for stage in stages]
 
     @field_validator("filter", "map", "transform", mode="before")
     @classmethod

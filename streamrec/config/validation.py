@@ -7,6 +7,7 @@ message goes on from there, and says what is wrong and what to do.
 from __future__ import annotations
 
 import difflib
+import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ByteSize, ConfigDict, TypeAdapter, ValidationError
@@ -16,9 +17,9 @@ from streamrec.errors import ConfigError
 from streamrec.masking import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Settings", "byte_size", "validate"]
+__all__ = ["Settings", "byte_size", "checked", "nearest", "validate"]
 
 _SECRETS = ("storage_options", "token")
 """The settings whose values errors do not show."""
@@ -55,13 +56,28 @@ def validate(model: type[_Model], values: dict[str, Any], *, where: str = "") ->
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        by_setting: dict[tuple[str, ...], list[Any]] = {}
-        for fault in error.errors():
-            # Behind a setting's name, pydantic puts the members of a union that it tried.
-            path = fault["loc"][: model.table_of(fault["loc"])[1]]
-            by_setting.setdefault(tuple(map(str, path)), []).append(fault)
-        faults = "; ".join(_sentence(model, path, few) for path, few in by_setting.items())
+        faults = "; ".join(_sentences(model, error).values())
         raise ConfigError(f"{where}: {faults}" if where else faults) from None
+
+
+def checked(
+    model: type[_Model], values: Mapping[str, Any]
+) -> tuple[_Model | None, dict[tuple[str, ...], str]]:
+    """Build a settings object from the values of a file, where a number is no text.
+
+    Args:
+        model: The settings class.
+        values: The values by the settings' names, as TOML and JSON have them.
+
+    Returns:
+        The settings, ``None`` where one is wrong; and a sentence for each that is, by its path.
+    """
+    # JSON's strict mode knows that a file has no tuples and no objects; Python's refuses them.
+    text = json.dumps(values, default=str)
+    try:
+        return model.model_validate_json(text, strict=True), {}
+    except ValidationError as error:
+        return None, _sentences(model, error)
 
 
 def byte_size(name: str, text: str) -> int:
@@ -77,6 +93,23 @@ def byte_size(name: str, text: str) -> int:
     if size < 1:
         raise ConfigError(f"{name} is {text!r} and should be a number of bytes, as in 4MiB")
     return int(size)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return half a sentence with the name that was meant, or with all that there are."""
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
+
+
+def _sentences(model: type[Settings], error: ValidationError) -> dict[tuple[str, ...], str]:
+    """Return a sentence for each wrong setting, by its path."""
+    by_setting: dict[tuple[str, ...], list[Any]] = {}
+    for fault in error.errors():
+        # Behind a setting's name, pydantic puts the members of a union that it tried.
+        path = fault["loc"][: model.table_of(fault["loc"])[1]]
+        by_setting.setdefault(tuple(map(str, path)), []).append(fault)
+    return {path: _sentence(model, path, few) for path, few in by_setting.items()}
 
 
 def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -> str:
@@ -98,6 +131,4 @@ def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -
 def _nearest(model: type[Settings], path: tuple[str, ...]) -> str:
     if path[-1] in HABITS:
         return f": {HABITS[path[-1]]}"
-    names = model.table_of(path)[0].model_fields
-    close = difflib.get_close_matches(path[-1], names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(names))}"
+    return nearest(path[-1], model.table_of(path)[0].model_fields)

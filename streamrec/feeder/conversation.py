@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hmac
 import json
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.server import Feeder
+    from streamrec.feeder.session_log import SessionLog
     from streamrec.feeder.subscription import Subscription
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
@@ -55,8 +55,6 @@ TELL_EVERY = 0.1
 """Seconds between two STATISTICS, at least: counting and writing them costs as much as a small
 batch."""
 
-log = logging.getLogger("streamrec.feeder")
-
 
 class Conversation:
     """A conversation with one client.
@@ -64,16 +62,23 @@ class Conversation:
     Args:
         feeder: The feeder, which has the datasets, the settings and the statistics.
         connection: The connection to the client.
+        session_log: The log of the connection.
         peer: The address of the client's machine; ``None``: it is this one.
     """
 
     def __init__(
-        self, feeder: Feeder, connection: AsyncConnection, peer: str | None = None
+        self,
+        feeder: Feeder,
+        connection: AsyncConnection,
+        session_log: SessionLog,
+        peer: str | None = None,
     ) -> None:
         self._feeder = feeder
         self._peer = peer
         self._subscription: Subscription | None = None
         self._connection = connection
+        self._log = session_log
+        self._dataset = ""
         if feeder.outbox is not None:
             connection.on_release = feeder.outbox.free
         self._settings = feeder.settings
@@ -90,6 +95,7 @@ class Conversation:
             # The connection keeps it, and its frames would keep the connection and the last batch.
             lost.__context__ = lost.__traceback__ = None
         except FeederDraining as reason:
+            self._log.failed(reason)
             self._say(Goaway(reason.message))
         except Exception as error:  # noqa: BLE001 - the client must hear of a defect too
             self._fail(error)
@@ -118,6 +124,7 @@ class Conversation:
 
     async def _serve(self) -> None:
         hello = await self._in_time("HELLO", self._receive(Hello))
+        self._log.hello(hello)
         _check_token(self._settings.token, hello.token)
         version = _common_version(hello)
         self._feeder.admit(self._connection)
@@ -128,6 +135,7 @@ class Conversation:
         clock = asyncio.get_running_loop().time
         arrived = clock()
         dataset = await self._feeder.dataset(hello.dataset)
+        self._dataset = hello.dataset
         self._feeder.statistics.opened(hello.dataset, clock() - arrived)
         batch_size = hello.batch_size or dataset.settings.batch_size
         if not hello.world_size:
@@ -136,6 +144,7 @@ class Conversation:
         facts = facts_of(dataset, _names(dataset), batch_size, hello.world_size)
         settings = json.dumps(facts)
         await self._connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
+        self._log.welcomed()
         self._linger = self._feeder.linger
         subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
         subscribed = self._feeder.statistics.subscribed(
@@ -198,6 +207,7 @@ class Conversation:
     async def _one_run(self, run: Run) -> None:
         assert self._subscription is not None
         async with run as batches:
+            self._log.subscribed(self._subscription.rank, batches.position.step)
             self._subscription.begin(batches)
             try:
                 await self._send_all(batches, self._subscription)
@@ -225,6 +235,7 @@ class Conversation:
                 size = frame_size(len(message.metadata), message.payload_size)
                 step = batch.next_position.step
                 self._feeder.statistics.sent(subscription, step, len(batch), size)
+                self._log.sent(size)
 
     def _tell(self, batches: Run) -> None:
         """Send the run's counters along; in front of a batch, the end, or what went wrong."""
@@ -234,8 +245,8 @@ class Conversation:
             self._connection.post_if_possible(Statistics(json.dumps(counters).encode()))
 
     def _fail(self, error: Exception) -> None:
-        if not isinstance(error, StreamrecError):
-            log.error("serving a client failed", exc_info=error)
+        self._log.failed(error)
+        self._feeder.failed(self._dataset, error)
         fields = to_fields(error)
         subscription = self._subscription
         self._feeder.statistics.failed(

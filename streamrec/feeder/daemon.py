@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import daemon_budget
 from streamrec.feeder import status
 from streamrec.feeder.budget import Budget
-from streamrec.feeder.datasets import opened
+from streamrec.feeder.datasets import ServedDatasets
+from streamrec.feeder.dump import dumping
+from streamrec.feeder.notify import Notifier
+from streamrec.feeder.reload import reloading
 from streamrec.feeder.server import Feeder
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Bound", "run", "serve"]
 
+log = logging.getLogger("streamrec.feeder")
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -32,6 +38,8 @@ class Bound:
     """``tcp://host:port`` or ``unix:///path``, in the order of the configuration."""
     status: str | None
     """``host:port``."""
+    failing: dict[str, str] = field(default_factory=dict)
+    """By name, the datasets whose stores failed when they were to be opened, and why."""
 
 
 async def serve(
@@ -39,38 +47,57 @@ async def serve(
     *,
     ready: Callable[[Bound], None] | None = None,
     opener: Callable[[DatasetSettings], Awaitable[Dataset]] = Dataset.open,
+    load: Callable[[], DaemonSettings] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal cuts everything at once.
 
+    SIGHUP reloads the configuration, SIGUSR1 logs tasks and statistics.
+
     Args:
         settings: What to serve, and where.
-        ready: Called when all datasets are open and clients are welcome.
+        ready: Called when clients are welcome: all datasets are open, or their stores have failed,
+            and are asked again and again.
         opener: Opens a dataset.
+        load: Reads the configuration anew.
 
     Raises:
         ConfigError: An address cannot be listened at.
-        StreamrecError: A dataset cannot be opened.
+        StreamrecError: A dataset cannot be opened, and not because of its store.
     """
+    notifier = Notifier.of()
     async with contextlib.AsyncExitStack() as stack:
-        datasets = {name: opener(dataset) for name, dataset in settings.datasets.items()}
-        opening = await stack.enter_async_context(opened(datasets))
+        datasets = await stack.enter_async_context(ServedDatasets(settings.datasets, opener))
         budget = Budget(daemon_budget(settings.server))
-        feeder = Feeder(dict(opening), settings.server, budget=budget)
+        feeder = Feeder({**datasets}, settings.server, budget=budget)
         await stack.enter_async_context(feeder)
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)
-        if await _until(stop, asyncio.gather(*opening.values())):
+        await stack.enter_async_context(notifier.reporting(lambda: _state(feeder)))
+        stack.enter_context(dumping(feeder))
+        if load is not None:
+            await stack.enter_async_context(reloading(load, feeder, datasets, notifier))
+        if await _until(stop, datasets.tried()):
             return
         if ready is not None:
-            ready(bound)
+            ready(replace(bound, failing=datasets.troubles))
+        notifier.ready()
         await stop.get()
+        notifier.stopping()
         await _until(stop, feeder.drain(settings.server.grace))
 
 
-def run(settings: DaemonSettings, ready: Callable[[Bound], None] | None = None) -> None:
+def run(
+    settings: DaemonSettings,
+    ready: Callable[[Bound], None] | None = None,
+    load: Callable[[], DaemonSettings] | None = None,
+) -> None:
     """Run :func:`serve` in an event loop of its own, uvloop's where it is installed."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(serve(settings, ready=ready))
+        runner.run(serve(settings, ready=ready, load=load))
+
+
+def _state(feeder: Feeder) -> str:
+    return feeder.obstacle or f"serves {feeder.admission.clients} clients"
 
 
 async def _listen(
@@ -79,7 +106,9 @@ async def _listen(
     page = None
     if settings.server.status is not None:
         page = await stack.enter_async_context(status.serving(settings.server.status, feeder))
-    return Bound([str(await feeder.listen(where)) for where in settings.server.listen], page)
+    bound = Bound([str(await feeder.listen(where)) for where in settings.server.listen], page)
+    log.info("listens at %s; health at %s", ", ".join(bound.feeder), page or "none")
+    return bound
 
 
 @contextlib.contextmanager

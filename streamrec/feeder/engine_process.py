@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -36,6 +37,8 @@ LOOK_EVERY = 0.25
 def main() -> None:
     """Run the process, as its arguments and its standard input say."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's business
+    # The parent is the only client, and is told all by itself.
+    logging.getLogger("streamrec.feeder").setLevel(logging.CRITICAL)
     parent, sock, memory, store = (*sys.argv[1:], "", "")[:4]
     with contextlib.suppress(Exception):  # what is missing here is told when the dataset is opened
         import_store(store)

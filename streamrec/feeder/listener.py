@@ -19,7 +19,7 @@ from streamrec.feeder.address import Address, is_loopback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Listener", "address_of", "bind", "remote_host"]
+__all__ = ["Listener", "address_of", "bind", "peer_of", "remote_host"]
 
 BACKLOG = 512
 PAUSE = 1.0
@@ -140,6 +140,17 @@ def remote_host(sock: socket.socket) -> str | None:
     except OSError:  # it has gone already
         return None
     return None if is_loopback(host) else host
+
+
+def peer_of(sock: socket.socket) -> str:
+    """Return the address at the other end, for people."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return "a process of this machine"
+    try:
+        host, port = sock.getpeername()[:2]
+    except OSError:  # it has gone already
+        return "unknown"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _inode(place: Address) -> int | None:

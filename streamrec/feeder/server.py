@@ -21,7 +21,10 @@ from streamrec.feeder.address import Address, check_exposure
 from streamrec.feeder.admission import Admission
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
-from streamrec.feeder.listener import Listener, bind, remote_host
+from streamrec.feeder.datasets import obstacle_of
+from streamrec.feeder.listener import Listener, bind, peer_of, remote_host
+from streamrec.feeder.served_dataset import ServedDataset
+from streamrec.feeder.session_log import SessionLog
 from streamrec.feeder.snapshot import snapshot_of
 from streamrec.feeder.statistics import Statistics
 from streamrec.wire.protocol import Connection, Role
@@ -44,7 +47,7 @@ class Feeder:
     """A feeder that is open to clients; an asynchronous context manager that closes everything."""
 
     datasets: dict[str, Dataset | Awaitable[Dataset]]
-    """By name; a future that is not done yet lets its clients wait."""
+    """By name; one that is not open yet lets its clients wait."""
     settings: DaemonSettings.Server = field(default_factory=DaemonSettings.Server)
     """The token that clients must present, the limits and the timeouts."""
     linger: float = 300.0
@@ -73,9 +76,9 @@ class Feeder:
             return "the feeder is draining"
         if any(listener.lacks_files for listener in self._listeners):
             return "no file is left for another connection; raise the limit of open files"
-        if not all(map(_is_open, self.datasets.values())):
-            return "datasets are being opened"
-        return self.admission.full or (self.budget.spent if self.budget else None)
+        obstacles = map(obstacle_of, self.datasets.values())
+        spent = self.budget.spent if self.budget else None
+        return next(filter(None, (*obstacles, self.admission.full, spent)), None)
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that the feeder shows of itself, as JSON can hold it."""
@@ -130,7 +133,16 @@ class Feeder:
         if handle is None:
             names = ", ".join(sorted(self.datasets))
             raise FeederRefused(f"there is no dataset {name!r} here; there are: {names}")
-        return await asyncio.shield(handle) if isinstance(handle, Awaitable) else handle
+        if isinstance(handle, Awaitable):
+            # A future would be cancelled with the client that waits for it.
+            return await (asyncio.shield(handle) if asyncio.isfuture(handle) else handle)
+        return handle
+
+    def failed(self, name: str, error: Exception) -> None:
+        """Note that a client's stream of a dataset has failed."""
+        handle = self.datasets.get(name)
+        if isinstance(handle, ServedDataset):
+            handle.failed(error)
 
     async def listen(self, where: str) -> Address:
         """Accept connections.
@@ -164,11 +176,14 @@ class Feeder:
         Args:
             grace: Seconds until connections that are still open are cut.
         """
+        clients = self.admission.clients
+        log.info("drains: %d clients have %g s to go elsewhere", clients, grace)
         self._stop_listening()
         for connection in self.admission.guests:
             connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace)
+            _, cut = await asyncio.wait(self._tasks, timeout=grace)
+            log.info("has drained; %d connections are cut", len(cut))
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -196,6 +211,7 @@ class Feeder:
         loop = asyncio.get_running_loop()
         sock.setblocking(False)
         host = remote_host(sock)
+        session_log = SessionLog(peer_of(sock))
         _, connection = await loop.connect_accepted_socket(
             lambda: AsyncConnection(Connection(Role.SERVER)), sock
         )
@@ -207,10 +223,11 @@ class Feeder:
             if crowded_out is not None:
                 self.statistics.dropped["crowd"] += 1
                 crowded_out.abort()
-            await Conversation(self, connection, host).run()
+            await Conversation(self, connection, session_log, host).run()
         finally:
             self.admission.leave(connection)
             connection.abort()
+            session_log.ended(connection.broken)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -222,9 +239,3 @@ class Feeder:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-
-
-def _is_open(value: Dataset | Awaitable[Dataset]) -> bool:
-    if not asyncio.isfuture(value):
-        return True
-    return value.done() and not value.cancelled() and value.exception() is None

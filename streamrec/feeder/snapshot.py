@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec import kernel
 from streamrec.errors import StreamrecError
+from streamrec.feeder.served_dataset import ServedDataset
 from streamrec.flow.timings import added
 from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
@@ -37,7 +38,8 @@ def snapshot_of(feeder: Feeder) -> dict[str, Any]:
     return {
         **counted,
         "datasets": {
-            name: {**_facts(found), **known.get(name, _NOTHING)} for name, found in datasets.items()
+            name: {**_facts(found, _trouble(feeder.datasets[name])), **known.get(name, _NOTHING)}
+            for name, found in datasets.items()
         },
         "timings": added((counted["timings"], *listings)),
         "obstacle": feeder.obstacle,
@@ -51,6 +53,8 @@ def snapshot_of(feeder: Feeder) -> dict[str, Any]:
 
 def _opened(handle: Dataset | Awaitable[Dataset]) -> Any:
     """Return the dataset, the error that opening it ended with, or ``None`` meanwhile."""
+    if isinstance(handle, ServedDataset):
+        return handle.found
     if not asyncio.isfuture(handle):
         return handle
     if not handle.done() or handle.cancelled():
@@ -62,14 +66,20 @@ def _is_dataset(found: Any) -> bool:
     return found is not None and not isinstance(found, BaseException)
 
 
-def _facts(found: Any) -> dict[str, Any]:
-    if _is_dataset(found):
-        return {"state": "open", "shards": len(found.shards), "problem": None}
-    if found is None:
-        return {"state": "opening", "shards": 0, "problem": None}
-    # The text of another error may hold anything.
-    problem = found.message if isinstance(found, StreamrecError) else type(found).__name__
-    return {"state": "failed", "shards": 0, "problem": problem}
+def _trouble(handle: Dataset | Awaitable[Dataset]) -> str | None:
+    return handle.trouble if isinstance(handle, ServedDataset) else None
+
+
+def _facts(found: Any, trouble: str | None) -> dict[str, Any]:
+    """Return a dataset's state; one whose store fails is ``failing``, open or not."""
+    shards = len(found.shards) if _is_dataset(found) else 0
+    if isinstance(found, BaseException):
+        # The text of another error may hold anything.
+        problem = found.message if isinstance(found, StreamrecError) else type(found).__name__
+        return {"state": "failed", "shards": shards, "problem": problem}
+    if trouble is not None:
+        return {"state": "failing", "shards": shards, "problem": trouble}
+    return {"state": "opening" if found is None else "open", "shards": shards, "problem": None}
 
 
 def _memory(datasets: Any) -> int:

@@ -138,6 +138,12 @@ class Dataset:
         return orders[0].divided(open_shards)
 
     @property
+    def stored_bytes(self) -> int | None:
+        """The bytes of all shards; ``None``: the store did not say them all."""
+        known = len(self._sizes) == len(self.shards)
+        return sum(self._sizes.values()) if known else None
+
+    @property
     def _is_counted(self) -> bool:
         """True if an index counts the records, and no stage makes more or fewer of them."""
         return self._index is not None and not uncounted(self.settings)

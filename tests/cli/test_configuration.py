@@ -1,13 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.cli.configuration import check, effective
+from streamrec.cli.configuration import effective, faults, load
 from streamrec.config import DaemonSettings, validate
 from streamrec.errors import ConfigError
 from streamrec.masking import HIDDEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RAGGED = {"kind": "ragged", "dtype": "int64"}
 
@@ -15,6 +19,10 @@ RAGGED = {"kind": "ragged", "dtype": "int64"}
 def daemon(server: dict[str, Any] | None = None, **dataset: Any) -> DaemonSettings:
     values = {"server": server or {}, "datasets": {"train": {"source": "shards-*", **dataset}}}
     return validate(DaemonSettings, values)
+
+
+def check(settings: DaemonSettings) -> None:
+    assert list(faults(settings.server, settings.datasets)) == []
 
 
 def shown(**dataset: Any) -> Any:
@@ -63,8 +71,8 @@ def test_what_is_wrong_does_not(
     server: dict[str, Any], dataset: dict[str, Any], words: str
 ) -> None:
     settings = daemon(server, **dataset)
-    with pytest.raises(ConfigError, match=words):
-        check(settings)
+    (fault,) = faults(settings.server, settings.datasets)
+    assert re.search(words, fault)
 
 
 def test_defaults_are_shown() -> None:
@@ -116,5 +124,61 @@ def test_functions_that_do_not_exist_are_named() -> None:
     settings = validate(
         DaemonSettings, {"datasets": {"train": {"source": "x", "filter": "absent:keep"}}}
     )
-    with pytest.raises(ConfigError, match=r"datasets.train: the setting 'filter' names"):
-        check(settings)
+    (fault,) = faults(settings.server, settings.datasets)
+    assert fault.startswith("datasets.train: the setting 'filter' names")
+
+
+WRONG = """
+[server]
+listen = ["udp://x:1", "tcp://0.0.0.0:1"]
+status = "localhost"
+
+[datasets.good]
+source = "x-*"
+features.id = { dtype = "int46" }
+features.text = { dtipe = "bytes" }
+map = "absent:map"
+
+[datasets.bad]
+source = "s4://x"
+batch_size = "64"
+
+[datasets.pair.features]
+context.id = { dtype = "int46" }
+sequence.id = { kind = "ragged" }
+"""
+
+
+def test_all_faults_are_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMREC_SERVER_GRACE", "soon")
+    path = tmp_path / "feeder.toml"
+    path.write_text(WRONG)
+    with pytest.raises(ConfigError) as caught:
+        load(str(path))
+    title, *lines = str(caught.value).splitlines()
+    assert title == f"{path} has {len(lines)} faults:"
+    for number, words in enumerate(
+        [
+            "STREAMREC_SERVER_GRACE: the setting 'server.grace' is 'soon'",
+            "the setting 'datasets.bad.batch_size' is '64' and should be a valid integer",
+            "the setting 'datasets.pair.source' is missing",
+            "datasets.good: feature 'id': no feature can have the dtype 'int46'",
+            "datasets.good: feature 'text'",
+            "datasets.good: the setting 'map' names",
+        ]
+    ):
+        assert lines[number].startswith(f"  {words}")
+    # Of a part with a wrong type, nothing else can be checked.
+    assert len(lines) == 6
+
+
+def test_an_override_is_checked_like_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "feeder.toml"
+    path.write_text("[datasets.a]\nsource = 'x'\n")
+    monkeypatch.setenv("STREAMREC_SERVER_LISTEN", "tcp://127.0.0.1:0, unix:///run/x.sock")
+    assert load(str(path)).server.listen == ["tcp://127.0.0.1:0", "unix:///run/x.sock"]
+    monkeypatch.setenv("STREAMREC_SERVER_LISTEN", "udp://x:1,tcp://x")
+    with pytest.raises(ConfigError, match=r"2 faults:\n.*udp://x:1.*\n.*the port is missing"):
+        load(str(path))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -9,7 +8,7 @@ import pytest
 
 from streamrec.cli.serve import _watch_stdin, run
 from streamrec.config import DaemonSettings, validate
-from streamrec.feeder import daemon
+from streamrec.feeder import daemon, log_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,17 +23,22 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[DaemonSettings]:
     """Stands in for the daemon, and keeps the log as it is."""
     seen: list[DaemonSettings] = []
 
-    def run(settings: DaemonSettings, ready: Callable[[Bound], None]) -> None:
+    def run(
+        settings: DaemonSettings,
+        ready: Callable[[Bound], None],
+        load: Callable[[], DaemonSettings],
+    ) -> None:
         del ready
+        assert load() == settings
         seen.append(settings)
 
     monkeypatch.setattr(daemon, "run", run)
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    monkeypatch.setattr(log_format, "configure", lambda _: None)
     return seen
 
 
 def test_the_daemon_runs(runs: list[DaemonSettings]) -> None:
-    run(SETTINGS, lambda bound: None, until_eof=False)
+    run(SETTINGS, lambda bound: None, until_eof=False, load=lambda: SETTINGS)
     assert runs == [SETTINGS]
 
 

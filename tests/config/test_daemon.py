@@ -65,6 +65,70 @@ def test_a_wrong_daemon_file_is_refused_by_name(tmp_path: Path, text: str, messa
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ['batch_size="64"', "batch_size=64.0", "shuffle=1", "stall_timeout='3'", "pack={length='8'}"],
+)
+def test_a_text_is_no_number(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(ConfigError, match=setting.partition("=")[0]):
+        load_daemon(write(tmp_path, f"[datasets.a]\nsource='x'\n{setting}"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ('memory_budget="64MiB"', 64 << 20),
+        ("memory_budget=67108864", 64 << 20),
+        ("epochs=inf\nsteps_per_epoch=2", None),
+        ("stall_timeout=3", 3.0),
+        ("compression='GZIP'", "gzip"),
+    ],
+)
+def test_texts_that_are_meant_stay(tmp_path: Path, setting: str, value: object) -> None:
+    settings = load_daemon(write(tmp_path, f"[datasets.a]\nsource='x'\n{setting}"))
+    assert getattr(settings.datasets["a"], setting.partition("=")[0]) == value
+
+
+def test_the_stages_of_a_mix_are_lists_in_a_file(tmp_path: Path) -> None:
+    mix = "source={a='x', b='y'}\nweights=[[0, {a=1, b=2}]]\nsteps_per_epoch=2"
+    settings = load_daemon(write(tmp_path, f"[datasets.a]\n{mix}"))
+    assert settings.datasets["a"].weights == [(0, {"a": 1.0, "b": 2.0})]
+
+
+def test_faults_have_a_line_each(tmp_path: Path) -> None:
+    path = write(tmp_path, "[server]\ngrace=-1\n[datasets.a]\nsource='x'\nsufle=1")
+    with pytest.raises(ConfigError) as caught:
+        load_daemon(path, {"STREAMREC_SERVER_TOKN": "x"}, lambda server, found: map(str, found))
+    title, *lines = str(caught.value).splitlines()
+    assert title == f"{path} has 3 faults:"
+    assert "'STREAMREC_SERVER_TOKEN'" in lines[0]
+    assert "'server.grace' is -1" in lines[1]
+    assert "'shuffle'" in lines[2]
+
+
+def test_checks_see_the_parts_that_are_right(tmp_path: Path) -> None:
+    path = write(tmp_path, "[server]\ngrace=-1\n[datasets.a]\nsource='x'\n[datasets.b]")
+    seen: list[object] = []
+
+    def check(server: object, datasets: object) -> list[str]:
+        seen.extend((server, datasets))
+        return []
+
+    with pytest.raises(ConfigError):
+        load_daemon(path, {}, check)
+    assert seen == [None, {"a": DatasetSettings(source="x")}]
+
+
+def test_a_variable_overrides_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "[server]\ngrace=1\n[datasets.a]\nsource='x'")
+    variables = {"STREAMREC_SERVER_GRACE": "2", "STREAMREC_SERVER_TOKEN": "12"}
+    settings = load_daemon(path, {**variables, "STREAMREC_SERVER_LOG_LEVEL": "DEBUG"})
+    assert settings.server.grace == 2
+    assert settings.server.log_level == "debug"
+    assert settings.server.token is not None
+    assert settings.server.token.get_secret_value() == "12"
+
+
 def test_a_missing_daemon_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load_daemon(tmp_path / "none.toml")

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.cli.configuration import check
-from streamrec.config import load_daemon
+from streamrec.cli.configuration import load
 from streamrec.demo import processes
 from streamrec.demo.processes import Child, feeder, store
 from streamrec.errors import StreamrecError
@@ -46,8 +45,7 @@ def test_the_feeder_and_its_reason_not_to_start(tmp_path: Path) -> None:
 def test_the_configuration_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "feeder.toml"
     path.write_text(processes._configuration(SMALL, "http://127.0.0.1:9000"))
-    settings = load_daemon(path)
-    check(settings)
+    settings = load(str(path))
     dataset = settings.datasets["pictures"]
     assert (dataset.lanes, dataset.batch_size, dataset.shuffle) == (4, 2, True)
     assert dataset.steps_per_epoch == SMALL.steps_per_epoch

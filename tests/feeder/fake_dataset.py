@@ -109,6 +109,10 @@ class FakeDataset(Dataset):
         self.budgets: list[int | None] = []
         self.made: Callable[[Batch], object] = lambda _: None
 
+    @property
+    def stored_bytes(self) -> int | None:
+        return None
+
     def fingerprint(self, batch_size: int | None, world_size: int, *, rank: int = 0) -> Fingerprint:
         return fingerprint(global_batch=batch_size * world_size if batch_size else None)
 

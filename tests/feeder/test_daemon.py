@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ import aiohttp
 import pytest
 
 from streamrec.config import DaemonSettings, DatasetSettings
-from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound
+from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound, StoreUnavailable
 from streamrec.feeder import daemon
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import Feeder
@@ -109,13 +110,56 @@ async def test_no_status_page(tmp_path: Path) -> None:
 
 
 @on_both_loops
-async def test_a_dataset_that_does_not_open(tmp_path: Path) -> None:
+async def test_a_dataset_whose_store_fails(tmp_path: Path) -> None:
+    ready: asyncio.Future[daemon.Bound] = asyncio.get_running_loop().create_future()
+
     async def fail(_: DatasetSettings) -> FakeDataset:
         raise ObjectNotFound("no shard", url="s3://b/a*")
 
-    with pytest.raises(ObjectNotFound, match="s3://b/a"):
+    task = asyncio.create_task(
+        daemon.serve(settings(tmp_path), ready=ready.set_result, opener=fail)
+    )
+    bound = await ready
+    assert bound.failing == {"train": "s3://b/a*: no shard"}
+    with pytest.raises(StoreUnavailable, match="no shard") as caught:
+        await AsyncFeed.open(f"{bound.feeder[0]}#train")
+    assert caught.value.retryable
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{bound.status}/readyz") as answer,
+    ):
+        assert answer.status == 503
+        assert "dataset 'train' fails: s3://b/a*: no shard" in await answer.text()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await task
+
+
+@on_both_loops
+async def test_a_dataset_that_cannot_be_opened(tmp_path: Path) -> None:
+    async def fail(_: DatasetSettings) -> FakeDataset:
+        raise ConfigError("no such feature")
+
+    with pytest.raises(ConfigError, match="no such feature"):
         await daemon.serve(settings(tmp_path), opener=fail)
     assert not (tmp_path / "feeder.sock").exists()
+
+
+@on_both_loops
+async def test_the_service_manager_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"{tmp_path}/notify")
+        manager.setblocking(False)
+        monkeypatch.setattr(os, "environ", {**os.environ, "NOTIFY_SOCKET": f"{tmp_path}/notify"})
+        running = Running(settings(tmp_path))
+        await running.bound()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running.task
+        told = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                told.append(manager.recv(4096).decode())
+    assert told[0].startswith("STATUS=")
+    assert [line for line in told if not line.startswith("STATUS=")] == ["READY=1", "STOPPING=1"]
 
 
 @on_both_loops

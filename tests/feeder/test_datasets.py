@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from streamrec.errors import FeederDraining, FeederRefused
-from streamrec.feeder.datasets import opened
+from streamrec.config import DatasetSettings
+from streamrec.errors import FeederDraining, FeederRefused, ObjectNotFound, StoreUnavailable
+from streamrec.feeder.datasets import ServedDatasets, obstacle_of, opened
 from streamrec.feeder.server import Feeder
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import server_settings
@@ -51,3 +52,31 @@ def test_a_refused_client_is_counted() -> None:
     with pytest.raises(FeederDraining, match="serves 1 clients already"):
         feeder.admit(other)
     assert feeder.statistics.dropped["full"] == 1
+
+
+@asynchronous
+async def test_served_datasets_are_closed_and_one_may_fail() -> None:
+    dataset = FakeDataset()
+
+    async def opener(settings: DatasetSettings) -> FakeDataset:
+        if settings.source == "absent":
+            raise ObjectNotFound("no shard")
+        return dataset
+
+    settings = {name: DatasetSettings(source=name) for name in ("here", "absent")}
+    async with ServedDatasets(settings, opener) as datasets:
+        feeder = Feeder({**datasets})
+        assert feeder.obstacle == "datasets are being opened"
+        await datasets.tried()
+        assert datasets.troubles == {"absent": "no shard"}
+        assert feeder.obstacle == "the store of the dataset 'absent' fails: no shard"
+        assert await feeder.dataset("here") is dataset
+        feeder.failed("here", StoreUnavailable("down"))
+        feeder.failed("nowhere", StoreUnavailable("down"))
+        assert datasets.troubles.keys() == {"here", "absent"}
+        assert await datasets.add("more", DatasetSettings(source="more")) is dataset
+    assert dataset.closed
+
+
+def test_what_is_open_is_no_obstacle() -> None:
+    assert obstacle_of(FakeDataset()) is None

@@ -1,0 +1,133 @@
+"""What a running daemon takes over from a configuration that has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from streamrec.errors import ConfigError
+from streamrec.feeder import log_format
+from streamrec.feeder.address import Address, check_exposure
+from streamrec.flow.cleanup import end
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from streamrec.config import DaemonSettings
+    from streamrec.feeder.datasets import ServedDatasets
+    from streamrec.feeder.notify import Notifier
+    from streamrec.feeder.server import Feeder
+
+__all__ = ["RELOADED", "reload", "reloading"]
+
+RELOADED = frozenset({"token", "log_level"})
+"""The settings of ``[server]`` that take effect at once."""
+
+log = logging.getLogger("streamrec.feeder")
+
+
+@asynccontextmanager
+async def reloading(
+    load: Callable[[], DaemonSettings], feeder: Feeder, datasets: ServedDatasets, notifier: Notifier
+) -> AsyncIterator[None]:
+    """Reload on SIGHUP while the block runs, one time after the other.
+
+    Args:
+        load: Reads the configuration.
+        feeder: The running feeder.
+        datasets: Its datasets.
+        notifier: Tells the service manager.
+    """
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+
+    async def obey() -> None:
+        while True:
+            await asked.wait()
+            asked.clear()
+            notifier.reloading()
+            await _reload_file(load, feeder, datasets)
+            notifier.ready()
+
+    loop.add_signal_handler(signal.SIGHUP, asked.set)
+    task = loop.create_task(obey())
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        await end(task)
+
+
+async def _reload_file(
+    load: Callable[[], DaemonSettings], feeder: Feeder, datasets: ServedDatasets
+) -> None:
+    """Read the configuration and take it over; a wrong one changes nothing."""
+    try:
+        settings = await asyncio.to_thread(load)  # it may import modules
+    except ConfigError as error:
+        log.error("nothing is reloaded: %s", error)  # noqa: TRY400 - the sentence says all
+    except Exception:
+        log.exception("nothing is reloaded")
+    else:
+        for sentence in reload(feeder, datasets, settings):
+            log.info("reload: %s", sentence)
+
+
+def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings) -> list[str]:
+    """Take over what can be from new settings.
+
+    Args:
+        feeder: The running feeder.
+        datasets: Its datasets.
+        settings: The new settings.
+
+    Returns:
+        Sentences about what was done, and about what needs a restart.
+    """
+    if feeder.draining:
+        return ["the feeder is draining and takes over nothing"]
+    sentences = [*_reload_server(feeder, settings.server)]
+    sentences += _reload_datasets(feeder, datasets, settings)
+    return sentences or ["nothing has changed"]
+
+
+def _reload_server(feeder: Feeder, new: DaemonSettings.Server) -> Iterator[str]:
+    old = feeder.settings
+    changed = {name for name in type(new).model_fields if getattr(old, name) != getattr(new, name)}
+    for name in sorted(changed - RELOADED):
+        yield f"server.{name} has changed, which needs a restart"
+    if "log_level" in changed:
+        log_format.set_level(new.log_level)
+        yield f"the log level is {new.log_level}"
+        feeder.settings = feeder.settings.model_copy(update={"log_level": new.log_level})
+    if "token" in changed:
+        yield _reload_token(feeder, new)
+
+
+def _reload_token(feeder: Feeder, new: DaemonSettings.Server) -> str:
+    settings = feeder.settings.model_copy(update={"token": new.token})
+    try:
+        # The feeder still listens where it did, wherever the new file says.
+        for where in settings.listen:
+            place = Address.parse(where, listen=True)
+            check_exposure(place, token=bool(settings.token), insecure=settings.insecure)
+    except ConfigError as error:
+        return f"server.token stays as it was, until a restart: {error}"
+    feeder.settings = settings
+    return "new clients need the new token" if settings.token else "new clients need no token"
+
+
+def _reload_datasets(
+    feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings
+) -> Iterator[str]:
+    for name, dataset in settings.datasets.items():
+        if name not in datasets:
+            feeder.datasets[name] = datasets.add(name, dataset)
+            yield f"the dataset {name!r} is added, and being opened"
+        elif dataset != datasets[name].settings:
+            yield f"the dataset {name!r} has changed, which needs a restart"
+    for name in sorted(datasets.keys() - settings.datasets.keys()):
+        yield f"the dataset {name!r} is no longer in the file; it is served until a restart"
