@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import urllib.error
 import urllib.request
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
 import streamrec
+from streamrec.kernel import implementation
 from tests.cli.support import DATA, assert_one_sentence, in_process, started
 from tests.cli.support import streamrec as cli
 
@@ -88,6 +90,69 @@ class TestServing:
             assert process.wait(30) == 0
 
 
+def log_until(stream: IO[bytes], words: str) -> list[dict[str, Any]]:
+    """Read the log, a JSON object a line, until a message has these words."""
+    entries: list[dict[str, Any]] = []
+    while not entries or words not in entries[-1]["message"]:
+        line = stream.readline()
+        assert line, entries
+        entries.append(json.loads(line))
+    return entries
+
+
+def test_its_log_from_start_to_end(config: Path) -> None:
+    """One process for all of it: each takes a second to start."""
+    config.write_text(CONFIG.replace("[server]", '[server]\ntoken = "swordfish"'))
+    with started("serve", config, "--json") as process:
+        (listen,) = where(process)["listen"]
+        log = pipe(process.stderr)
+        entries = log_until(log, "the dataset is open: 3 shards")
+        assert [entry["message"] for entry in entries][:2] == [
+            f"streamrec {streamrec.__version__} begins, with the {implementation} kernel",
+            entries[1]["message"],
+        ]
+        assert listen in entries[1]["message"]
+        assert entries[-1]["dataset"] == "numbers"
+
+        with pytest.raises(streamrec.FeederRefused):
+            next(iter(streamrec.connect(f"{listen}/numbers", rank=0, world_size=1, token="no")))
+        refused = log_until(log, "a client is refused")[-1]
+        assert refused["level"] == "warning"
+        assert refused["peer"].startswith("127.0.0.1:")
+
+        stream = streamrec.connect(f"{listen}/numbers", rank=0, world_size=1, token="swordfish")
+        with stream:
+            assert sum(len(batch) for batch in stream) == 60
+        gone = log_until(log, "a client has gone")[-1]
+        assert (gone["rank"], gone["world_size"], gone["batches"]) == (0, 1, 3)
+        assert gone["bytes"] > 0
+
+        more = config.read_text().replace('"swordfish"', '"marlin"')
+        config.write_text(f"{more}\n[datasets.more]\nsource = '{DATA}/numbers-*'\n")
+        process.send_signal(signal.SIGHUP)
+        messages = [entry["message"] for entry in log_until(log, "dataset is open")]
+        assert "reload: new clients need the new token" in messages
+        assert "reload: the dataset 'more' is added, and being opened" in messages
+        connected = streamrec.connect(f"{listen}/more", rank=0, world_size=1, token="marlin")
+        with connected as stream:
+            assert len(list(stream)) == 60
+
+        config.write_text("[server")
+        process.send_signal(signal.SIGHUP)
+        assert "not TOML" in log_until(log, "nothing is reloaded")[-1]["message"]
+
+        process.send_signal(signal.SIGUSR1)
+        assert "statistics" in log_until(log, "<Feeder serving")[-1]["message"]
+        log_until(log, "thread MainThread")
+
+        process.terminate()
+        assert process.wait(30) == 0
+        rest = log.read()
+        assert json.loads(rest.splitlines()[-1])["message"] == "has ended"
+        assert b"drains: " in rest
+        assert b"swordfish" not in rest
+
+
 class TestCheckConfig:
     def test_the_effective_configuration(self, config: Path) -> None:
         outcome = in_process("serve", config, "--check-config")
@@ -122,6 +187,28 @@ class TestCheckConfig:
         assert_one_sentence(cli("serve", config, "--check-config"), 2, *words)
         assert_one_sentence(cli("serve", config), 2, *words)
 
+    def test_what_the_datasets_hold(self, config: Path) -> None:
+        absent = f'[datasets.absent]\nsource = "{DATA}/none-*"\n'
+        outcome = cli("serve", config, "--check-config", "--open")
+        assert (outcome.code, outcome.err) == (0, "")
+        opened = outcome.object["datasets"]["numbers"]["opened"]
+        assert (opened["shards"], len(opened["first"])) == (3, 3)
+        assert opened["bytes"] == sum(path.stat().st_size for path in DATA.glob("numbers-*"))
+        assert opened["fingerprint"]["shards"] == 3
+        config.write_text(CONFIG + absent)
+        outcome = cli("serve", config, "--check-config", "--open")
+        assert_one_sentence(outcome, 1, "datasets.absent", "none-*")
+        assert outcome.object["datasets"]["numbers"]["opened"] == opened
+        assert "none-*" in outcome.object["datasets"]["absent"]["opened"]["error"]
+
+    def test_a_dataset_that_contradicts_its_shards(self, config: Path) -> None:
+        config.write_text(CONFIG + "lanes = 3\nshuffle = true\nshuffle_window = '1TiB'\n")
+        outcome = cli("serve", config, "--check-config", "--open")
+        assert_one_sentence(outcome, 2, "datasets.numbers", "memory")
+
+    def test_open_alone_means_nothing(self, config: Path) -> None:
+        assert_one_sentence(cli("serve", config, "--open"), 2, "--check-config")
+
     def test_all_faults_are_named(self, config: Path) -> None:
         config.write_text(CONFIG.replace("[datasets.numbers]", "[dataset.numbers]"))
         outcome = cli("serve", config, "--check-config")
@@ -133,6 +220,27 @@ class TestCheckConfig:
 
 
 class TestRefusals:
+    def test_a_dataset_without_shards_is_named(self, config: Path) -> None:
+        config.write_text(CONFIG.replace("numbers-*", "none-*"))
+        with started("serve", config, "--json", stderr=subprocess.DEVNULL) as process:
+            bound = where(process)
+            assert "none-*" in bound["failing"]["numbers"]
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(f"http://{bound['status']}/readyz", timeout=30)
+            with caught.value as answer:
+                assert answer.code == 503
+                assert b"none-*" in answer.read()
+            process.terminate()
+            assert process.wait(30) == 0
+
+    def test_features_that_are_not_there(self, config: Path) -> None:
+        config.write_text(CONFIG.replace('{ id = { dtype = "int64" } }', '"infer"'))
+        config.write_text(config.read_text().replace("numbers-*", "shards.json"))
+        outcome = in_process("serve", config)
+        assert outcome.code == 1
+        assert outcome.err.splitlines()[-1].startswith("streamrec: error: ")
+        assert "Traceback" not in outcome.err
+
     def test_no_such_file(self, tmp_path: Path) -> None:
         assert_one_sentence(cli("serve", tmp_path / "none.toml"), 2, "none.toml", "readable")
 
