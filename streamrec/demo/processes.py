@@ -57,7 +57,7 @@ class Child:
         """Wait until it has printed its addresses, and return them.
 
         Raises:
-            StreamrecError: It ended, or printed nothing in time.
+            StreamrecError: It ended, printed nothing in time, or has no data.
         """
         assert self.process.stdout is not None
         timer = threading.Timer(START, self.process.kill)
@@ -70,6 +70,8 @@ class Child:
             said = self._log.read_bytes()[-TAIL:].decode(errors="replace").strip()
             raise StreamrecError(f"the {self.name} process did not start: {said or 'no reason'}")
         answer: dict[str, Any] = json.loads(line)
+        for why in answer.get("failing", {}).values():
+            raise StreamrecError(f"the {self.name} process did not start: {why}")
         return answer
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ def dumping(feeder: Feeder) -> Iterator[None]:
 
 
 def _state(feeder: Feeder) -> str:
-    return f"{feeder!r}: {json.dumps(feeder.snapshot())}"
+    return f"{feeder!r}; statistics: {json.dumps(feeder.snapshot())}"
 
 
 def _tasks() -> Iterator[str]:

@@ -65,7 +65,7 @@ async def test_a_task_that_has_not_begun() -> None:
 @asynchronous
 async def test_threads_and_numbers_are_shown() -> None:
     feeder = Feeder({"train": FakeDataset()})
-    feeder.statistics.batches["train"] += 3
+    feeder.statistics.connections_total += 3
     begun, over = threading.Event(), threading.Event()
 
     def stand_still() -> None:
@@ -80,8 +80,8 @@ async def test_threads_and_numbers_are_shown() -> None:
     finally:
         over.set()
         thread.join()
-    assert '"batches": {"train": 3}' in state
-    assert "ready: yes" in state
+    assert '"connections_opened": 3' in state
+    assert '"obstacle": null' in state
     (found,) = (text for text in others if text.startswith("thread one that waits at:"))
     assert "stand_still: over.wait()" in found
 

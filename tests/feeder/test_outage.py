@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -67,7 +67,8 @@ async def serving(options: dict[str, str]) -> AsyncIterator[daemon.Bound]:
     )
     ready: asyncio.Future[daemon.Bound] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(daemon.serve(settings, ready=ready.set_result))
-    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {task, ready}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     yield ready.result()
     os.kill(os.getpid(), signal.SIGTERM)
     await task
