@@ -102,11 +102,11 @@ def run(
     load: Callable[[], DaemonSettings],
 ) -> None:
     """Serve until a signal, or with ``until_eof`` until standard input ends."""
-    from streamrec import __version__, kernel
     from streamrec.feeder import daemon, log_format
+    from streamrec.feeder.snapshot import build
 
     log_format.configure(settings.server)
-    log.info("streamrec %s begins, with the %s kernel", __version__, kernel.implementation)
+    log.info("streamrec %(version)s begins, with the %(kernel)s kernel", build())
     if until_eof:
         threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
     daemon.run(settings, ready, load)

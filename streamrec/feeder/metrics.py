@@ -103,7 +103,9 @@ class SnapshotCollector(Collector):
     def _datasets(self) -> Iterator[Metric]:
         datasets: Mapping[str, Any] = self._snapshot["datasets"]
         is_open = {name: one["state"] == "open" for name, one in datasets.items()}
-        yield _gauges("feeder_dataset_open", "1 while a dataset is open.", is_open)
+        yield _gauges(
+            "feeder_dataset_open", "1 while a dataset is open and its store answers.", is_open
+        )
         shards = {name: one["shards"] for name, one in datasets.items()}
         yield _gauges("feeder_dataset_shards", "Shards of a dataset.", shards)
         for name, key, text in FEEDER_COUNTERS:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.server import Feeder
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["snapshot_of"]
+__all__ = ["build", "snapshot_of"]
 
 _NOTHING: dict[str, Any] = {
     "sent": {"batches": 0, "records": 0, "bytes": 0},
@@ -47,7 +47,7 @@ def snapshot_of(feeder: Feeder) -> dict[str, Any]:
         "connections": feeder.admission.clients,
         "handshakes": feeder.admission.handshakes,
         "budget": {"used": _memory(known.values()), **_lent(feeder.budget)},
-        "build": _build(),
+        "build": build(),
     }
 
 
@@ -92,7 +92,8 @@ def _lent(budget: Budget | None) -> dict[str, int]:
     return {} if budget is None else {"lent": budget.lent, "limit": budget.total}
 
 
-def _build() -> dict[str, str]:
+def build() -> dict[str, str]:
+    """Return the versions that run."""
     from streamrec import __version__
 
     return {
