@@ -103,14 +103,22 @@ def run(
 ) -> None:
     """Serve until a signal, or with ``until_eof`` until standard input ends."""
     from streamrec.feeder import daemon, log_format
-    from streamrec.feeder.snapshot import build
 
     log_format.configure(settings.server)
-    log.info("streamrec %(version)s begins, with the %(kernel)s kernel", build())
+    _log_beginning()
     if until_eof:
         threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
     daemon.run(settings, ready, load)
     log.info("has ended")
+
+
+def _log_beginning() -> None:
+    """Log what begins, as a warning if the kernel in Python does: it would be why a feeder is slow."""
+    from streamrec.feeder.snapshot import build
+
+    versions = build()
+    level = logging.INFO if versions["kernel"] == "native" else logging.WARNING
+    log.log(level, "streamrec %(version)s begins, with the %(kernel)s kernel", versions)
 
 
 def _watch_stdin() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from streamrec.errors import ConfigError
+from streamrec.kernel.notice import explain
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -40,21 +40,16 @@ def choose() -> tuple[str, ModuleType]:
     try:
         return name, import_module(_MODULES[name])
     except ImportError as error:
-        why = f"cannot be loaded ({error})" if _is_built() else "was not built"
+        notice = explain(error)
         if wanted:
             raise ConfigError(
-                f"{VARIABLE} is {wanted!r}, but the kernel in C {why}; install streamrec "
-                f"again where there is a C compiler, or unset {VARIABLE}"
+                f"{VARIABLE} is {wanted!r}, but the kernel in C {notice.reason}; "
+                f"{notice.remedy}, or unset {VARIABLE}"
             ) from error
     warnings.warn(
-        f"the kernel in C {why}, and the one in Python runs, which is many times "
-        f"slower; install streamrec again where there is a C compiler (in a clone, with "
-        f"`pip install -e .`), or set {VARIABLE}=python",
+        f"the kernel in C {notice.reason}; so the one in Python runs, which is many times slower: "
+        f"{notice.remedy}, or set {VARIABLE}=python to keep it",
         UserWarning,
         stacklevel=2,
     )
     return "python", import_module(_MODULES["python"])
-
-
-def _is_built() -> bool:
-    return find_spec("streamrec.kernel._native") is not None

@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 import streamrec
+from streamrec import kernel
+from streamrec.cli import serve
 from streamrec.kernel import implementation
 from tests.cli.support import DATA, assert_one_sentence, in_process, started
 from tests.cli.support import streamrec as cli
@@ -88,6 +90,18 @@ class TestServing:
             assert stdout.readline().startswith(b"health and metrics at http://127.0.0.1:")
             process.terminate()
             assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(("name", "level"), [("native", "INFO"), ("python", "WARNING")])
+def test_the_slow_kernel_is_a_warning_in_the_log(
+    name: str, level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kernel, "implementation", name)
+    with caplog.at_level("INFO", "streamrec.feeder"):
+        serve._log_beginning()
+    (record,) = caplog.records
+    assert record.levelname == level
+    assert record.message.endswith(f"begins, with the {name} kernel")
 
 
 def log_until(stream: IO[bytes], words: str) -> list[dict[str, Any]]:

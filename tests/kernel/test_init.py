@@ -10,6 +10,7 @@ from streamrec import kernel
 from streamrec.errors import ConfigError
 from streamrec.kernel import choice, reference
 from streamrec.kernel.choice import VARIABLE, choose
+from streamrec.kernel.notice import Notice
 from tests.kernel.conftest import IMPLEMENTATIONS
 
 HERE = {"python": "streamrec.kernel.reference", "native": "streamrec.kernel.native"}
@@ -39,8 +40,10 @@ def test_the_native_one_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_twin_runs_where_nothing_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.not_built")
-    monkeypatch.setattr(choice, "_is_built", lambda: False)
-    with pytest.warns(UserWarning, match=r"kernel in C was not built, .* slower; install .*clone"):
+    monkeypatch.setattr(choice, "explain", lambda error: Notice("was not built", "build it"))
+    with pytest.warns(
+        UserWarning, match=r"kernel in C was not built; so .* slower: build it, or set STREAMREC_"
+    ):
         assert choose() == ("python", reference)
 
 
@@ -59,8 +62,8 @@ def test_the_twin_runs_with_a_warning_where_what_was_built_does_not_load(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.of_another_system")
-    monkeypatch.setattr(choice, "_is_built", lambda: True)
-    with pytest.warns(UserWarning, match=r"cannot be loaded \(.*of_another_system.*install"):
+    monkeypatch.setattr(choice, "explain", lambda error: Notice(f"cannot be loaded ({error})", ""))
+    with pytest.warns(UserWarning, match=r"cannot be loaded \(.*of_another_system.*\); so the one"):
         assert choose() == ("python", reference)
 
 
@@ -89,7 +92,8 @@ def test_what_was_not_built_is_refused() -> None:
     done = run("native", NOT_BUILT + INFO)
     assert done.returncode == 2
     assert "STREAMREC_KERNEL is 'native', but the kernel in C was not built" in done.stderr
-    assert "install streamrec again where there is a C compiler" in done.stderr
+    assert "pip install -e ." in done.stderr
+    assert "or unset STREAMREC_KERNEL" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -100,5 +104,5 @@ def test_what_does_not_load_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv(VARIABLE, "native")
     monkeypatch.setattr(choice, "import_module", refuse)
-    with pytest.raises(ConfigError, match=r"cannot be loaded \(.*: undefined symbol\); install"):
+    with pytest.raises(ConfigError, match=r"cannot be loaded \(.*: undefined symbol\);"):
         choose()

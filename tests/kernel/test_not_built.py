@@ -29,7 +29,8 @@ logging.basicConfig()
 with sr.open(sys.argv[1], engine=sys.argv[2], batch_size=2) as stream:
     print(sum(map(len, stream)))
 """
-WARNING = "UserWarning: the kernel in C was not built"
+WARNING = "UserWarning: the kernel in C "
+UNSET = {VARIABLE, "PYTHONPATH"}  # what is in the working directory is imported
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clone = tmp_path_factory.mktemp("clone")
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "streamrec", clone / "streamrec", ignore=ignored)
+    shutil.copy(ROOT / "setup.py", clone)
     return clone
 
 
@@ -45,7 +47,7 @@ def start(clone: Path) -> Callable[..., subprocess.Popen[str]]:
     """Return a function that starts Python in the clone."""
 
     def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-        kept = {name: os.environ[name] for name in os.environ if name != VARIABLE}
+        kept = {name: os.environ[name] for name in os.environ if name not in UNSET}
         return subprocess.Popen(
             [sys.executable, *arguments],
             cwd=clone,
@@ -73,6 +75,21 @@ def test_a_stream_says_it_once(
     assert err.count(WARNING) == 1
     assert "pip install -e ." in err
     assert "engine process" not in err
+
+
+@pytest.mark.parametrize("engine", ["process", "thread"])
+def test_a_clone_that_hides_a_package_with_the_kernel_says_so_once(
+    engine: str, start: Callable[..., subprocess.Popen[str]], shard: str, tmp_path: Path
+) -> None:
+    kernel = tmp_path / "site" / "streamrec" / "kernel"
+    kernel.mkdir(parents=True)
+    (kernel / "_native.abi3.so").touch()
+    with start("-c", READ, shard, engine, PYTHONPATH=str(tmp_path / "site")) as process:
+        out, err = process.communicate(timeout=LATE)
+    assert (process.returncode, out) == (0, "5\n")
+    assert err.count("UserWarning: the kernel in C is not beside the sources at") == 1
+    assert err.count(f"before the package at {kernel.parent}, which has it") == 1
+    assert "take it off PYTHONPATH" in err
 
 
 def test_the_daemon_says_it_once(start: Callable[..., subprocess.Popen[str]], shard: str) -> None:

@@ -1,0 +1,84 @@
+"""The notice that the kernel in C does not run: the reason, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Notice", "explain"]
+
+MODULE = "streamrec.kernel._native"
+PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """The reason for which the kernel in C does not run."""
+
+    reason: str
+    """The rest of a sentence that begins with "the kernel in C"."""
+    remedy: str
+    """What to do, as an order."""
+
+
+def explain(
+    error: ImportError, package: Path = PACKAGE, search: Iterable[str] | None = None
+) -> Notice:
+    """Say why the kernel in C could not be imported.
+
+    Args:
+        error: The error of the import.
+        package: The directory of the package that was imported.
+        search: The directories in which Python looks for packages; ``sys.path`` by default.
+    """
+    root = package.parent
+    clone = (root / "setup.py").exists()
+    if find_spec(MODULE) is not None:
+        return Notice(f"cannot be loaded ({error})", _build(root, clone=clone))
+    other = _compiled_elsewhere(package, sys.path if search is None else search)
+    if other is not None:
+        return Notice(
+            f"is not beside the sources at {package}, which Python found before the package at "
+            f"{other}, which has it",
+            f"leave {root} (or take it off PYTHONPATH), or run `pip install -e .` there",
+        )
+    if clone:
+        return Notice(f"was not built beside the sources at {package}", _build(root, clone=True))
+    reason = f"was not built when streamrec was installed at {package}"
+    return Notice(reason, _build(root, clone=False))
+
+
+def _compiled_elsewhere(package: Path, search: Iterable[str]) -> Path | None:
+    """Return another copy of the package that has the kernel in C, if Python could find one."""
+    for directory in search:
+        other = Path(directory, package.name).absolute()
+        files = (other / "kernel" / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES)
+        if other != package.absolute() and any(file.exists() for file in files):
+            return other
+    return None
+
+
+def _build(root: Path, *, clone: bool) -> str:
+    command = (
+        f"run `pip install -e .` in {root}"
+        if clone
+        else "install streamrec again, with pip's --force-reinstall and --no-cache-dir"
+    )
+    return command if _has_compiler() else f"install a C compiler, gcc or clang; then {command}"
+
+
+def _has_compiler() -> bool:
+    """Return whether the compiler is here with which setuptools would build."""
+    words = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    return bool(words) and shutil.which(words[0]) is not None
