@@ -25,9 +25,10 @@ check() {
     ruff check . && ruff format --check . && mypy && mkdocs build --quiet --strict --site-dir "$work/site"
 }
 
-# A real S3, and what the fuzz targets are built with.
+# A real S3, what the fuzz targets are built with, and what deploy/ is checked by.
 start_ceph() {
     local packages="radosgw ceph-mon ceph-osd clang libclang-rt-dev"
+    packages+=" debootstrap iproute2 prometheus systemd"
     # shellcheck disable=SC2086
     if ! dpkg --status $packages >/dev/null; then
         apt-get update -qq

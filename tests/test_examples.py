@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pytest
 
 import streamrec as sr
+from streamrec.config import DatasetSettings
 from streamrec.devstore import DevStore
+from tests.feeder.shards import write_shards
+from tests.feeder.support import serving
 from tests.test_docs import run
 
 if TYPE_CHECKING:
@@ -203,7 +206,16 @@ def test_the_bucket_s_example_runs(bucket: Bucket, tmp_path: Path) -> None:
     assert printed.count("wrote s3://train/numbers-") == 4
 
 
-@pytest.mark.parametrize("name", ["fill_bucket", "write_shards", "feeder_trainers"])
+def test_the_rate_s_example_runs(tmp_path: Path) -> None:
+    source = write_shards(tmp_path, shards=2, records=20)
+    with serving(DatasetSettings(source=source, batch_size=8)) as address:
+        command = [str(FOLDER / "print_rate.py"), f"{address}/data", "--steps", "3"]
+        printed = run(command, tmp_path)
+    rate = r"step 3: [\d,]+ batches/s, [\d,]+ records/s, waited \d+% of the time\n"
+    assert re.fullmatch(rate, printed)
+
+
+@pytest.mark.parametrize("name", ["fill_bucket", "print_rate", "write_shards", "feeder_trainers"])
 def test_an_example_says_how_it_is_used(name: str) -> None:
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]
     shown = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_dockerfile import copied
+from tests.deploy.dockerfile import copied
 
 ROOT = Path(__file__).parents[1]
 NO_COMPILER = {"CC": "false", "CXX": "false"}

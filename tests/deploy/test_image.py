@@ -1,0 +1,131 @@
+"""The image, made by the Dockerfile's steps in a chroot, and the compose file's services in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.deploy import chroot
+from tests.deploy.chroot import Image, Network, first_process
+from tests.deploy.dockerfile import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Container = subprocess.Popen[str]
+
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.skipif(chroot.missing() is not None, reason=f"no chroot: {chroot.missing()}"),
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("image"),
+]
+LATE = 60.0
+"""Seconds after which a container hangs."""
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+OURS = ("fill", "feeder", "trainer")
+NAMES = "127.0.0.1 localhost s3 feeder\n"
+KEYS = COMPOSE["x-credentials"]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    work = tmp_path_factory.mktemp("image")
+    chroot.make_base(work / "base")
+    image = chroot.build(work / "base", work)
+    image.inside("/etc/hosts").write_text(NAMES)
+    for name in OURS:
+        for volume in COMPOSE["services"][name].get("volumes", ()):
+            source, target, mode = volume.split(":")
+            assert mode == "ro"
+            image.put(ROOT / source, target)
+    return image
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    network = Network()
+    yield network
+    network.close()
+
+
+@contextmanager
+def running(command: list[str], **options: Any) -> Iterator[Container]:
+    """Run a command in a process of its own, and kill it if it still runs at the end."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(command: list[str]) -> tuple[int, str]:
+    """Run a command to its end; return its exit code and what it wrote."""
+    with running(command) as process:
+        output, _ = process.communicate(timeout=LATE)
+        return process.returncode, output
+
+
+def service(network: Network, image: Image, name: str) -> list[str]:
+    """Return the command that runs a service as the compose file says."""
+    found = COMPOSE["services"][name]
+    words = [*found.get("entrypoint", image.entrypoint), *found.get("command", image.command)]
+    return network.contained(image, *words, environment=found.get("environment"))
+
+
+def output(process: Container) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+@contextmanager
+def store(network: Network) -> Iterator[None]:
+    """Run an object store where the compose file has one."""
+    keys = ["--key", KEYS["AWS_ACCESS_KEY_ID"], "--secret", KEYS["AWS_SECRET_ACCESS_KEY"]]
+    command = [sys.executable, "-m", "streamrec.devstore", "--port", "9000", *keys]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with running(network.command(*command), env=environment) as process:
+        assert "9000" in output(process).readline()
+        yield
+
+
+def test_the_kernel_in_c_runs_and_no_compiler_is_there(image: Image, network: Network) -> None:
+    program = (
+        "import os, shutil\n"
+        "from streamrec import kernel\n"
+        "import streamrec.formats.images\n"
+        "print(kernel.implementation, os.getuid(), os.getgid(), shutil.which('gcc'))"
+    )
+    code, output = ended(network.contained(image, "python", "-c", program))
+    assert (code, output) == (0, "native 10001 10001 None\n")
+
+
+def test_nothing_can_be_written_but_below_tmp(image: Image, network: Network) -> None:
+    code, output = ended(network.contained(image, "touch", "/tmp/x", "/x"))
+    assert code == 1
+    assert output == "touch: cannot touch '/x': Read-only file system\n"
+
+
+def test_the_services_of_the_compose_file(image: Image, network: Network) -> None:
+    with store(network):
+        code, said = ended(service(network, image, "fill"))
+        assert (code, said.count("wrote s3://train/numbers-")) == (0, 4), said
+        with running(service(network, image, "feeder")) as feeder:
+            lines = iter(output(feeder).readline, "")
+            said = next(line for line in lines if line.startswith("streamrec serves"))
+            assert said == "streamrec serves train at tcp://0.0.0.0:7070\n"
+            assert ended(network.contained(image, *image.health)) == (0, "")
+            with running(service(network, image, "trainer")) as trainer:
+                rate = output(trainer).readline()
+                assert re.fullmatch(r"step [\d,]+: [\d,]+ batches/s, [\d,]+ records/s, .*\n", rate)
+            os.kill(first_process(feeder), signal.SIGTERM)
+            assert feeder.wait(LATE) == 0

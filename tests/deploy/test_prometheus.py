@@ -1,0 +1,39 @@
+"""Prometheus' configuration and alerts, by its own tool; and the names that they ask for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from tests.deploy.dockerfile import ROOT
+
+FOLDER = ROOT / "deploy" / "prometheus"
+RULES = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"][0]["rules"]
+needs_promtool = pytest.mark.skipif(
+    not shutil.which("promtool"), reason="promtool is not installed (Debian: prometheus)"
+)
+
+
+def promtool(*arguments: str) -> None:
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_the_configuration_and_the_rules_are_valid() -> None:
+    promtool("check", "config", str(FOLDER / "prometheus.yml"))
+
+
+@needs_promtool
+def test_each_alert_fires_when_it_should_and_only_then() -> None:
+    promtool("test", "rules", str(ROOT / "tests" / "deploy" / "rules.test.yml"))
+
+
+def test_each_alert_has_a_case() -> None:
+    cases = yaml.safe_load((ROOT / "tests" / "deploy" / "rules.test.yml").read_text())["tests"]
+    for case in cases:
+        tested = [one["alertname"] for one in case["alert_rule_test"]]
+        assert tested == [rule["alert"] for rule in RULES]
