@@ -2,7 +2,7 @@
 
 The chroot has Debian's Python 3.13 as a virtual environment at ``/usr/local``, where the base image
 has its own. A container is a process with its own mounts and process numbers and a root file system
-that it cannot write to; all share a network that has a loopback alone.
+that it cannot write to.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 CONTAIN = """
 set -e
-root=$1 user=$2
-shift 2
+root=$1 user=$2 shared=$3
+shift 3
 mount --bind "$root" "$root"
 mount -o remount,bind,ro "$root"
 mount -t tmpfs tmpfs "$root/tmp"
+mount --bind "$shared" "$root/run"
 mount -t proc proc "$root/proc"
 exec chroot --userspec="$user" "$root" /usr/bin/env -i "$@"
 """
@@ -156,10 +157,15 @@ def build(base: Path, work: Path) -> Image:
     return image
 
 
-class Network:
-    """A network with a loopback, in which every name that is given is this machine."""
+class Pod:
+    """A network with a loopback alone, and a directory that its containers share as ``/run``.
 
-    def __init__(self) -> None:
+    Args:
+        shared: The directory.
+    """
+
+    def __init__(self, shared: Path) -> None:
+        self._shared = shared
         holder = "ip link set lo up && echo up && exec sleep infinity"
         self._holder = subprocess.Popen(
             ["unshare", "--net", "sh", "-c", holder], stdout=subprocess.PIPE
@@ -182,7 +188,8 @@ class Network:
         """Return the command that runs an image, as its user."""
         variables = {**image.environment, "HOME": "/nonexistent", **(environment or {})}
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-        words = [str(image.root), image.user, *_assigned(variables), *command]
+        places = [str(image.root), image.user, str(self._shared)]
+        words = [*places, *_assigned(variables), *command]
         return self.command(*apart, "sh", "-c", CONTAIN, "sh", *words)
 
 

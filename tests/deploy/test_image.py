@@ -14,11 +14,12 @@ import pytest
 import yaml
 
 from tests.deploy import chroot
-from tests.deploy.chroot import Image, Network, first_process
+from tests.deploy.chroot import Image, Pod, first_process
 from tests.deploy.dockerfile import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     Container = subprocess.Popen[str]
 
@@ -51,10 +52,14 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    network = Network()
-    yield network
-    network.close()
+def pod(tmp_path: Path, image: Image) -> Iterator[Pod]:
+    directory = tmp_path / "streamrec"
+    directory.mkdir()
+    user, group = map(int, image.user.split(":"))
+    os.chown(directory, user, group)
+    pod = Pod(tmp_path)
+    yield pod
+    pod.close()
 
 
 @contextmanager
@@ -75,11 +80,11 @@ def ended(command: list[str]) -> tuple[int, str]:
         return process.returncode, output
 
 
-def service(network: Network, image: Image, name: str) -> list[str]:
+def service(pod: Pod, image: Image, name: str) -> list[str]:
     """Return the command that runs a service as the compose file says."""
     found = COMPOSE["services"][name]
     words = [*found.get("entrypoint", image.entrypoint), *found.get("command", image.command)]
-    return network.contained(image, *words, environment=found.get("environment"))
+    return pod.contained(image, *words, environment=found.get("environment"))
 
 
 def output(process: Container) -> IO[str]:
@@ -88,43 +93,63 @@ def output(process: Container) -> IO[str]:
 
 
 @contextmanager
-def store(network: Network) -> Iterator[None]:
+def store(pod: Pod) -> Iterator[None]:
     """Run an object store where the compose file has one."""
     keys = ["--key", KEYS["AWS_ACCESS_KEY_ID"], "--secret", KEYS["AWS_SECRET_ACCESS_KEY"]]
     command = [sys.executable, "-m", "streamrec.devstore", "--port", "9000", *keys]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with running(network.command(*command), env=environment) as process:
+    with running(pod.command(*command), env=environment) as process:
         assert "9000" in output(process).readline()
         yield
 
 
-def test_the_kernel_in_c_runs_and_no_compiler_is_there(image: Image, network: Network) -> None:
+def test_the_kernel_in_c_runs_and_no_compiler_is_there(image: Image, pod: Pod) -> None:
     program = (
         "import os, shutil\n"
         "from streamrec import kernel\n"
         "import streamrec.formats.images\n"
         "print(kernel.implementation, os.getuid(), os.getgid(), shutil.which('gcc'))"
     )
-    code, output = ended(network.contained(image, "python", "-c", program))
+    code, output = ended(pod.contained(image, "python", "-c", program))
     assert (code, output) == (0, "native 10001 10001 None\n")
 
 
-def test_nothing_can_be_written_but_below_tmp(image: Image, network: Network) -> None:
-    code, output = ended(network.contained(image, "touch", "/tmp/x", "/x"))
+def test_nothing_can_be_written_but_below_tmp(image: Image, pod: Pod) -> None:
+    code, output = ended(pod.contained(image, "touch", "/tmp/x", "/x"))
     assert code == 1
     assert output == "touch: cannot touch '/x': Read-only file system\n"
 
 
-def test_the_services_of_the_compose_file(image: Image, network: Network) -> None:
-    with store(network):
-        code, said = ended(service(network, image, "fill"))
+def test_a_feeder_beside_its_trainer(image: Image, pod: Pod) -> None:
+    folder = ROOT / "deploy" / "kubernetes" / "sidecar"
+    text = (folder / "feeder.toml").read_text()
+    source = 'source = "s3://train/numbers-*.tfrecord"'
+    store_options = '[datasets.train.storage_options]\nendpoint_url = "http://s3:9000"\n'
+    text = re.sub(r"^source = .*$", source, text, flags=re.MULTILINE) + store_options
+    image.inside("/etc/streamrec/sidecar.toml").write_text(text)
+    job = yaml.safe_load((folder / "job.yaml").read_text())
+    (trainer,) = job["spec"]["template"]["spec"]["containers"]
+    with store(pod):
+        assert ended(service(pod, image, "fill"))[0] == 0
+        serve = [*image.entrypoint, "serve", "/etc/streamrec/sidecar.toml"]
+        with running(pod.contained(image, *serve, environment=KEYS)) as feeder:
+            lines = iter(output(feeder).readline, "")
+            assert any(line.startswith("streamrec serves train at unix:///run/") for line in lines)
+            assert ended(pod.contained(image, *trainer["command"])) == (0, "1024 records\n")
+            os.kill(first_process(feeder), signal.SIGTERM)
+            assert feeder.wait(LATE) == 0
+
+
+def test_the_services_of_the_compose_file(image: Image, pod: Pod) -> None:
+    with store(pod):
+        code, said = ended(service(pod, image, "fill"))
         assert (code, said.count("wrote s3://train/numbers-")) == (0, 4), said
-        with running(service(network, image, "feeder")) as feeder:
+        with running(service(pod, image, "feeder")) as feeder:
             lines = iter(output(feeder).readline, "")
             said = next(line for line in lines if line.startswith("streamrec serves"))
             assert said == "streamrec serves train at tcp://0.0.0.0:7070\n"
-            assert ended(network.contained(image, *image.health)) == (0, "")
-            with running(service(network, image, "trainer")) as trainer:
+            assert ended(pod.contained(image, *image.health)) == (0, "")
+            with running(service(pod, image, "trainer")) as trainer:
                 rate = output(trainer).readline()
                 assert re.fullmatch(r"step [\d,]+: [\d,]+ batches/s, [\d,]+ records/s, .*\n", rate)
             os.kill(first_process(feeder), signal.SIGTERM)
