@@ -53,11 +53,12 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 @pytest.fixture
 def pod(tmp_path: Path, image: Image) -> Iterator[Pod]:
-    directory = tmp_path / "streamrec"
-    directory.mkdir()
+    shared = tmp_path / "run"
+    directory = shared / "streamrec"
+    directory.mkdir(parents=True)
     user, group = map(int, image.user.split(":"))
     os.chown(directory, user, group)
-    pod = Pod(tmp_path)
+    pod = Pod(shared)
     yield pod
     pod.close()
 
@@ -90,6 +91,16 @@ def service(pod: Pod, image: Image, name: str) -> list[str]:
 def output(process: Container) -> IO[str]:
     assert process.stdout is not None
     return process.stdout
+
+
+def announced(feeder: Container) -> str:
+    """Return what a feeder writes until it says where it listens."""
+    said = ""
+    while "streamrec serves " not in said:
+        line = output(feeder).readline()
+        assert line, said
+        said += line
+    return said
 
 
 @contextmanager
@@ -133,8 +144,7 @@ def test_a_feeder_beside_its_trainer(image: Image, pod: Pod) -> None:
         assert ended(service(pod, image, "fill"))[0] == 0
         serve = [*image.entrypoint, "serve", "/etc/streamrec/sidecar.toml"]
         with running(pod.contained(image, *serve, environment=KEYS)) as feeder:
-            lines = iter(output(feeder).readline, "")
-            assert any(line.startswith("streamrec serves train at unix:///run/") for line in lines)
+            assert "train at unix:///run/streamrec/feeder.sock\n" in announced(feeder)
             assert ended(pod.contained(image, *trainer["command"])) == (0, "1024 records\n")
             os.kill(first_process(feeder), signal.SIGTERM)
             assert feeder.wait(LATE) == 0
@@ -145,9 +155,7 @@ def test_the_services_of_the_compose_file(image: Image, pod: Pod) -> None:
         code, said = ended(service(pod, image, "fill"))
         assert (code, said.count("wrote s3://train/numbers-")) == (0, 4), said
         with running(service(pod, image, "feeder")) as feeder:
-            lines = iter(output(feeder).readline, "")
-            said = next(line for line in lines if line.startswith("streamrec serves"))
-            assert said == "streamrec serves train at tcp://0.0.0.0:7070\n"
+            assert "train at tcp://0.0.0.0:7070\n" in announced(feeder)
             assert ended(pod.contained(image, *image.health)) == (0, "")
             with running(service(pod, image, "trainer")) as trainer:
                 rate = output(trainer).readline()
