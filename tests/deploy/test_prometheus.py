@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.deploy.dockerfile import ROOT
+from tests.deploy.metric_names import exported, wanted
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"][0]["rules"]
@@ -37,3 +38,7 @@ def test_each_alert_has_a_case() -> None:
     for case in cases:
         tested = [one["alertname"] for one in case["alert_rule_test"]]
         assert tested == [rule["alert"] for rule in RULES]
+
+
+def test_each_metric_that_a_rule_asks_for_is_exported() -> None:
+    assert wanted(FOLDER / "rules.yml") <= exported()
