@@ -14,8 +14,8 @@ from tests.deploy.dockerfile import ROOT, stages
 if TYPE_CHECKING:
     from pathlib import Path
 
-FOLDER = ROOT / "deploy" / "kubernetes"
-SIDECAR = FOLDER / "sidecar"
+BASE = ROOT / "deploy" / "kubernetes" / "base"
+SIDECAR = BASE.with_name("sidecar")
 VERSIONS = ("1.29", "1.33", "1.37")
 """Versions of Kubernetes: the first that has sidecars, the last that is known, one between them."""
 
@@ -30,13 +30,13 @@ def objects(folder: Path) -> list[Any]:
     return [one for name in names for one in yaml.safe_load_all((folder / name).read_text())]
 
 
-OBJECTS = [*objects(FOLDER), *objects(SIDECAR)]
+OBJECTS = [*objects(BASE), *objects(SIDECAR)]
 BY_KIND = {one["kind"]: one for one in OBJECTS}
 PODS = [BY_KIND["Deployment"]["spec"]["template"], BY_KIND["Job"]["spec"]["template"]]
 FEEDERS = [PODS[0]["spec"]["containers"][0], PODS[1]["spec"]["initContainers"][0]]
 FORMS = [
     pytest.param(pod["spec"], feeder, folder, id=folder.name)
-    for pod, feeder, folder in zip(PODS, FEEDERS, (FOLDER, SIDECAR), strict=True)
+    for pod, feeder, folder in zip(PODS, FEEDERS, (BASE, SIDECAR), strict=True)
 ]
 
 
@@ -49,7 +49,7 @@ def test_it_fits_the_schema_of_the_api(found: Any, version: str) -> None:
     validate(found, version, strict=True)
 
 
-@pytest.mark.parametrize("folder", [FOLDER, SIDECAR], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [BASE, SIDECAR], ids=lambda folder: folder.name)
 def test_a_kustomization_takes_every_file(folder: Path) -> None:
     taken = kustomization(folder)
     (generated,) = taken["configMapGenerator"]
