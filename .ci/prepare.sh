@@ -44,7 +44,7 @@ command=$(sed -n '/<!-- the test command -->/,/^```$/p' README.md | sed '1,2d;$d
 install() {
     # Behind the README's: what we are held against, and the loaders that we work with.
     eval "${command%&&*}" &&
-        pip install -e '.[docs]' gcp-storage-emulator tensorflow-cpu \
+        pip install -e '.[deploy,docs]' gcp-storage-emulator tensorflow-cpu \
             torch==2.13.0 torchdata accelerate lightning transformers jax orbax-checkpoint
 }
 
