@@ -113,7 +113,7 @@ def run(
 
 
 def _log_beginning() -> None:
-    """Log what begins, as a warning if the kernel in Python does: it would be why a feeder is slow."""
+    """Log what begins; the kernel in Python is a warning, for it makes a feeder slow."""
     from streamrec.feeder.snapshot import build
 
     versions = build()
