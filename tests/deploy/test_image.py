@@ -32,23 +32,8 @@ pytestmark = [
 LATE = 60.0
 """Seconds after which a container hangs."""
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-OURS = ("fill", "feeder", "trainer")
 NAMES = "127.0.0.1 localhost s3 feeder\n"
 KEYS = COMPOSE["x-credentials"]
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    work = tmp_path_factory.mktemp("image")
-    chroot.make_base(work / "base")
-    image = chroot.build(work / "base", work)
-    image.inside("/etc/hosts").write_text(NAMES)
-    for name in OURS:
-        for volume in COMPOSE["services"][name].get("volumes", ()):
-            source, target, mode = volume.split(":")
-            assert mode == "ro"
-            image.put(ROOT / source, target)
-    return image
 
 
 @pytest.fixture
@@ -56,6 +41,7 @@ def pod(tmp_path: Path, image: Image) -> Iterator[Pod]:
     shared = tmp_path / "run"
     directory = shared / "streamrec"
     directory.mkdir(parents=True)
+    image.inside("/etc/hosts").write_text(NAMES)
     user, group = map(int, image.user.split(":"))
     os.chown(directory, user, group)
     pod = Pod(shared)
