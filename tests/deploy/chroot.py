@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,17 @@ exec chroot --userspec="$user" "$root" /usr/bin/env -i "$@"
 """
 
 
+@cache
 def missing() -> str | None:
     """Return the reason for which no chroot can be made here."""
     if os.geteuid() != 0:
         return "it takes root"
     absent = [tool for tool in TOOLS if not shutil.which(tool)]
-    return f"{', '.join(absent)}: not installed" if absent else None
+    if absent:
+        return f"{', '.join(absent)}: not installed"
+    apart = ["unshare", "--mount", "--pid", "--net", "--fork", "true"]
+    is_allowed = subprocess.run(apart, capture_output=True, check=False).returncode == 0
+    return None if is_allowed else "no namespaces may be made here"
 
 
 def make_base(root: Path) -> None:

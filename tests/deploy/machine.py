@@ -64,6 +64,9 @@ class Machine:
         boot = ["sh", "-c", BOOT, "sh", str(root), str(self._group)]
         with (root / "boot.log").open("w") as log:
             self._process = subprocess.Popen(boot, stdout=log, stderr=log)
+
+    def wait(self) -> None:
+        """Return when systemd answers."""
         until(self._is_up, PATIENCE)
 
     def close(self) -> None:

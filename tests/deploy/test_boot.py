@@ -69,8 +69,11 @@ def machine(root: Path) -> Iterator[Machine]:
     place = cgroups()
     assert place is not None
     machine = Machine(root, place)
-    yield machine
-    machine.close()
+    try:
+        machine.wait()
+        yield machine
+    finally:
+        machine.close()
 
 
 def test_a_feeder_s_life_under_systemd(machine: Machine, root: Path) -> None:
