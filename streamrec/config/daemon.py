@@ -51,6 +51,8 @@ class DaemonSettings(Settings):
         )
         """``host:port`` of ``/livez``, ``/readyz``, ``/metrics`` and ``/status.json``; ``""`` or
         ``None`` for none."""
+        workers: PositiveInt | Literal["auto"] = 1
+        """Processes that serve clients; auto: as many as there are cores to use."""
         memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(large_enough)] = "auto"
         """Bytes that all sessions together may take; auto: half of the memory limit."""
         token: SecretStr | None = None

@@ -127,7 +127,7 @@ class Conversation:
         self._log.hello(hello)
         _check_token(self._settings.token, hello.token)
         version = _common_version(hello)
-        self._feeder.admit(self._connection)
+        await self._feeder.admit(self._connection)
         with Watch(self._connection, self._settings.idle_timeout, self._idle):
             await self._stream(hello, version)
 
@@ -161,7 +161,7 @@ class Conversation:
         self, dataset: Dataset, hello: Hello, batch_size: int | None, subscribe: Subscribe
     ) -> None:
         """Serve one run after the other."""
-        with self._feeder.memory(dataset, hello.world_size) as budget:
+        async with self._feeder.memory(dataset, hello.world_size) as budget:
             while True:
                 run = dataset.run(
                     rank=subscribe.rank,

@@ -9,6 +9,7 @@ import signal
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from streamrec.config.cores import worker_count
 from streamrec.config.memory_budget import daemon_budget
 from streamrec.feeder import status
 from streamrec.feeder.budget import Budget
@@ -17,6 +18,7 @@ from streamrec.feeder.dump import dumping
 from streamrec.feeder.notify import Notifier
 from streamrec.feeder.reload import reloading
 from streamrec.feeder.server import Feeder
+from streamrec.feeder.supervisor import Supervisor
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
 
@@ -67,23 +69,21 @@ async def serve(
     notifier = Notifier.of()
     async with contextlib.AsyncExitStack() as stack:
         datasets = await stack.enter_async_context(ServedDatasets(settings.datasets, opener))
-        budget = Budget(daemon_budget(settings.server))
-        feeder = Feeder({**datasets}, settings.server, budget=budget)
-        await stack.enter_async_context(feeder)
+        feeder = await stack.enter_async_context(_feeder(settings.server, datasets))
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)
         await stack.enter_async_context(notifier.reporting(lambda: _state(feeder)))
         stack.enter_context(dumping(feeder))
         if load is not None:
             await stack.enter_async_context(reloading(load, feeder, datasets, notifier))
-        if await _until(stop, datasets.tried()):
+        if await _until(stop, _opened(feeder, datasets)):
             return
         if ready is not None:
             ready(replace(bound, failing=datasets.troubles))
         notifier.ready()
         await stop.get()
         notifier.stopping()
-        await _until(stop, feeder.drain(settings.server.grace))
+        await _until(stop, _drained(feeder))
 
 
 def run(
@@ -94,6 +94,30 @@ def run(
     """Run :func:`serve` in an event loop of its own, uvloop's where it is installed."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(settings, ready=ready, load=load))
+
+
+def _feeder(settings: DaemonSettings.Server, datasets: ServedDatasets) -> Feeder:
+    """Return a feeder in this process, or the supervisor of several."""
+    workers = worker_count(settings)
+    budget = Budget(daemon_budget(settings))
+    if workers == 1:
+        return Feeder({**datasets}, settings, budget=budget)
+    log.info("starts %d worker processes", workers)
+    return Supervisor(datasets, settings, workers, budget)
+
+
+async def _opened(feeder: Feeder, datasets: ServedDatasets) -> None:
+    """Return once clients are welcome; see :func:`serve`."""
+    await datasets.tried()
+    if isinstance(feeder, Supervisor):
+        await feeder.all_ready()
+
+
+async def _drained(feeder: Feeder) -> None:
+    """Let the clients go elsewhere, and say how that went."""
+    grace = feeder.settings.grace
+    log.info("drains: %d clients have %g s to go elsewhere", feeder.admission.clients, grace)
+    log.info("has drained; %d connections are cut", await feeder.drain(grace))
 
 
 def _state(feeder: Feeder) -> str:

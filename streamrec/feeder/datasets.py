@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["ServedDatasets", "obstacle_of", "opened"]
+__all__ = ["ServedDatasets", "close_opened", "obstacle_of", "opened"]
 
 
 class ServedDatasets(dict[str, ServedDataset]):
@@ -76,10 +76,11 @@ async def opened(
     try:
         yield opening
     finally:
-        await finish(_close(opening.values()))
+        await finish(close_opened(opening.values()))
 
 
-async def _close(opening: Collection[asyncio.Future[Dataset]]) -> None:
+async def close_opened(opening: Collection[asyncio.Future[Dataset]]) -> None:
+    """Close datasets, or stop opening them."""
     for future in opening:
         future.cancel()
     for dataset in await asyncio.gather(*opening, return_exceptions=True):

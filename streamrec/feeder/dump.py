@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.server import Feeder
 
-__all__ = ["dump", "dumping"]
+__all__ = ["dump", "dumping", "log_dump"]
 
 MOST_NAMES = 5
 """Names of tasks that are shown, of those that stand at the same place."""
@@ -38,16 +38,22 @@ def dump(feeder: Feeder) -> list[str]:
     return [_state(feeder), *_tasks(), *_threads()]
 
 
+def log_dump(feeder: Feeder) -> None:
+    """Log the dump, a record for each of its texts."""
+    for text in dump(feeder):
+        log.info("%s", text, extra={"unlimited": True})
+
+
 @contextmanager
 def dumping(feeder: Feeder) -> Iterator[None]:
-    """Log the dump on SIGUSR1 while the block runs, a record for each of its texts."""
+    """Log the dump on SIGUSR1 while the block runs; workers log their own."""
 
-    def log_dump() -> None:
-        for text in dump(feeder):
-            log.info("%s", text, extra={"unlimited": True})
+    def dump_all() -> None:
+        log_dump(feeder)
+        feeder.pass_on("dump")
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR1, log_dump)
+    loop.add_signal_handler(signal.SIGUSR1, dump_all)
     try:
         yield
     finally:

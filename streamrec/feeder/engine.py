@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import signal
-import site
 import socket
 import subprocess
 import sys
@@ -29,13 +28,12 @@ from typing import IO, TYPE_CHECKING, Self
 
 from pydantic_core import PydanticSerializationError
 
-from streamrec import kernel
 from streamrec.config.arguments import place_text
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, FeederLost
+from streamrec.feeder.child import child_command, child_environment
 from streamrec.feeder.sent_functions import pickled
 from streamrec.feeder.shared import Inbox, created
-from streamrec.kernel.choice import VARIABLE
 from streamrec.masking import printable
 from streamrec.pipeline.functions import SETTINGS, importable
 from streamrec.plan.ranges import sent_bytes
@@ -56,10 +54,6 @@ SOCKET_BUFFER = 4 << 20
 SHARED_CREDITS = 4
 """Shared memory is this many times what may be on its way: batches wait before, and the
 trainer holds them after."""
-ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}
-"""Variables that the child has unless the parent has others. NumPy's OpenBLAS would start a thread
-for each core that spins for a while (70 ms of CPU time), and batches are decoded by several threads
-anyway; pydantic would look through all installed packages for plugins, and import them."""
 PIPE_BYTES = 1 << 20
 """To ask for: a list of thousands of URLs waits there while the child imports, not the trainer."""
 MOST_LISTED = 4096
@@ -220,14 +214,17 @@ def _situation() -> tuple[object, ...]:
     return os.getpid(), sys.executable, dict(os.environ), directory
 
 
-def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] = ()) -> bytes:
+def order_for(
+    settings: DatasetSettings, objects: Sequence[ObjectInfo] = (), most_listed: int = MOST_LISTED
+) -> bytes:
     """Return the message that tells the process what to read.
 
     Args:
         settings: Those of the dataset.
         objects: The shards that the caller has listed. The process takes them as they are, so that
-            a shard that is written meanwhile changes no order; if they are more than MOST_LISTED,
+            a shard that is written meanwhile changes no order; if they are more than most_listed,
             or none, it lists the source itself.
+        most_listed: The most shards to send.
 
     Raises:
         ConfigError: The settings cannot be sent to another process.
@@ -243,7 +240,7 @@ def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] = ()) -> 
             f"the settings cannot be sent to an engine process: {error}; give plain values in "
             'storage_options, or set engine="thread"'
         ) from None
-    are_few = 0 < len(objects) <= MOST_LISTED
+    are_few = 0 < len(objects) <= most_listed
     listed = [(o.url, o.size, o.etag, o.encoding) for o in objects] if are_few else None
     return json.dumps(
         {
@@ -257,33 +254,20 @@ def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] = ()) -> 
 
 
 def _spawn(sock: int, memory: int | None, store: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    # -P: a `queue.py` in the working directory is not the standard library's.
-    command = [sys.executable, "-P", "-X", "faulthandler", "-m", PROCESS]
     shared = "" if memory is None else str(memory)
     process = subprocess.Popen(
-        [*command, str(os.getpid()), str(sock), shared, store],
+        child_command(PROCESS, os.getpid(), sock, shared, store),
         stdin=subprocess.PIPE,
         stdout=errors,
         stderr=errors,
         pass_fds=[sock] if memory is None else [sock, memory],
-        env=_environment(),
+        env=child_environment(),
         process_group=0,
     )
     assert process.stdin is not None
     with contextlib.suppress(OSError, AttributeError):  # where it cannot be had, writing may wait
         fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return process
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's variables, with the place of this package if it is not installed."""
-    # The child runs the kernel that runs here: what is to be said about that has been said.
-    environment = {**ENVIRONMENT_DEFAULTS, **os.environ, VARIABLE: kernel.implementation}
-    root = str(Path(__file__).parents[2])
-    if root not in site.getsitepackages() and root != site.getusersitepackages():
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
-    return environment
 
 
 def _end(

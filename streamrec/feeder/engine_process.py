@@ -26,7 +26,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import import_store
 
-__all__ = ["main", "serve"]
+__all__ = ["find_functions", "main", "open_ordered", "serve"]
 
 FOR_EVER = 1e7
 """Seconds that this process waits for its parent, whatever that does; it dies with it anyway."""
@@ -53,8 +53,7 @@ async def _live(parent: int, sock: socket.socket, memory: int | None) -> None:
     order = await asyncio.to_thread(sys.stdin.buffer.read)
     if order:  # else the parent has no use for this process
         told = json.loads(order)
-        # The user's functions are found where the parent finds them, behind everything else.
-        sys.path += [place for place in told["path"] if place not in sys.path]
+        find_functions(told)
         await serve(sock, told, None if memory is None else Outbox(memory, told["shared"]))
     watching.cancel()
 
@@ -69,13 +68,19 @@ async def serve(sock: socket.socket, order: dict[str, Any], outbox: Outbox | Non
     """
     patient = DaemonSettings.Server(handshake_timeout=FOR_EVER, idle_timeout=FOR_EVER)
     async with (
-        opened({ENGINE_DATASET: _open(order)}) as datasets,
+        opened({ENGINE_DATASET: open_ordered(order)}) as datasets,
         Feeder(dict(datasets), patient, linger=FOR_EVER, outbox=outbox) as feeder,
     ):
         await feeder.serve_socket(sock)
 
 
-async def _open(order: dict[str, Any]) -> Dataset:
+def find_functions(order: dict[str, Any]) -> None:
+    """Find the user's functions where the parent finds them, behind everything else."""
+    sys.path += [place for place in order["path"] if place not in sys.path]
+
+
+async def open_ordered(order: dict[str, Any]) -> Dataset:
+    """Open the dataset that ``engine.order_for`` has described."""
     loaded = {name: unpickled(name, data) for name, data in order["functions"].items()}
     objects = order["objects"]
     found = None if objects is None else [ObjectInfo(*fields) for fields in objects]

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from streamrec.masking import printable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FIELDS", "JsonFormatter", "RateLimit", "TextFormatter", "configure", "set_level"]
 
 FIELDS = (
-    *("subscription", "dataset", "rank", "world_size", "peer", "shard", "offset"),
+    *("worker", "subscription", "dataset", "rank", "world_size", "peer", "shard", "offset"),
     *("batches", "bytes", "seconds", "left_out"),
 )
 """The facts that a record may carry beside its message, in the order in which they are shown."""
@@ -111,21 +112,31 @@ class RateLimit(logging.Filter):
         return now
 
 
-def configure(settings: DaemonSettings.Server, stream: TextIO | None = None) -> None:
+def configure(
+    settings: DaemonSettings.Server, stream: TextIO | None = None, *, worker: int | None = None
+) -> None:
     """Let this process log as the settings say, and warnings too.
 
     Args:
         settings: ``log_format`` and ``log_level``.
         stream: A stream of text; by default standard error.
+        worker: The number of this process among the daemon's workers, which every record has then.
     """
     stream = stream or sys.stderr
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
     handler.addFilter(RateLimit())
+    if worker is not None:
+        handler.addFilter(partial(_of_worker, worker))
     logging.basicConfig(handlers=[handler], force=True)
     logging.captureWarnings(True)
     set_level(settings.log_level)
+
+
+def _of_worker(worker: int, record: logging.LogRecord) -> bool:
+    record.worker = worker
+    return True
 
 
 def set_level(level: str) -> None:

@@ -62,7 +62,7 @@ class SnapshotCollector(Collector):
     """A collector of the metrics of one snapshot, for one scrape.
 
     Args:
-        snapshot: The snapshot of a feeder.
+        snapshot: The snapshot of a feeder, or of a daemon of several workers.
     """
 
     def __init__(self, snapshot: Mapping[str, Any]) -> None:
@@ -82,6 +82,9 @@ class SnapshotCollector(Collector):
         is_ready = now["obstacle"] is None
         yield _gauge("feeder_ready", "1 while a new client could be served.", is_ready)
         yield _gauge("feeder_start_time_seconds", "Time of the start, since 1970.", now["started"])
+        yield _gauge("feeder_workers", "Processes that serve clients.", now["workers"])
+        text = "Worker processes that died and were replaced."
+        yield CounterMetricFamily(_name("feeder_workers_lost"), text, now["workers_lost"])
         yield _gauge("feeder_connections", "Clients now.", now["connections"])
         text = "Connections that are no clients yet."
         yield _gauge("feeder_handshakes", text, now["handshakes"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.notify import Notifier
     from streamrec.feeder.server import Feeder
 
-__all__ = ["RELOADED", "reload", "reloading"]
+__all__ = ["RELOADED", "reload", "reload_server", "reloading"]
 
 RELOADED = frozenset({"token", "log_level"})
 """The settings of ``[server]`` that take effect at once."""
@@ -74,6 +74,7 @@ async def _reload_file(
     else:
         for sentence in reload(feeder, datasets, settings):
             log.info("reload: %s", sentence)
+        feeder.pass_on("reload")
 
 
 def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings) -> list[str]:
@@ -89,12 +90,13 @@ def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings) -
     """
     if feeder.draining:
         return ["the feeder is draining and takes over nothing"]
-    sentences = [*_reload_server(feeder, settings.server)]
+    sentences = [*reload_server(feeder, settings.server)]
     sentences += _reload_datasets(feeder, datasets, settings)
     return sentences or ["nothing has changed"]
 
 
-def _reload_server(feeder: Feeder, new: DaemonSettings.Server) -> Iterator[str]:
+def reload_server(feeder: Feeder, new: DaemonSettings.Server) -> Iterator[str]:
+    """Take over what can be from new settings of ``[server]``, and yield sentences about it."""
     old = feeder.settings
     changed = {name for name in type(new).model_fields if getattr(old, name) != getattr(new, name)}
     for name in sorted(changed - RELOADED):

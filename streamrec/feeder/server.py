@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.config import DaemonSettings
 from streamrec.config.memory_budget import memory_budget
@@ -31,7 +31,7 @@ from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
 
     from streamrec.feeder.budget import Budget
     from streamrec.feeder.shared import Outbox
@@ -58,7 +58,8 @@ class Feeder:
     """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
 
     def __post_init__(self) -> None:
-        self.admission: Admission[AsyncConnection] = Admission(self.settings)
+        self.admission: Admission[Any] = Admission(self.settings)
+        """The connections: those of this process, or their numbers."""
         self.statistics = Statistics()
         self.draining = False
         self._listeners: list[Listener] = []
@@ -84,7 +85,7 @@ class Feeder:
         """Return all that the feeder shows of itself, as JSON can hold it."""
         return snapshot_of(self)
 
-    def admit(self, connection: AsyncConnection) -> None:
+    async def admit(self, connection: AsyncConnection) -> None:
         """Count one who has said HELLO as a client.
 
         Raises:
@@ -95,8 +96,8 @@ class Feeder:
             self.statistics.dropped["full"] += 1
             raise FeederDraining(refusal)
 
-    @contextmanager
-    def memory(self, dataset: Dataset, world_size: int) -> Iterator[int | None]:
+    @asynccontextmanager
+    async def memory(self, dataset: Dataset, world_size: int) -> AsyncIterator[int | None]:
         """Lend a session its memory while the block runs.
 
         Yields:
@@ -106,21 +107,31 @@ class Feeder:
             FeederDraining: Other sessions have too much of it now.
             ConfigError: The daemon's whole budget is too small for a session.
         """
-        if self.budget is None:
-            yield None
-            return
         asked = memory_budget(dataset.settings)
         try:
-            granted = self.budget.lend(asked, min(asked, dataset.least_budget(world_size)))
+            granted = await self.lend(asked, min(asked, dataset.least_budget(world_size)))
         except FeederDraining:
             self.statistics.dropped["full"] += 1
             raise
-        if granted < asked:
+        if granted is not None and granted < asked:
             log.info("a session gets %d of the %d MiB it asks for", granted >> 20, asked >> 20)
         try:
             yield granted
         finally:
-            self.budget.give_back(granted)
+            if granted is not None:
+                self.give_back(granted)
+
+    async def lend(self, asked: int, least: int) -> int | None:
+        """Lend memory as :meth:`streamrec.feeder.budget.Budget.lend` does, if there is a budget."""
+        return None if self.budget is None else self.budget.lend(asked, least)
+
+    def give_back(self, granted: int) -> None:
+        """Take back what was lent."""
+        assert self.budget is not None
+        self.budget.give_back(granted)
+
+    def pass_on(self, order: Literal["reload", "dump"]) -> None:
+        """Have worker processes do what this process has just done; here are none."""
 
     async def dataset(self, name: str) -> Dataset:
         """Return a dataset, once it is open.
@@ -158,33 +169,44 @@ class Feeder:
         """
         place = Address.parse(where, listen=True)
         check_exposure(place, token=bool(self.settings.token), insecure=self.settings.insecure)
-        listener = Listener(bind(place), self._adopt)
+        listener = Listener(bind(place), self._accepted)
         self._listeners.append(listener)
         return listener.address
 
+    def adopt(self, sock: socket.socket) -> asyncio.Task[None]:
+        """Serve a connected socket, which is then the feeder's, in a task."""
+        task = asyncio.get_running_loop().create_task(self._serve(sock))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        # A task that is cancelled before its first step would not close it.
+        task.add_done_callback(lambda _: sock.close())
+        return task
+
     async def serve_socket(self, sock: socket.socket) -> None:
         """Serve one connected socket, which is then the feeder's; returns when it is closed."""
-        task = self._adopt(sock)
+        task = self.adopt(sock)
         try:
             await asyncio.wait([task])
         finally:
             task.cancel()
 
-    async def drain(self, grace: float) -> None:
+    async def drain(self, grace: float) -> int:
         """End in peace: accept nobody, finish what is being sent, send every client elsewhere.
 
         Args:
             grace: Seconds until connections that are still open are cut.
+
+        Returns:
+            The number of those that were cut.
         """
-        clients = self.admission.clients
-        log.info("drains: %d clients have %g s to go elsewhere", clients, grace)
         self._stop_listening()
+        cut: set[asyncio.Task[None]] = set()
         for connection in self.admission.guests:
             connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         if self._tasks:
             _, cut = await asyncio.wait(self._tasks, timeout=grace)
-            log.info("has drained; %d connections are cut", len(cut))
         await self.aclose()
+        return len(cut)
 
     async def aclose(self) -> None:
         """Cut all connections and stop listening; closing again changes nothing."""
@@ -199,13 +221,8 @@ class Feeder:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _adopt(self, sock: socket.socket) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._serve(sock))
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        # A task that is cancelled before its first step would not close it.
-        task.add_done_callback(lambda _: sock.close())
-        return task
+    def _accepted(self, sock: socket.socket) -> None:
+        self.adopt(sock)
 
     async def _serve(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -46,6 +46,8 @@ def snapshot_of(feeder: Feeder) -> dict[str, Any]:
         "draining": feeder.draining,
         "connections": feeder.admission.clients,
         "handshakes": feeder.admission.handshakes,
+        "workers": 1,
+        "workers_lost": 0,
         "budget": {"used": _memory(known.values()), **_lent(feeder.budget)},
         "build": build(),
     }

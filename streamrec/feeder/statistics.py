@@ -1,4 +1,4 @@
-"""The counters of a feeder, and their snapshot."""
+"""The counters of a feeder, and snapshots of them that add up over processes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from streamrec.feeder.subscription import Subscription
 from streamrec.flow.timings import added
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["VERSION", "Statistics"]
+__all__ = ["VERSION", "Statistics", "counted", "merged"]
 
 VERSION = 1
 """The version of the form of snapshots; it changes where a name changes its meaning or goes."""
 DROPS = ("full", "crowd", "handshake", "idle")
 MOST_ERRORS = 20
 """The number of last errors that are kept."""
+COUNTERS = ("connections_opened", "dropped", "faults", "timings")
+COUNTERS_OF_A_DATASET = ("sent", "fetch", "waits")
 
 
 @dataclass
 class Statistics:
     """The counters of a feeder since its start."""
 
+    worker: int = 1
+    """The number of this process among the daemon's workers."""
     started: float = field(default_factory=time.time)
     connections_total: int = 0
     batches: Counter[str] = field(default_factory=Counter)
@@ -77,7 +81,7 @@ class Statistics:
         self.errors.append({"time": time.time(), "type": kind, "message": message, **where})
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as JSON can hold it."""
+        """Return all of it as JSON can hold it; :func:`merged` adds up those of several feeders."""
         measures = self._measures()
         return {
             "version": VERSION,
@@ -88,7 +92,7 @@ class Statistics:
             "faults": dict(self.faults),
             "datasets": {name: self._dataset(name, measures) for name in self._names(measures)},
             "timings": added(part.get("timings", {}) for part in measures.values()),
-            "subscriptions": [_shown(each) for each in self.subscriptions.values()],
+            "subscriptions": [self._shown(each) for each in self.subscriptions.values()],
             "errors": list(self.errors),
         }
 
@@ -121,6 +125,50 @@ class Statistics:
     def _readers(self, name: str) -> list[Subscription]:
         return [each for each in self.subscriptions.values() if each.dataset == name]
 
+    def _shown(self, subscription: Subscription) -> dict[str, Any]:
+        waits = subscription.measures().get("waits", {})
+        return {"worker": self.worker, **subscription.to_dict(), "waits": waits}
 
-def _shown(subscription: Subscription) -> dict[str, Any]:
-    return subscription.to_dict() | {"waits": subscription.measures().get("waits", {})}
+
+def merged(whole: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add what parts of a daemon have counted to the snapshot of the whole.
+
+    Args:
+        whole: The snapshot that says how things are: the state of datasets, clients, memory.
+        parts: Snapshots of workers.
+    """
+    every = (whole, *parts)
+    errors = sorted((error for part in every for error in part["errors"]), key=_time)
+    names = dict.fromkeys(
+        (*whole["datasets"], *(name for part in parts for name in part["datasets"]))
+    )
+    return {
+        **whole,
+        **added({name: part[name] for name in COUNTERS} for part in every),
+        "datasets": {name: _merged_dataset(name, every) for name in names},
+        "subscriptions": [each for part in every for each in part["subscriptions"]],
+        "errors": errors[-MOST_ERRORS:],
+        "budget": whole["budget"] | {"used": sum(part["budget"]["used"] for part in every)},
+    }
+
+
+def counted(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a snapshot without what goes with its process: what was counted stays."""
+    datasets: Mapping[str, Any] = snapshot["datasets"]
+    return {
+        **snapshot,
+        "datasets": {name: {**one, "now": {"subscriptions": 0}} for name, one in datasets.items()},
+        "subscriptions": [],
+        "budget": {"used": 0},
+    }
+
+
+def _merged_dataset(name: str, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    found = [part["datasets"][name] for part in parts if name in part["datasets"]]
+    names = (*COUNTERS_OF_A_DATASET, "now")
+    return {**found[0], **added({name: one[name] for name in names} for one in found)}
+
+
+def _time(error: Mapping[str, Any]) -> float:
+    time: float = error["time"]
+    return time

@@ -45,12 +45,13 @@ async def test_a_dataset_is_waited_for() -> None:
             await feeder.dataset("other")
 
 
-def test_a_refused_client_is_counted() -> None:
+@asynchronous
+async def test_a_refused_client_is_counted() -> None:
     feeder = Feeder({}, server_settings(max_connections=1))
     one, other = (cast("AsyncConnection", object()) for _ in range(2))
-    feeder.admit(one)
+    await feeder.admit(one)
     with pytest.raises(FeederDraining, match="serves 1 clients already"):
-        feeder.admit(other)
+        await feeder.admit(other)
     assert feeder.statistics.dropped["full"] == 1
 
 

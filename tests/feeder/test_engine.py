@@ -21,8 +21,9 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
+from streamrec.feeder.child import ENVIRONMENT_DEFAULTS
 from streamrec.feeder.client import ENGINE_DATASET, BlockingFeed
-from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine, order_for
+from streamrec.feeder.engine import PIPE_BYTES, PROCESS, Engine, order_for
 from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream

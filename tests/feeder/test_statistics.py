@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from streamrec.feeder.statistics import MOST_ERRORS, Statistics
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.feeder.budget import Budget
+from streamrec.feeder.server import Feeder
+from streamrec.feeder.statistics import MOST_ERRORS, Statistics, counted, merged
 from tests.feeder.fake_dataset import FakeDataset
 
 if TYPE_CHECKING:
@@ -63,3 +70,42 @@ def test_the_last_errors_are_kept() -> None:
     snapshot = statistics.snapshot()
     assert [error["message"] for error in snapshot["errors"]][-1] == str(MOST_ERRORS + 4)
     assert len(snapshot["errors"]) == MOST_ERRORS
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_workers_add_up(workers: list[int]) -> None:
+    whole = Feeder({"train": FakeDataset()}, budget=Budget(9)).snapshot()
+    snapshots, ended = [], []
+    for number, batches in enumerate(workers):
+        feeder = Feeder({"train": FakeDataset()})
+        feeder.statistics.worker = number
+        with subscribed(feeder.statistics) as subscription:
+            run_of(feeder.statistics, subscription, batches)
+            feeder.statistics.failed("CorruptRecord", "bad", peer="local")
+            feeder.statistics.opened("train", 0.5)
+            snapshots.append(json.loads(json.dumps(feeder.snapshot())))
+        ended.append(counted(snapshots[-1]))
+    total = merged(whole, snapshots)
+    assert total.keys() == whole.keys()
+    assert total["subscriptions"][0].keys() == snapshots[0]["subscriptions"][0].keys()
+    train = total["datasets"]["train"]
+    assert train["sent"]["batches"] == train["fetch"]["requests"] == sum(workers)
+    assert train["waits"]["list"] == pytest.approx(0.5 * len(workers))
+    assert [each["worker"] for each in total["subscriptions"]] == list(range(len(workers)))
+    assert train["now"]["subscriptions"] == len(workers)
+    assert (train["state"], train["shards"]) == ("open", 2)
+    assert total["faults"] == {"CorruptRecord": len(workers)}
+    assert len(total["errors"]) == len(workers)
+    assert total["budget"]["limit"] == 9
+    assert total["obstacle"] == whole["obstacle"]
+    again = merged(whole, [merged(ended[0], ended[1:])])
+    assert again["subscriptions"] == []
+    assert again["datasets"]["train"]["now"] == {"subscriptions": 0}
+    for name in ("faults", "errors", "timings", "connections_opened"):
+        assert again[name] == total[name], "what was counted stays when the workers have ended"
+    assert again["datasets"]["train"]["sent"] == train["sent"]
+
+
+def test_a_dataset_that_only_one_worker_knows() -> None:
+    whole, part = Feeder({}).snapshot(), Feeder({"train": FakeDataset()}).snapshot()
+    assert merged(whole, [part])["datasets"] == part["datasets"]

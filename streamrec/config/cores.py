@@ -1,0 +1,51 @@
+"""The cores that this process may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamrec.config import DaemonSettings
+
+__all__ = ["usable_cores", "worker_count"]
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def worker_count(settings: DaemonSettings.Server) -> int:
+    """Return the number of a daemon's worker processes: the setting, or the cores to use."""
+    return usable_cores() if settings.workers == "auto" else settings.workers
+
+
+def usable_cores() -> int:
+    """Return the number of cores of the affinity mask, or fewer by the cgroup's quota (v2, v1).
+
+    A quota of one and a half cores is one: two processes would be stopped in turn.
+    """
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this platform
+        cores = os.cpu_count() or 1
+    quota = _quota()
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def _quota() -> float | None:
+    """Return the cores that the cgroup may use at a time; ``None``: there is no limit."""
+    try:
+        both = (CGROUP / "cpu.max").read_text().split()
+    except OSError:
+        both = [_number("cpu.cfs_quota_us"), _number("cpu.cfs_period_us")]
+    if len(both) != 2 or not all(number.isdigit() and int(number) for number in both):
+        return None  # "max", or -1
+    quota, period = map(int, both)
+    return quota / period
+
+
+def _number(name: str) -> str:
+    try:
+        return (CGROUP / "cpu" / name).read_text().strip()
+    except OSError:
+        return ""

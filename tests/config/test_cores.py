@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.config import DaemonSettings, cores
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4, 6})
+    (tmp_path / "cpu").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("files", "usable"),
+    [
+        ({}, 4),
+        ({"cpu.max": "max 100000\n"}, 4),
+        ({"cpu.max": "250000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "6400000 100000\n"}, 4),
+        ({"cpu.max": "nonsense"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+    ],
+)
+def test_the_cores_of_the_affinity_and_the_quota(
+    files: dict[str, str], usable: int, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert cores.usable_cores() == usable
+
+
+def test_where_there_is_no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores.usable_cores() == 1
+
+
+def test_the_number_of_workers() -> None:
+    assert cores.worker_count(DaemonSettings.Server()) == 1
+    assert cores.worker_count(DaemonSettings.Server(workers=3)) == 3
+    assert cores.worker_count(DaemonSettings.Server(workers="auto")) == 4
