@@ -68,7 +68,8 @@ class Feeder:
     def __repr__(self) -> str:
         state = "draining" if self.draining else "serving"
         clients = self.admission.clients
-        return f"<Feeder {state} {', '.join(self.datasets)}: {clients} clients>"
+        name = type(self).__name__
+        return f"<{name} {state} {', '.join(self.datasets)}: {clients} clients>"
 
     @property
     def obstacle(self) -> str | None:
