@@ -8,6 +8,7 @@ stores answer: this is known here alone, and workers ask.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from itertools import count
@@ -40,6 +41,11 @@ STEADY = 60.0
 LONGEST_BACKOFF = 30.0
 MOST_LISTED = 100_000
 """Shards that a worker is told; of a dataset with more it lists them itself."""
+SILENCE = 30.0
+"""Seconds without a word of a worker; they say how they are twice a second."""
+LOOKS = 2
+"""Times of silence that follow each other until a worker counts as hanging. One could be that of a
+machine that slept."""
 GOODBYE = 2.0
 """Seconds that a worker gets to end by itself when it has said its last word."""
 PATIENCE = 5.0
@@ -158,7 +164,7 @@ class Supervisor(Feeder):
             began = loop.time()
             try:
                 await self._run_worker(number)
-            except StreamrecError as error:
+            except Exception as error:  # noqa: BLE001 - a defect must not leave it without one
                 self._failed(number, error)
             if self.draining:
                 return
@@ -193,12 +199,14 @@ class Supervisor(Feeder):
                 "or the system's (it may have lacked memory)"
             )
 
-    def _failed(self, number: int, error: StreamrecError) -> None:
-        if self._ready.done():
-            self._lost += 1
-            log.error("a worker is replaced: %s", error, extra={"worker": number})
-        else:
+    def _failed(self, number: int, error: Exception) -> None:
+        if not self._ready.done():
             self._ready.set_exception(error)
+            return
+        self._lost += 1
+        defect = None if isinstance(error, StreamrecError) else error
+        facts = {"worker": number}
+        log.error("a worker is replaced: %s", error, extra=facts, exc_info=defect)
 
     def _forget(self, worker: Worker) -> None:
         for number in worker.connections:
@@ -211,7 +219,7 @@ class Supervisor(Feeder):
 
     async def _serve_worker(self, worker: Worker) -> None:
         """Answer a worker until it has ended."""
-        while (message := await worker.link.receive()) is not None:
+        while (message := await _heard(worker)) is not None:
             if "admit" in message:
                 worker.link.answer(message, self.admission.admit(message["admit"]))
             elif "left" in message:
@@ -275,6 +283,17 @@ class Supervisor(Feeder):
     def _tell(self, **message: Any) -> None:
         for worker in self._workers:
             worker.link.send(**message)
+
+
+async def _heard(worker: Worker) -> dict[str, Any] | None:
+    """Return a worker's next message; ``None``: it has ended, or hangs."""
+    for _ in range(LOOKS):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SILENCE):
+                return await worker.link.receive()
+    silent = SILENCE * LOOKS
+    log.error("a worker has said nothing for %g s", silent, extra={"worker": worker.number})
+    return None
 
 
 def _plain(settings: DaemonSettings.Server) -> dict[str, Any]:

@@ -138,6 +138,12 @@ class TestConfigure:
         logging.getLogger("streamrec.feeder").info("hello", extra={"rank": 1})
         assert stream.getvalue().startswith("{") == is_json
 
+    def test_a_worker_says_which_it_is(self) -> None:
+        stream = io.StringIO()
+        configure(server_settings(log_format="text"), stream, worker=3)
+        logging.getLogger("streamrec.feeder").info("hello", extra={"rank": 1})
+        assert stream.getvalue().endswith("info    hello worker=3 rank=1\n")
+
     def test_warnings_are_logged(self) -> None:
         stream = io.StringIO()
         configure(server_settings(), stream)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from streamrec.config import DaemonSettings, DatasetSettings
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
+from streamrec.feeder import supervisor as supervisor_module
 from streamrec.feeder import worker as worker_module
 from streamrec.feeder.budget import Budget
 from streamrec.feeder.client import AsyncFeed
@@ -113,6 +115,7 @@ async def test_workers_are_one_daemon(tmp_path: Path, caplog: pytest.LogCaptureF
         assert supervisor.budget is not None
         assert supervisor.budget.sessions == 4
         await eventually(lambda: min(daemon.sent) >= 6)
+        await eventually(lambda: supervisor.snapshot()["dropped"]["full"] == 1)
         check_shown(daemon)
 
         killed, other = supervisor.workers
@@ -162,7 +165,6 @@ def check_shown(daemon: Fleet) -> None:
     assert shown["datasets"]["train"]["sent"]["batches"] == sum(daemon.sent) >= 12
     assert shown["datasets"]["train"]["state"] == "open"
     assert shown["datasets"]["train"]["shards"] == SHARDS
-    assert shown["dropped"]["full"] == 1
     assert [each["worker"] for each in shown["subscriptions"]] == [1, 1, 2, 2]
     assert shown["connections"] == 4
     assert shown["workers"] == 2
@@ -219,3 +221,44 @@ async def test_the_end_before_the_beginning(
             async with asyncio.timeout(0):
                 await supervisor.drain(1000)
     assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
+
+
+@asynchronous
+async def test_a_worker_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_module, "child_command", lambda *_: ["/bin/sleep", "1000"])
+    monkeypatch.setattr(supervisor_module, "SILENCE", 0.01)
+    monkeypatch.setattr(supervisor_module, "GOODBYE", 0.01)
+    with pytest.raises(FeederLost, match="was ended by SIGKILL"):
+        async with fleet(settings(write_shards(tmp_path, shards=1, records=9))):
+            pass
+    assert "a worker has said nothing for 0.02 s" in caplog.text
+
+
+@asynchronous
+async def test_a_worker_is_replaced_whatever_it_ends_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = settings(write_shards(tmp_path, shards=1, records=9))
+    async with ServedDatasets(start.datasets, Dataset.open) as datasets:
+        supervisor = Supervisor(datasets, start.server, 2, Budget(MIB))
+        begun = 0
+
+        async def run(_: int) -> None:
+            nonlocal begun
+            begun += 1
+            raise ValueError("a defect")
+
+        monkeypatch.setattr(supervisor, "_run_worker", run)
+        async with supervisor:
+            with pytest.raises(ValueError, match="a defect"):
+                await supervisor.all_ready()
+            await eventually(lambda: begun > 4)
+            ours, theirs = socket.socketpair()
+            with ours:
+                supervisor._accepted(theirs)
+                assert ours.recv(1) == b"", "nobody is there to serve it"
+        assert supervisor.snapshot()["workers_lost"] >= 3
+    assert "a worker is replaced: a defect" in caplog.text
+    assert "Traceback" in caplog.text
