@@ -62,6 +62,13 @@ class Fleet:
             one["datasets"]["train"]["sent"]["batches"] if one["datasets"] else 0 for one in told
         ]
 
+    @property
+    def has_told_all(self) -> bool:
+        """True when the snapshots have what the test has done until it looks at them."""
+        shown = self.supervisor.snapshot()
+        readers = [each["worker"] for each in shown["subscriptions"]]
+        return readers == [1, 1, 2, 2] and min(self.sent) >= 6 and shown["dropped"]["full"] > 0
+
 
 @asynccontextmanager
 async def fleet(start: DaemonSettings, budget: int = 64 * MIB) -> AsyncIterator[Fleet]:
@@ -114,8 +121,7 @@ async def test_workers_are_one_daemon(tmp_path: Path, caplog: pytest.LogCaptureF
         await crowd(daemon)
         assert supervisor.budget is not None
         assert supervisor.budget.sessions == 4
-        await eventually(lambda: min(daemon.sent) >= 6)
-        await eventually(lambda: supervisor.snapshot()["dropped"]["full"] == 1)
+        await eventually(lambda: daemon.has_told_all)
         check_shown(daemon)
 
         killed, other = supervisor.workers
@@ -155,7 +161,9 @@ async def crowd(daemon: Fleet) -> None:
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
     assert await silent[0][0].read() == b"", "of too many the oldest is cut"
     assert daemon.supervisor.admission.handshakes == 3
-    assert daemon.supervisor.snapshot()["dropped"]["crowd"] == 1
+    assert daemon.supervisor.snapshot()["dropped"]["crowd"] in (1, 2), (
+        "the refused one may have gone"
+    )
     for _, writer in silent:
         writer.close()
 
@@ -165,7 +173,7 @@ def check_shown(daemon: Fleet) -> None:
     assert shown["datasets"]["train"]["sent"]["batches"] == sum(daemon.sent) >= 12
     assert shown["datasets"]["train"]["state"] == "open"
     assert shown["datasets"]["train"]["shards"] == SHARDS
-    assert [each["worker"] for each in shown["subscriptions"]] == [1, 1, 2, 2]
+    assert shown["dropped"]["full"] == 1
     assert shown["connections"] == 4
     assert shown["workers"] == 2
     assert shown["budget"]["limit"] == 64 * MIB
