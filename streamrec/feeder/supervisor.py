@@ -15,6 +15,8 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from pydantic import SecretStr
+
 from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.admission import Admission
 from streamrec.feeder.engine import order_for
@@ -298,10 +300,10 @@ async def _heard(worker: Worker) -> dict[str, Any] | None:
 
 def _plain(settings: DaemonSettings.Server) -> dict[str, Any]:
     """Return the settings as JSON can hold them. They have secrets: nobody else may read them."""
-    plain = settings.model_dump(mode="json")
-    if settings.token is not None:
-        plain["token"] = settings.token.get_secret_value()
-    return plain
+    secrets = {
+        name: value.get_secret_value() for name, value in settings if isinstance(value, SecretStr)
+    }
+    return settings.model_dump(mode="json") | secrets
 
 
 def _order(settings: DatasetSettings, dataset: Dataset) -> dict[str, Any]:

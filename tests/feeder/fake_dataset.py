@@ -17,6 +17,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.measures import Measures
 from streamrec.pipeline.run import Run
 from streamrec.plan.position import Fingerprint, Position
+from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.values.columns import BytesColumn
 from streamrec.wire.frame import aligned
@@ -97,6 +98,7 @@ class FakeDataset(Dataset):
     ) -> None:
         self.settings = DatasetSettings(source="double", batch_size=ROWS)
         self.shards = ("memory://double/a", "memory://double/b")
+        self.objects = [ObjectInfo(url) for url in self.shards]
         self.lanes = LANES
         self.steps = steps
         self.size = size

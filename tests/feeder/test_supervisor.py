@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.config import DaemonSettings, DatasetSettings
-from streamrec.errors import FeederDraining, FeederLost, FeederRefused
+from streamrec.config import DaemonSettings, DatasetSettings, validate
+from streamrec.errors import FeederDraining, FeederLost, FeederRefused, StoreUnavailable
 from streamrec.feeder import supervisor as supervisor_module
 from streamrec.feeder import worker as worker_module
 from streamrec.feeder.budget import Budget
@@ -21,8 +21,10 @@ from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.datasets import ServedDatasets
 from streamrec.feeder.reload import reload
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.supervisor import Supervisor
+from streamrec.feeder.supervisor import Supervisor, _plain
 from streamrec.pipeline.dataset import Dataset
+from streamrec.wire.error_fields import to_fields
+from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import eventually
 from tests.support import asynchronous
@@ -242,6 +244,39 @@ async def test_a_worker_that_hangs(
         async with fleet(settings(write_shards(tmp_path, shards=1, records=9))):
             pass
     assert "a worker has said nothing for 0.02 s" in caplog.text
+
+
+@asynchronous
+async def test_a_dataset_has_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_down = False
+
+    async def opener(dataset: DatasetSettings) -> Dataset:
+        if is_down:
+            raise StoreUnavailable("no route")
+        return FakeDataset()
+
+    monkeypatch.setattr(worker_module, "child_command", lambda *_: ["/bin/sleep", "1000"])
+    start = settings("x", token="secret")
+    assert validate(DaemonSettings.Server, _plain(start.server)) == start.server
+    async with (
+        ServedDatasets(start.datasets, opener) as datasets,
+        Supervisor(datasets, start.server, 1, Budget(64 * MIB)) as supervisor,
+    ):
+        await datasets.tried()
+        await eventually(lambda: len(supervisor.workers) == 1)
+        (worker,) = supervisor.workers
+        supervisor._note(worker, {"ready": True})
+        assert supervisor.obstacle is None
+        order = await supervisor._order("train", is_known=False)
+        assert isinstance(order, dict)
+        assert [listed[0] for listed in order["objects"]] == list(FakeDataset().shards)
+        assert await supervisor._order("train", is_known=True) is None
+        assert isinstance(await supervisor._order("none", is_known=False), FeederRefused)
+        is_down = True
+        supervisor._note(worker, {"failed": "train", "error": to_fields(StoreUnavailable("cut"))})
+        assert supervisor.obstacle == "the store of the dataset 'train' fails: cut"
+        assert supervisor.snapshot()["datasets"]["train"]["state"] == "failing"
+        assert isinstance(await supervisor._order("train", is_known=True), StoreUnavailable)
 
 
 @asynchronous
