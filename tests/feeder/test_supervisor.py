@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.config import DaemonSettings, DatasetSettings, validate
-from streamrec.errors import FeederDraining, FeederLost, FeederRefused, StoreUnavailable
+from streamrec.errors import (
+    ConfigError,
+    FeederDraining,
+    FeederLost,
+    FeederRefused,
+    StoreUnavailable,
+)
 from streamrec.feeder import supervisor as supervisor_module
 from streamrec.feeder import worker as worker_module
 from streamrec.feeder.budget import Budget
@@ -272,6 +278,8 @@ async def test_a_dataset_has_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [listed[0] for listed in order["objects"]] == list(FakeDataset().shards)
         assert await supervisor._order("train", is_known=True) is None
         assert isinstance(await supervisor._order("none", is_known=False), FeederRefused)
+        too_much = await supervisor._lend(worker, {"lend": 99 * MIB, "least": 65 * MIB})
+        assert isinstance(too_much, ConfigError)
         is_down = True
         supervisor._note(worker, {"failed": "train", "error": to_fields(StoreUnavailable("cut"))})
         assert supervisor.obstacle == "the store of the dataset 'train' fails: cut"
