@@ -128,8 +128,9 @@ class Supervisor(Feeder):
             if worker is None:
                 keeper.cancel()
         await asyncio.wait(self._keepers, timeout=grace + PATIENCE)
+        left = sum(len(worker.connections) for worker in self._workers)
         await self.aclose()
-        return self._cut
+        return self._cut + left
 
     async def aclose(self) -> None:
         """Kill the workers and stop listening; closing again changes nothing."""
