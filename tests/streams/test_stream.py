@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from streamrec.streams.stream import Stream
 
-pytestmark = pytest.mark.both_kernels
-
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26
 EXAMPLES = {"id": sr.FixedLenFeature((), "int64"), "name": sr.FixedLenFeature((), bytes)}
@@ -94,6 +92,7 @@ def engine(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Callable[...
 
 
 class TestEveryEngine:
+    @pytest.mark.both_kernels
     def test_delivers_the_same_batches(self, source: str, engine: Any) -> None:
         settings, take = engine
         reference = taken_by_async_for(raw(source))
@@ -155,6 +154,7 @@ class TestEveryEngine:
         )
         stream.close()
 
+    @pytest.mark.both_kernels
     def test_examples_become_columns(self, examples: str, engine: Any) -> None:
         settings, take = engine
         stream = sr.open(examples, EXAMPLES, batch_size=4, **settings)
@@ -164,12 +164,14 @@ class TestEveryEngine:
         assert batches[0]["id"].flags.writeable
         stream.close()
 
+    @pytest.mark.both_kernels
     def test_single_examples_are_mappings(self, examples: str, engine: Any) -> None:
         settings, take = engine
         stream = sr.open(examples, EXAMPLES, **settings)
         assert take(stream, 2) == [{"id": 0, "name": b"n0"}, {"id": 1, "name": b"n1"}]
         stream.close()
 
+    @pytest.mark.both_kernels
     def test_features_are_inferred(self, examples: str, engine: Any) -> None:
         settings, take = engine
         stream = sr.open(examples, "infer", batch_size=10, **settings)
@@ -177,6 +179,7 @@ class TestEveryEngine:
         assert sorted(batch) == ["id", "name"]
         stream.close()
 
+    @pytest.mark.both_kernels
     def test_errors_keep_their_type_and_fields(self, source: str, engine: Any) -> None:
         settings, take = engine
         missing = sr.open(source.replace("part-", "none-"), **settings)
@@ -190,6 +193,7 @@ class TestEveryEngine:
             take(raw(source, **settings))
         assert (caught.value.url, caught.value.offset, caught.value.record) == (str(path), 516, 1)
 
+    @pytest.mark.both_kernels
     def test_a_wrong_dtype_names_record_and_feature(self, examples: str, engine: Any) -> None:
         settings, take = engine
         wrong = {"id": sr.FixedLenFeature((), "float32")}

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from streamrec.config.keywords import Engine
     from streamrec.streams.stream import Stream
 
-pytestmark = pytest.mark.both_kernels
-
 FEATURES = {"id": sr.FixedLenFeature((), "int64")}
 OWN = "tests.pipeline.user_functions"
 
@@ -50,6 +48,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 
 
 class TestEveryEngine:
+    @pytest.mark.both_kernels
     def test_map_and_transform(self, source: str, engine: Any) -> None:
         settings, take = engine
         given = {"map": user_functions.squared, "transform": f"{OWN}:summed"}
@@ -150,6 +149,7 @@ class TestAllTogether:
         asyncio.run(main())
 
 
+@pytest.mark.both_kernels
 def test_single_records_are_mapped(source: str) -> None:
     rows = list(stream_of(source, map=user_functions.squared, batch_size=None, engine="thread"))
     assert sorted(int(row["square"]) for row in rows) == [i * i for i in range(30)]
