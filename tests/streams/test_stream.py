@@ -28,6 +28,7 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.shards.tfrecord import frame
+from tests.by_day import at_night, stops
 from tests.pipeline.small_datasets import identities, write
 from tests.support import asynchronous
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26
+KILLED, INTERRUPTED = "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"
 EXAMPLES = {"id": sr.FixedLenFeature((), "int64"), "name": sr.FixedLenFeature((), bytes)}
 
 
@@ -104,7 +106,7 @@ class TestEveryEngine:
     def test_resumes_exactly_from_every_k(self, source: str, engine: Any) -> None:
         settings, take = engine
         whole = taken_by_async_for(raw(source))
-        for k in range(len(whole) + 1):
+        for k in stops(range(len(whole) + 1)):
             first = raw(source, **settings)
             head = take(first, k) if k else []
             state = json.loads(json.dumps(first.state_dict()))
@@ -372,7 +374,7 @@ class TestLeavesNothingBehind:
             break
 
     @pytest.mark.parametrize("settings", [{}, {"engine": "thread"}])
-    @pytest.mark.parametrize("ahead", [0, 1, 99])
+    @pytest.mark.parametrize("ahead", [0, at_night(1), 99])
     def test_a_dropped_stream_that_has_ended(
         self, source: str, settings: dict[str, Any], ahead: int
     ) -> None:
@@ -445,8 +447,17 @@ class TestProcesses:
         whole = taken_by_async_for(raw(source, epochs=None), len(delivered) + 2)
         assert identities(delivered + tail) == identities(whole)
 
-    @pytest.mark.parametrize("engine", ["process", None])
-    @pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"])
+    @pytest.mark.parametrize(
+        ("end", "engine"),
+        [
+            ("pass", None),
+            ("pass", "process"),
+            (KILLED, None),
+            at_night(KILLED, "process"),
+            (INTERRUPTED, None),
+            at_night(INTERRUPTED, "process"),
+        ],
+    )
     def test_the_training_process_ends_anyhow(
         self, source: str, end: str, engine: str | None
     ) -> None:

@@ -17,6 +17,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
+from tests.by_day import stops
 from tests.pipeline import user_functions
 from tests.streams.test_stream import ENGINES, engine_processes
 
@@ -115,7 +116,7 @@ class TestAllTogether:
             for name in ("doubles", "tokens")
             for suffix in ("", "_positions", "_segment_ids")
         ]
-        for k in range(len(whole)):
+        for k in stops(range(len(whole))):
             first = sr.open(documents, TOKENS, **ALL, **settings)
             head = take(first, k) if k else []
             state = first.state_dict()
