@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.by_day import PROFILE, is_day
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -39,9 +40,15 @@ os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 os.environ["NO_GCE_CHECK"] = "true"
 
 
+@pytest.hookimpl(trylast=True)  # behind Hypothesis, which reads the option
+def pytest_configure() -> None:
+    """Tell the tests and their processes which cases are to run."""
+    os.environ[PROFILE] = settings.get_current_profile_name()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tests for the night to the other profiles than that of the day."""
-    if settings.get_current_profile_name() != "day":
+    if not is_day():
         return
     for_the_night = [item for item in items if item.get_closest_marker("night")]
     config.hook.pytest_deselected(items=for_the_night)

@@ -39,6 +39,10 @@ ENVIRONMENT = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "OMP_NUM_THREADS": "1",  # torch's threads wait actively, on cores that others need
 }
+COMPILED_ONCE = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 STEPS, STOP, CHECKPOINT = 40, 25, 20
 
 
@@ -84,8 +88,10 @@ def is_there(library: str) -> bool:
 class Bucket:
     """A bucket of the shards that examples read, each kind of which is written once."""
 
-    def __init__(self, store: DevStore) -> None:
-        self.environment = {**ENVIRONMENT, "AWS_ENDPOINT_URL": store.endpoint}
+    def __init__(self, store: DevStore, compiled: Path) -> None:
+        # A program that resumes takes from there what the first one compiled.
+        cache = {"JAX_COMPILATION_CACHE_DIR": str(compiled), **COMPILED_ONCE}
+        self.environment = {**ENVIRONMENT, "AWS_ENDPOINT_URL": store.endpoint, **cache}
         self.options = store.storage_options
         self._written: set[str] = set()
 
@@ -99,9 +105,9 @@ class Bucket:
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
     with DevStore() as store:
-        yield Bucket(store)
+        yield Bucket(store, tmp_path_factory.mktemp("compiled"))
 
 
 class Training:

@@ -23,6 +23,7 @@ from tests.adapters.test_torch_workers import (
     two_ranks,
 )
 from tests.adapters.torch_shards import write_examples
+from tests.by_day import at_night, stops
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ class TestWorkers:
         """Each column, the mask, the epoch, the origin and the position."""
         assert workers[case] == workers["direct"]
 
-    @pytest.mark.parametrize("case", ["2 fork", "2 spawn"])
+    @pytest.mark.parametrize("case", ["2 fork", at_night("2 spawn")])
     def test_several_are_refused(self, workers: dict[str, Any], case: str) -> None:
         assert refused(workers[case], "of a DataLoader", "num_workers=0 or 1")
 
@@ -147,7 +148,7 @@ class TestStatefulDataLoader:
         self, stateful: dict[str, Any], count: int, epoch: int
     ) -> None:
         epochs = stateful["epochs"]
-        for k in range(1, STEPS + 1):
+        for k in stops(range(1, STEPS + 1)):
             head, tail = stateful[f"{count} {epoch} {k}"]
             assert head == [*epochs[:epoch], epochs[epoch][:k]]
             assert tail == epochs[epoch][k:]
@@ -225,7 +226,7 @@ class TestLightning:
         """Where the length is not known, Lightning has taken a batch more than it trained on."""
         epochs = [lightning[case][i : i + STEPS] for i in range(0, 3 * STEPS, STEPS)]
         assert len({str(epoch) for epoch in epochs}) == 3
-        for k in range(1, 2 * STEPS + 1):
+        for k in stops(range(1, 2 * STEPS + 1)):
             resumed, whole = lightning[f"{case} {k}"]
             assert resumed == whole
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.formats.shards.tfrecord import frame
+from tests.by_day import at_night, pairwise, stops
 from tests.pipeline.small_datasets import write_index
 
 if TYPE_CHECKING:
@@ -126,11 +127,11 @@ class TestWorkers:
         "case",
         [
             "2 fork",
-            "4 fork",
+            at_night("4 fork"),
             "2 forkserver",
-            "4 forkserver",
+            at_night("4 forkserver"),
             "2 spawn",
-            "4 spawn",
+            at_night("4 spawn"),
             "records, 2 fork",
             "auto",
         ],
@@ -164,7 +165,7 @@ class TestStatefulDataLoader:
     def test_it_resumes_exactly_from_every_batch(
         self, stateful: dict[str, Any], count: int
     ) -> None:
-        for k in range(1, 7):
+        for k in stops(range(1, 7)):
             assert stateful[f"{count} {k}"] == [ORDER[: 4 * k], ORDER[4 * k :]]
 
     def test_two_workers_are_refused(self, stateful: dict[str, Any]) -> None:
@@ -195,9 +196,9 @@ class TestRanks:
 
 @has_accelerate
 class TestAccelerate:
-    @pytest.mark.parametrize("dispatch", [None, True, False])
-    @pytest.mark.parametrize("split", [False, True])
-    @pytest.mark.parametrize("count", [0, 1])
+    @pytest.mark.parametrize(
+        ("split", "dispatch", "count"), pairwise((False, True), (None, True, False), (0, 1))
+    )
     def test_it_divides_a_whole_stream(
         self,
         accelerated: Sequence[dict[str, Any]],
@@ -219,7 +220,7 @@ class TestAccelerate:
             "dispatch False, split False, workers 1",
             "dispatch False, split True, workers 0",
             "dispatch False, split True, workers 1",
-            "dispatch False, spawned",
+            at_night("dispatch False, spawned"),
         ],
     )
     def test_it_does_not_divide_what_is_divided(

@@ -15,8 +15,6 @@ from tests.demo.support import SMALL, no_progress
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.both_kernels
-
 
 def summary_of(*counts: int) -> Summary:
     """Return a summary where the first records of rank 0's first epoch arrived so often."""
@@ -52,6 +50,7 @@ class TestSummary:
         assert json.loads(json.dumps(asdict(summary_of())))["lost"] == 0
 
 
+@pytest.mark.both_kernels
 def test_the_whole_job(tmp_path: Path) -> None:
     notes: list[str] = []
     steps: list[tuple[str, int, int]] = []

@@ -14,6 +14,7 @@ import pytest
 import streamrec
 from streamrec.errors import ConfigError
 from streamrec.feeder.engine import Engine, _ahead, order_for, start_engine
+from tests.by_day import at_night
 from tests.feeder.support import gone, open_fds, until
 from tests.feeder.test_engine import EXPECTED, all_records, settings
 
@@ -38,7 +39,9 @@ def waiting() -> int:
     return engine.process.pid
 
 
-@pytest.mark.parametrize("source", ["", "/data/x", "file:///data/x", "nothing://x"])
+@pytest.mark.parametrize(
+    "source", [at_night(""), "/data/x", at_night("file:///data/x"), "nothing://x"]
+)
 def test_the_next_stream_takes_it(source: str, tmp_path: Path) -> None:
     start_engine(source)
     pid = waiting()

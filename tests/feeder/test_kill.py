@@ -20,6 +20,7 @@ import pytest
 import streamrec as sr
 from streamrec.demo.processes import Child
 from streamrec.errors import FeedError
+from tests.by_day import is_day
 from tests.interrupts import Interrupted, interrupted_at
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from streamrec.config.keywords import Engine
     from streamrec.streams.stream import Stream
 
-EVENTS = int(os.environ.get("STREAMREC_TEST_KILLS", "10"))
+EVENTS = int(os.environ.get("STREAMREC_TEST_KILLS", "6" if is_day() else "10"))
 SEED = int(os.environ.get("STREAMREC_TEST_SEED", "7"))
 RANKS = 4
 STEPS_BETWEEN = 3

@@ -15,6 +15,7 @@ import pytest
 from streamrec.feeder.client import ENGINE_DATASET, BlockingFeed
 from streamrec.flow.pool import Pool
 from streamrec.pipeline.dataset import Dataset
+from tests.by_day import is_day
 from tests.feeder.shards import write_shards
 from tests.feeder.support import open_fds, served, until
 from tests.pipeline.small_datasets import settings_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tests.feeder.support import ServedFeeder
 
 HOST = "127.0.0.1"
-CONNECTS = 30
+CONNECTS = 12 if is_day() else 30
 THREADS = ("streamrec-decode", "streamrec-inflate", "streamrec-prefault")
 RESET = struct.pack("ii", 1, 0)
 """Value of ``SO_LINGER`` that drops the connection on close, as a killed process does."""

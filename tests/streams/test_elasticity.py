@@ -18,6 +18,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
+from tests.by_day import pairwise
 from tests.pipeline.small_datasets import identities, settings_of, write, write_index
 from tests.support import examples
 
@@ -206,15 +207,14 @@ def test_resized_again_and_again(
 
 
 @pytest.mark.parametrize(
-    ("lanes", "global_batch", "records"),
-    [(48, 96, 3), (35, 105, 4), (12, 84, 17)],
+    ("sizes", "shuffle", "by"),
+    pairwise([(48, 96, 3), (35, 105, 4), (12, 84, 17)], [False, True], ["shard", "record"]),
 )
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("by", ["shard", "record"])
 def test_the_same_records_on_every_number_of_ranks(
-    tmp_path: Path, lanes: int, global_batch: int, records: int, shuffle: bool, by: str
+    tmp_path: Path, sizes: tuple[int, int, int], shuffle: bool, by: str
 ) -> None:
     """All world sizes that divide the lanes; uneven lanes; batches that divide nothing."""
+    lanes, global_batch, records = sizes
     shards = tuple((20,) * (1 + (5 * shard) % records) for shard in range(lanes + 5))
     steps = sum(map(len, shards)) // global_batch + 2
 

@@ -16,6 +16,7 @@ import streamrec as sr
 from streamrec.errors import MalformedPosition
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning, for_rank
+from tests.by_day import stops
 from tests.pipeline.lane.test_packing_stage import FEATURES, ORDERS, SHARDS
 from tests.pipeline.lane.test_packing_stage import contents as columns
 from tests.pipeline.lane.test_packing_stage import write as write_tokens
@@ -196,7 +197,8 @@ def there(batch: Batch) -> list[bool]:
 
 
 def singles(source: str, rank: int = 0, world_size: int = 1, **values: Any) -> Stream:
-    values = {"lanes": 4, "batch_size": None, "engine": "thread", **values}
+    few = {"memory_budget": "32MiB", "max_concurrency": 8}  # as of `settings_of`
+    values = {"lanes": 4, "batch_size": None, "engine": "thread", **few, **values}
     return sr.open(source, rank=rank, world_size=world_size, **values)
 
 
@@ -220,7 +222,7 @@ def test_merging_states_of_single_records_repeats_and_loses_none(source: str) ->
     """States in the middle of records that travelled together are refused, with the reason."""
     both = [taken(singles(source, rank, 2, epochs=None), 30) for rank in (0, 1)]
     whole, _ = taken(singles(source, epochs=None), 60)
-    for k in range(1, 31):
+    for k in stops(range(1, 31), every=3):
         states = [states[k - 1] for _, states in both]
         stream = singles(source, epochs=None)
         stream.load_state_dict(states)
@@ -237,7 +239,7 @@ def test_merging_states_of_single_records_repeats_and_loses_none(source: str) ->
 def test_each_rank_of_single_records_resumes_at_every_record(source: str) -> None:
     for rank in (0, 1):
         whole, states = taken(singles(source, rank, 2, epochs=None), 30)
-        for k in range(1, 30):
+        for k in stops(range(1, 30)):
             stream = singles(source, rank, 2, epochs=None)
             stream.load_state_dict(states[k - 1])
             assert whole[:k] + taken(stream, 30 - k)[0] == whole
@@ -248,7 +250,7 @@ def test_by_record_a_state_of_single_records_serves_as_many_ranks(source: str) -
     values: dict[str, Any] = {"index": True, "remainder": "drop"}
     first, second = (taken(singles(source, rank, 2, **values), 99) for rank in (0, 1))
     assert len(first[0]) == len(second[0]) == 12
-    for k in range(1, 12):
+    for k in stops(range(1, 12)):
         stream = singles(source, 1, 2, **values)
         stream.load_state_dict(first[1][k - 1])
         assert second[0][:k] + taken(stream, 99)[0] == second[0]

@@ -28,6 +28,7 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.shards.tfrecord import frame
+from tests.by_day import at_night, stops
 from tests.pipeline.small_datasets import identities, write
 from tests.support import asynchronous
 
@@ -36,10 +37,9 @@ if TYPE_CHECKING:
 
     from streamrec.streams.stream import Stream
 
-pytestmark = pytest.mark.both_kernels
-
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26
+KILLED, INTERRUPTED = "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"
 EXAMPLES = {"id": sr.FixedLenFeature((), "int64"), "name": sr.FixedLenFeature((), bytes)}
 
 
@@ -94,6 +94,7 @@ def engine(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Callable[...
 
 
 class TestEveryEngine:
+    @pytest.mark.both_kernels
     def test_delivers_the_same_batches(self, source: str, engine: Any) -> None:
         settings, take = engine
         reference = taken_by_async_for(raw(source))
@@ -105,7 +106,7 @@ class TestEveryEngine:
     def test_resumes_exactly_from_every_k(self, source: str, engine: Any) -> None:
         settings, take = engine
         whole = taken_by_async_for(raw(source))
-        for k in range(len(whole) + 1):
+        for k in stops(range(len(whole) + 1)):
             first = raw(source, **settings)
             head = take(first, k) if k else []
             state = json.loads(json.dumps(first.state_dict()))
@@ -155,6 +156,7 @@ class TestEveryEngine:
         )
         stream.close()
 
+    @pytest.mark.both_kernels
     def test_examples_become_columns(self, examples: str, engine: Any) -> None:
         settings, take = engine
         stream = sr.open(examples, EXAMPLES, batch_size=4, **settings)
@@ -164,12 +166,14 @@ class TestEveryEngine:
         assert batches[0]["id"].flags.writeable
         stream.close()
 
+    @pytest.mark.both_kernels
     def test_single_examples_are_mappings(self, examples: str, engine: Any) -> None:
         settings, take = engine
         stream = sr.open(examples, EXAMPLES, **settings)
         assert take(stream, 2) == [{"id": 0, "name": b"n0"}, {"id": 1, "name": b"n1"}]
         stream.close()
 
+    @pytest.mark.both_kernels
     def test_features_are_inferred(self, examples: str, engine: Any) -> None:
         settings, take = engine
         stream = sr.open(examples, "infer", batch_size=10, **settings)
@@ -177,6 +181,7 @@ class TestEveryEngine:
         assert sorted(batch) == ["id", "name"]
         stream.close()
 
+    @pytest.mark.both_kernels
     def test_errors_keep_their_type_and_fields(self, source: str, engine: Any) -> None:
         settings, take = engine
         missing = sr.open(source.replace("part-", "none-"), **settings)
@@ -190,6 +195,7 @@ class TestEveryEngine:
             take(raw(source, **settings))
         assert (caught.value.url, caught.value.offset, caught.value.record) == (str(path), 516, 1)
 
+    @pytest.mark.both_kernels
     def test_a_wrong_dtype_names_record_and_feature(self, examples: str, engine: Any) -> None:
         settings, take = engine
         wrong = {"id": sr.FixedLenFeature((), "float32")}
@@ -368,7 +374,7 @@ class TestLeavesNothingBehind:
             break
 
     @pytest.mark.parametrize("settings", [{}, {"engine": "thread"}])
-    @pytest.mark.parametrize("ahead", [0, 1, 99])
+    @pytest.mark.parametrize("ahead", [0, at_night(1), 99])
     def test_a_dropped_stream_that_has_ended(
         self, source: str, settings: dict[str, Any], ahead: int
     ) -> None:
@@ -441,8 +447,17 @@ class TestProcesses:
         whole = taken_by_async_for(raw(source, epochs=None), len(delivered) + 2)
         assert identities(delivered + tail) == identities(whole)
 
-    @pytest.mark.parametrize("engine", ["process", None])
-    @pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"])
+    @pytest.mark.parametrize(
+        ("end", "engine"),
+        [
+            ("pass", None),
+            ("pass", "process"),
+            (KILLED, None),
+            at_night(KILLED, "process"),
+            (INTERRUPTED, None),
+            at_night(INTERRUPTED, "process"),
+        ],
+    )
     def test_the_training_process_ends_anyhow(
         self, source: str, end: str, engine: str | None
     ) -> None:

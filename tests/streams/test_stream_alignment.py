@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import streamrec as sr
+from tests.by_day import at_night
 from tests.formats.examples.test_alignment import unaligned
 
 if TYPE_CHECKING:
@@ -33,16 +34,22 @@ def source(tmp_path: Path) -> str:
     return str(tmp_path / "*.tfrecord")
 
 
-@pytest.mark.parametrize("engine", ["thread", "process"])
+SETTINGS: list[dict[str, Any]] = [
+    {"features": FEATURES},
+    {"features": None},
+    {"features": FEATURES, "dtypes": ["int16", "float16"]},
+    {"features": FEATURES, "filter": "tests.streams.test_stream_alignment:odd"},
+    {"features": {"tokens": FEATURES["tokens"]}, "pack": sr.Pack(length=8)},
+    {"features": FEATURES, "remainder": "pad", "epochs": 1},
+]
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "engine"),
     [
-        {"features": FEATURES},
-        {"features": None},
-        {"features": FEATURES, "dtypes": ["int16", "float16"]},
-        {"features": FEATURES, "filter": "tests.streams.test_stream_alignment:odd"},
-        {"features": {"tokens": FEATURES["tokens"]}, "pack": sr.Pack(length=8)},
-        {"features": FEATURES, "remainder": "pad", "epochs": 1},
+        *[(settings, "thread") for settings in SETTINGS],
+        *[(settings, "process") for settings in SETTINGS[:2]],
+        *[at_night(settings, "process") for settings in SETTINGS[2:]],
     ],
 )
 def test_columns_are_aligned(source: str, settings: Any, engine: Engine) -> None:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.batch import Batch
 
-pytestmark = pytest.mark.both_kernels
-
 PAYLOADS = [[b"%d/%d " % (shard, i) * 5 for i in range(9)] for shard in range(3)]
 DAMAGED = [(0, 2), (1, 0), (2, 8)]
 """Shard and record of each payload that is not what its CRC says."""
@@ -95,6 +93,7 @@ def rows(batches: list[Batch]) -> list[tuple[tuple[int, int], bytes | None]]:
 
 
 class TestEveryMode:
+    @pytest.mark.both_kernels
     def test_what_is_intact_comes(self, mode: Mode, source: str) -> None:
         stream = mode.open(source, **VALUES, on_corrupt="skip")
         batches = mode.take(stream)
@@ -119,6 +118,7 @@ class TestEveryMode:
             stream.load_state_dict(json.loads(json.dumps(whole[k - 1].next_position.to_dict())))
             assert rows(mode.take(stream)) == found[4 * k :]
 
+    @pytest.mark.both_kernels
     def test_the_quarantine_holds_the_rest(self, mode: Mode, source: str, tmp_path: Path) -> None:
         kept = tmp_path / "kept"
         values = {**VALUES, "on_corrupt": "quarantine", "quarantine": str(kept)}
@@ -134,6 +134,7 @@ class TestEveryMode:
             mode.take(stream)
         assert (caught.value.skipped_records, caught.value.skipped_bytes) == (3, 3 * SIZE)
 
+    @pytest.mark.both_kernels
     def test_by_default_the_first_one_ends_it(self, mode: Mode, source: str) -> None:
         with pytest.raises(CorruptRecord) as caught:
             mode.take(mode.open(source, batch_size=4, lanes=3))
@@ -261,6 +262,7 @@ LENGTH_OFF = WHOLE[:9] + b"?" + WHOLE[10:]
 PAYLOAD_OFF = WHOLE[:13] + b"?" + WHOLE[14:]
 
 
+@pytest.mark.both_kernels
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
@@ -282,6 +284,7 @@ def test_damage_of_the_very_first_record_has_a_place(
     assert caught.value.fields() == {"url": str(tmp_path / "s"), "offset": 0, "record": 0}
 
 
+@pytest.mark.both_kernels
 @pytest.mark.parametrize("suffix", [".gz", ".zlib", ".zst"])
 def test_what_is_no_compressed_stream_from_its_first_byte_on(suffix: str, tmp_path: Path) -> None:
     source = tmp_path / f"s{suffix}"

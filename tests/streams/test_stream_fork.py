@@ -15,6 +15,7 @@ import uvloop
 
 import streamrec as sr
 from streamrec.feeder.blocking import BlockingConnection
+from tests.by_day import at_night
 from tests.feeder.support import serving
 from tests.forked_children import PATIENCE, in_forked_child
 from tests.pipeline.small_datasets import identities, settings_of, write
@@ -71,7 +72,7 @@ def rest(stream: Stream) -> Any:
         return identities(list(stream))
 
 
-@pytest.mark.parametrize("k", [0, 3])
+@pytest.mark.parametrize("k", [at_night(0), 3])
 def test_both_go_on_at_the_same_place(opened: Callable[..., Stream], source: str, k: int) -> None:
     expected = whole(source)
     with opened() as stream:

@@ -17,6 +17,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
+from tests.by_day import stops
 from tests.pipeline import user_functions
 from tests.streams.test_stream import ENGINES, engine_processes
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from streamrec.config.keywords import Engine
     from streamrec.streams.stream import Stream
-
-pytestmark = pytest.mark.both_kernels
 
 FEATURES = {"id": sr.FixedLenFeature((), "int64")}
 OWN = "tests.pipeline.user_functions"
@@ -50,6 +49,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 
 
 class TestEveryEngine:
+    @pytest.mark.both_kernels
     def test_map_and_transform(self, source: str, engine: Any) -> None:
         settings, take = engine
         given = {"map": user_functions.squared, "transform": f"{OWN}:summed"}
@@ -116,7 +116,7 @@ class TestAllTogether:
             for name in ("doubles", "tokens")
             for suffix in ("", "_positions", "_segment_ids")
         ]
-        for k in range(len(whole)):
+        for k in stops(range(len(whole))):
             first = sr.open(documents, TOKENS, **ALL, **settings)
             head = take(first, k) if k else []
             state = first.state_dict()
@@ -150,6 +150,7 @@ class TestAllTogether:
         asyncio.run(main())
 
 
+@pytest.mark.both_kernels
 def test_single_records_are_mapped(source: str) -> None:
     rows = list(stream_of(source, map=user_functions.squared, batch_size=None, engine="thread"))
     assert sorted(int(row["square"]) for row in rows) == [i * i for i in range(30)]

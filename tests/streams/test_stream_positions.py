@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -22,6 +23,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.coordinates import NAMES
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import read_resume_point
+from tests.by_day import is_day
 from tests.pipeline.lane.test_packing_stage import FEATURES
 from tests.pipeline.lane.test_packing_stage import write as write_tokens
 from tests.pipeline.small_datasets import identities, receive_all, settings_of, write, write_index
@@ -72,7 +74,7 @@ def test_any_number_in_any_place_is_refused_or_read(source: str, kind: str) -> N
         dataset = await Dataset.open(settings_of(source, **{**ORDER, **KINDS[kind]}))
         some = await receive_all(dataset, most=2)
         state = json.loads(json.dumps(some[-1].next_position.to_dict()))
-        for damaged in damages(state):
+        for damaged in islice(damages(state), 0, None, 3 if is_day() else 1):
             with contextlib.suppress(StreamrecError):
                 batches = await receive_all(dataset, position=read_resume_point(damaged), most=MOST)
                 for batch in batches:

@@ -26,6 +26,7 @@ from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import Transport
 from streamrec.wire.messages import Hello
+from tests.by_day import pairwise
 from tests.cli.support import storage_options, streamrec
 from tests.feeder.support import served, server_settings
 from tests.support import asynchronous
@@ -38,6 +39,7 @@ SIGNED = f"?X-Amz-Signature={SECRET}-1&sig={SECRET}-2&x={SECRET}-3"
 RECORDS = [b"record %d" % n for n in range(20)]
 SHARD = b"".join(map(frame, RECORDS))
 NAMES = ("a", "b")
+FORMS = ["http", "s3", "gs"]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,7 @@ class Form:
         return {"batch_size": 4, "memory_budget": "8MiB", **options, **more}
 
 
-@pytest.fixture(params=["http", "s3", "gs"])
+@pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, store: DevStore) -> Form:
     return Form(store, request.param)
 
@@ -235,23 +237,25 @@ def test_an_address_with_a_token(address: str, seen: list[Any]) -> None:
     seen += said_by(caught.value)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["info"],
-        ["info", "--json"],
-        ["cat"],
-        ["cat", "--raw"],
-        ["cat", "--raw", "--skip-corrupt"],
-        ["verify"],
-        ["verify", "--json"],
-        ["--debug", "index", "--output", "/nowhere/at/all/index"],
-    ],
-    ids=" ".join,
-)
-@pytest.mark.parametrize("name", ["a.tfrecord", "damaged.tfrecord", "absent.tfrecord"])
-def test_the_command_line(form: Form, command: list[str], name: str, seen: list[Any]) -> None:
-    seen.append(streamrec(*command, form.url(name), *storage_options(form.options)))
+COMMANDS = [
+    "info",
+    "info --json",
+    "cat",
+    "cat --raw",
+    "cat --raw --skip-corrupt",
+    "verify",
+    "verify --json",
+    "--debug index --output /nowhere/at/all/index",
+]
+OBJECTS = ["a.tfrecord", "damaged.tfrecord", "absent.tfrecord"]
+
+
+@pytest.mark.parametrize(("kind", "command", "name"), pairwise(FORMS, COMMANDS, OBJECTS))
+def test_the_command_line(
+    store: DevStore, kind: str, command: str, name: str, seen: list[Any]
+) -> None:
+    form = Form(store, kind)
+    seen.append(streamrec(*command.split(), form.url(name), *storage_options(form.options)))
 
 
 def test_descriptions(seen: list[Any]) -> None:

@@ -18,6 +18,7 @@ from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.cache.cached_run import CachedRun
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.resume_point import Beginning
+from tests.by_day import stops
 from tests.pipeline.batch.test_payload import arrays_of, same
 from tests.pipeline.cache.cached_batches import cached, equal
 from tests.pipeline.small_datasets import (
@@ -334,7 +335,7 @@ async def test_what_follows_a_halt_is_behind_what_was_ready(source: str, tmp_pat
     order = cached(tmp_path / "cache", batch_size=4, prefetch=2)
     dataset = await Dataset.open(settings_of(source, **order))
     whole = await receive_all(dataset)
-    for k in range(len(whole)):
+    for k in stops(range(len(whole))):
         async with dataset.run(rank=0, world_size=1, batch_size=4, position=None) as run:
             batches = [await run.receive() for _ in range(k)]
             end = await run.halt()

@@ -22,11 +22,12 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.stores.cache.folder import Folder
 from streamrec.stores.cache.piece_cache import SLACK, THREADS
 from streamrec.stores.cache.pieces import PIECE, key_of
+from tests.by_day import is_day
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KILLS = int(os.environ.get("STREAMREC_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("STREAMREC_TEST_KILLS", "3" if is_day() else "5"))
 SEED = int(os.environ.get("STREAMREC_TEST_SEED", "7"))
 SHARDS = 12
 SIZE = 16 << 20
@@ -140,7 +141,7 @@ def test_readers_share_a_folder_and_its_size(
     settings = settings_of(store, {"folder": str(tmp_path), "size": SIZE})
     with ExitStack() as readers:
         lines = [readers.enter_context(reader({**settings, "seed": seed})) for seed in range(3)]
-        for _ in range(30):
+        for _ in range(12 if is_day() else 30):
             for each in lines:
                 wait_for(5, each)
             others = len(lines) - 1
