@@ -27,6 +27,7 @@ from streamrec.cli.program import program
 from streamrec.config import DaemonSettings, StreamSettings
 from streamrec.feeder import status
 from streamrec.feeder.metrics import SnapshotCollector
+from streamrec.feeder.samples import Samples
 from streamrec.feeder.server import Feeder
 from streamrec.flow.attribution import STAGES
 from streamrec.streams.opening import connect
@@ -315,7 +316,7 @@ def test_every_metric_and_path_is_listed() -> None:
     there = set(re.findall(r"# TYPE (\S+)", generate_latest(registry).decode()))
     listed = rows(section(REFERENCE / "metrics.md", "## Health and metrics"))
     assert listed.keys() == there
-    routes = status.application(feeder).router.resources()
+    routes = status.application(feeder, Samples()).router.resources()
     for path in (route.canonical for route in routes):
         assert f"| `{path}` |" in (REFERENCE / "metrics.md").read_text()
 

@@ -2,11 +2,12 @@
 
 ``/livez`` answers 200 as long as the event loop turns; ``/readyz`` answers 200 while a new client
 could be served, else 503 and why not; ``/metrics`` is Prometheus' text format; ``/status.json`` has
-all that the metrics are made of, and each subscription.
+all that the metrics are made of, each subscription, and the last minutes.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,18 +17,24 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import host_and_port
 from streamrec.feeder.metrics import SnapshotCollector
-from streamrec.flow.cleanup import finish
+from streamrec.feeder.samples import EVERY, Samples
+from streamrec.flow.cleanup import end, finish
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from streamrec.feeder.server import Feeder
 
-__all__ = ["application", "serving"]
+__all__ = ["application", "sampling", "serving"]
 
 
-def application(feeder: Feeder) -> web.Application:
-    """Return the pages of one feeder."""
+def application(feeder: Feeder, samples: Samples) -> web.Application:
+    """Return the pages of one feeder.
+
+    Args:
+        feeder: The feeder whose state is shown.
+        samples: The samples of its last minutes.
+    """
 
     async def live(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -43,7 +50,7 @@ def application(feeder: Feeder) -> web.Application:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def status_json(_: web.Request) -> web.Response:
-        return web.json_response(feeder.snapshot())
+        return web.json_response(samples.added_to(feeder.snapshot()))
 
     app = web.Application()
     app.add_routes(
@@ -72,7 +79,9 @@ async def serving(where: str, feeder: Feeder) -> AsyncIterator[str]:
         ConfigError: It cannot be listened at.
     """
     host, port = host_and_port(where)
-    runner = web.AppRunner(application(feeder), access_log=None, shutdown_timeout=1.0)
+    samples = Samples()
+    pages = application(feeder, samples)
+    runner = web.AppRunner(pages, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         try:
@@ -80,6 +89,23 @@ async def serving(where: str, feeder: Feeder) -> AsyncIterator[str]:
         except OSError as error:
             raise ConfigError(f"cannot listen at {where}: {error.strerror or error}") from None
         bound = runner.addresses[0]
-        yield f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        async with sampling(feeder, samples):
+            yield f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
     finally:
         await finish(runner.cleanup())
+
+
+@asynccontextmanager
+async def sampling(feeder: Feeder, samples: Samples) -> AsyncIterator[None]:
+    """Take a sample every few seconds while the block runs."""
+
+    async def take() -> None:
+        while True:
+            samples.take(feeder.snapshot())
+            await asyncio.sleep(EVERY)
+
+    task = asyncio.get_running_loop().create_task(take())
+    try:
+        yield
+    finally:
+        await finish(end(task))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["BOUNDS", "Histogram", "Timings", "Tree", "added"]
+__all__ = ["BOUNDS", "Histogram", "Timings", "Tree", "added", "quantile"]
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper bounds of the buckets in seconds; one more bucket has no bound. A store in the same
@@ -64,6 +64,24 @@ class Timings:
             times = {"first_byte": first.to_dict(), "duration": whole.to_dict()}
             tree.setdefault(store, {})[operation] = times
         return tree
+
+
+def quantile(counts: Sequence[int], part: float) -> float | None:
+    """Return the seconds in which a part of the requests was done, or ``None`` if there was none.
+
+    Args:
+        counts: The counts of a histogram's buckets; negative ones are none.
+        part: 0.5 for the median.
+    """
+    wanted = part * sum(max(count, 0) for count in counts)
+    if not wanted:
+        return None
+    for low, high, count in zip((0.0, *BOUNDS), (*BOUNDS, BOUNDS[-1]), counts, strict=True):
+        if count >= wanted:
+            # Within a bucket the times are taken as evenly spread, as Prometheus does.
+            return low + (high - low) * wanted / count
+        wanted -= max(count, 0)
+    return BOUNDS[-1]
 
 
 def added(trees: Iterable[Tree]) -> dict[str, Any]:

@@ -11,10 +11,11 @@ import pytest
 from streamrec.errors import ConfigError
 from streamrec.feeder import status
 from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.samples import EVERY, MOST, Samples
 from streamrec.feeder.server import Feeder
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.fake_dataset import FakeDataset
-from tests.feeder.support import eventually, server_settings
+from tests.feeder.support import eventually, in_simulated_time, server_settings
 from tests.support import asynchronous
 
 HERE = "127.0.0.1:0"
@@ -83,6 +84,19 @@ async def test_all_of_it_is_there_as_json() -> None:
     (subscription,) = shown["subscriptions"]
     assert (subscription["dataset"], subscription["rank"]) == ("train", 0)
     assert subscription["peer"] == "local"
+    assert subscription["now"]["bytes_per_second"] > 0
+    assert shown["samples"] == []
+
+
+@in_simulated_time
+async def test_the_last_minutes_are_sampled() -> None:
+    feeder = Feeder({})
+    samples = Samples(clock=asyncio.get_running_loop().time)
+    async with status.sampling(feeder, samples):
+        await asyncio.sleep(30 * 60)
+    kept = samples.added_to(feeder.snapshot())["samples"]
+    assert len(kept) == MOST
+    assert {sample["seconds"] for sample in kept} == {EVERY}
 
 
 @asynchronous

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.timings import BOUNDS, Histogram, Timings, added
+from streamrec.flow.timings import BOUNDS, Histogram, Timings, added, quantile
 
 SECONDS = st.floats(0, 100)
 
@@ -45,3 +45,21 @@ def test_adding_changes_no_part() -> None:
     assert total == {"a": [2, 3], "b": {"c": 1, "d": 2}}
     total["a"][0] = total["b"]["c"] = 9
     assert one == {"a": [1, 2], "b": {"c": 1}}
+
+
+@given(st.lists(SECONDS, min_size=1), st.floats(0.01, 1))
+def test_a_quantile_is_in_the_bucket_of_the_true_one(times: list[float], part: float) -> None:
+    histogram = Histogram()
+    for seconds in times:
+        histogram.observe(seconds)
+    found = quantile(histogram.to_dict()["counts"], part)
+    true = float(np.quantile(times, part, method="inverted_cdf"))
+    bounds = (0.0, *BOUNDS, BOUNDS[-1])
+    bucket = int(np.searchsorted(BOUNDS, true))
+    assert found is not None
+    assert bounds[bucket] <= found <= bounds[bucket + 1]
+
+
+def test_there_is_no_quantile_of_nothing() -> None:
+    assert quantile([0] * (len(BOUNDS) + 1), 0.5) is None
+    assert quantile([-1] * (len(BOUNDS) + 1), 0.5) is None
