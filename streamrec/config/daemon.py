@@ -49,8 +49,8 @@ class DaemonSettings(Settings):
         status: Annotated[str | None, AfterValidator(lambda status: status or None)] = (
             "127.0.0.1:7071"
         )
-        """``host:port`` of ``/livez``, ``/readyz``, ``/metrics`` and ``/status.json``; ``""`` or
-        ``None`` for none."""
+        """``host:port`` of the status page, ``/livez``, ``/readyz``, ``/metrics`` and
+        ``/status.json``; ``""`` or ``None`` for none."""
         workers: PositiveInt | Literal["auto"] = 1
         """Processes that serve clients; auto: as many as there are cores to use."""
         memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(large_enough)] = "auto"

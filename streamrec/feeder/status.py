@@ -1,8 +1,9 @@
-"""The second port of the daemon: health for the orchestrator, metrics for Prometheus.
+"""The second port of the daemon: health for the orchestrator, metrics for Prometheus, a page.
 
 ``/livez`` answers 200 as long as the event loop turns; ``/readyz`` answers 200 while a new client
 could be served, else 503 and why not; ``/metrics`` is Prometheus' text format; ``/status.json`` has
-all that the metrics are made of, each subscription, and the last minutes.
+all that the metrics are made of, each subscription, and the last minutes; ``/`` shows it to
+people.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import host_and_port
 from streamrec.feeder.metrics import SnapshotCollector
+from streamrec.feeder.page import render
 from streamrec.feeder.samples import EVERY, Samples
 from streamrec.flow.cleanup import end, finish
 
@@ -52,9 +54,16 @@ def application(feeder: Feeder, samples: Samples) -> web.Application:
     async def status_json(_: web.Request) -> web.Response:
         return web.json_response(samples.added_to(feeder.snapshot()))
 
+    async def page(request: web.Request) -> web.Response:
+        text = render.page(
+            samples.added_to(feeder.snapshot()), refreshes="still" not in request.query
+        )
+        return web.Response(text=text, content_type="text/html", headers=render.headers())
+
     app = web.Application()
     app.add_routes(
         [
+            web.get("/", page),
             web.get("/livez", live),
             web.get("/readyz", ready),
             web.get("/metrics", metrics),

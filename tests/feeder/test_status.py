@@ -88,6 +88,22 @@ async def test_all_of_it_is_there_as_json() -> None:
     assert shown["samples"] == []
 
 
+@asynchronous
+async def test_the_page() -> None:
+    async with (
+        Feeder({"train": FakeDataset()}) as feeder,
+        status.serving(HERE, feeder) as bound,
+        aiohttp.ClientSession(f"http://{bound}") as session,
+    ):
+        for path, refreshes in (("/", True), ("/?still", False)):
+            async with session.get(path) as answer:
+                text = await answer.text()
+            assert (answer.status, answer.content_type) == (200, "text/html")
+            assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+            assert "<h1>streamrec feeder</h1>" in text
+            assert ('http-equiv="refresh"' in text) == refreshes
+
+
 @in_simulated_time
 async def test_the_last_minutes_are_sampled() -> None:
     feeder = Feeder({})

@@ -1,0 +1,154 @@
+"""The path of a byte through a feeder: how full each stage is, and which one holds clients back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamrec.feeder.page.words import memory, percent, rate
+from streamrec.flow.timings import added
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Fill", "Stage", "path_of", "verdict_of"]
+
+WINDOW = 60.0
+"""Seconds over which waits are added up: long enough to be steady, short enough to be now."""
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The fill of a stage."""
+
+    text: str
+    part: float | None = None
+    """0 to 1; ``None`` where nothing limits it."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the path, or several that a person sees as one."""
+
+    name: str
+    fill: Fill | None
+    waits: dict[str, float]
+    """The part of subscriptions' time that each of its stages held back, 0 to 1."""
+    holds_most: bool = False
+    """True: no other stage held back more."""
+
+    @property
+    def share(self) -> float:
+        """The part of subscriptions' time that it held back."""
+        return sum(self.waits.values())
+
+    @property
+    def detail(self) -> str:
+        """The shares of its stages where these are several."""
+        parts = sorted(self.waits.items(), key=lambda item: -item[1])
+        some = [f"{stage} {percent(part)}" for stage, part in parts if part >= 0.005]
+        return ", ".join(some) if len(some) > 1 or (some and parts[0][0] != self.name) else ""
+
+
+def _listed(snapshot: Mapping[str, Any]) -> Fill:
+    states = [dataset["state"] for dataset in snapshot["datasets"].values()]
+    is_open = states.count("open")
+    return Fill(f"{is_open} of {len(states)} datasets open", _part(is_open, len(states)))
+
+
+def _requests(snapshot: Mapping[str, Any]) -> Fill:
+    now = _now(snapshot)
+    under_way, limit = now.get("in_flight", 0), now.get("concurrency", 0)
+    return Fill(f"{under_way:,} of {limit:,} requests", _part(under_way, limit))
+
+
+def _buffers(snapshot: Mapping[str, Any]) -> Fill:
+    now = _now(snapshot)
+    used, limit = now.get("bytes_in_memory", 0), now.get("bytes_budgeted", 0)
+    return Fill(f"{memory(used)} of {memory(limit)} buffers", _part(used, limit))
+
+
+def _ready(snapshot: Mapping[str, Any]) -> Fill:
+    now = _now(snapshot)
+    return Fill(f"{now.get('batches_ready', 0):,} batches, {memory(now.get('bytes_ready', 0))}")
+
+
+def _sent(snapshot: Mapping[str, Any]) -> Fill:
+    samples = snapshot["samples"]
+    return Fill(rate(samples[-1]["bytes_per_second"] if samples else 0))
+
+
+def _clients(snapshot: Mapping[str, Any]) -> Fill:
+    return Fill(f"{len(snapshot['subscriptions']):,} subscriptions")
+
+
+PATH: tuple[tuple[str, tuple[str, ...], Callable[[Mapping[str, Any]], Fill] | None], ...] = (
+    ("list", ("list",), _listed),
+    ("fetch", ("first_byte", "body", "cache"), _requests),
+    ("order", ("decompress", "quarantine", "filter", "pack", "order"), _buffers),
+    ("queue", ("queue",), _ready),
+    ("decode", ("decode",), None),
+    ("wire", ("wire",), _sent),
+    ("client", ("client",), _clients),
+)
+"""The names of the boxes, the stages of :mod:`streamrec.flow.attribution` in each, its fill."""
+
+VERDICTS = {
+    "list": "Clients wait most for datasets to be opened.",
+    "first_byte": "Clients wait most for the first bytes of the store's answers: its latency.",
+    "body": "Clients wait most for the store's bytes: its rate, or the link's.",
+    "cache": "Clients wait most for the cache of batches.",
+    "decompress": "Clients wait most for decompression: this machine's cores.",
+    "quarantine": "Clients wait most for damaged spans to be stored.",
+    "filter": "Clients wait most for the filter.",
+    "pack": "Clients wait most for packing: this machine's cores.",
+    "order": "Clients wait most for checking and shuffling: this machine's cores.",
+    "queue": "Clients wait most for batches to be handed over: this machine's cores.",
+    "decode": "Clients wait most for decoding, map or transform: this machine's cores.",
+    "wire": "Clients wait most for batches to be sent: the network, or this machine's cores.",
+    "client": "The trainers are the bottleneck, as it should be.",
+}
+
+
+def path_of(snapshot: Mapping[str, Any]) -> list[Stage]:
+    """Return the stages in the order in which bytes go through them."""
+    shares = _shares(snapshot)
+    stages = [
+        Stage(name, fill and fill(snapshot), {part: shares.get(part, 0.0) for part in parts})
+        for name, parts, fill in PATH
+    ]
+    most = max(stages, key=lambda stage: stage.share)
+    if most.share:
+        stages[stages.index(most)] = Stage(most.name, most.fill, most.waits, holds_most=True)
+    return stages
+
+
+def verdict_of(path: list[Stage]) -> str:
+    """Return one sentence about where the wait is."""
+    most = next((stage for stage in path if stage.holds_most), None)
+    if most is None:
+        return "Nobody reads now."
+    return VERDICTS[max(most.waits, key=lambda stage: most.waits[stage])]
+
+
+def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:
+    """Return the part of the last minute that each stage held back, of all subscriptions."""
+    waits, covered = [], 0.0
+    for sample in reversed(snapshot["samples"]):
+        if covered >= WINDOW:
+            break
+        waits.append(sample["waits"])
+        covered += sample["seconds"]
+    if not waits:  # The feeder has just started.
+        waits = [dataset["waits"] for dataset in snapshot["datasets"].values()]
+    total = added(waits)
+    whole = sum(total.values())
+    return {stage: wait / whole for stage, wait in total.items()} if whole else {}
+
+
+def _now(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    return added(dataset["now"] for dataset in snapshot["datasets"].values())
+
+
+def _part(some: float, limit: float) -> float:
+    return min(max(some / limit, 0.0), 1.0) if limit > 0 else 0.0

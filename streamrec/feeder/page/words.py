@@ -1,0 +1,64 @@
+"""Numbers and foreign text as a person reads them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pydantic import ByteSize
+from rich.filesize import decimal
+
+from streamrec.masking import printable
+
+__all__ = ["clipped", "clock", "duration", "memory", "percent", "rate", "seconds", "size"]
+
+MOST_TEXT = 400
+"""The most characters of an error's text that are shown."""
+DAY, HOUR, MINUTE = 86400, 3600, 60
+
+
+def clipped(text: object, most: int = MOST_TEXT) -> str:
+    """Return foreign text on one line, without control characters, cut behind ``most`` of them."""
+    plain = " ".join(printable(str(text)).split())
+    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes, in powers of ten as rates are."""
+    return decimal(max(int(count), 0))
+
+
+def memory(count: int) -> str:
+    """Return a number of bytes, in powers of two as budgets are."""
+    return ByteSize(max(count, 0)).human_readable(separator=" ")
+
+
+def rate(count: float) -> str:
+    """Return bytes by second."""
+    return f"{size(count)}/s"
+
+
+def percent(part: float) -> str:
+    """Return a part of one."""
+    return f"{part:.0%}" if part == 0 or part >= 0.01 else "<1%"
+
+
+def seconds(count: float) -> str:
+    """Return a short time."""
+    if count >= 1:
+        return f"{count:.1f} s"
+    return f"{1e3 * count:.0f} ms" if count >= 0.01 else f"{1e3 * count:.1f} ms"
+
+
+def duration(count: float) -> str:
+    """Return a long time in its two largest units."""
+    whole = max(int(count), 0)
+    if whole >= DAY:
+        return f"{whole // DAY} d {whole % DAY // HOUR} h"
+    if whole >= HOUR:
+        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
+    return f"{whole // MINUTE} min {whole % MINUTE} s" if whole >= MINUTE else f"{whole} s"
+
+
+def clock(moment: float) -> str:
+    """Return a moment of the last days, in UTC as logs are."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S")

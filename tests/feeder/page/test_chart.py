@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.feeder.page.chart import HEIGHT, WIDTH, chart_of
+from streamrec.feeder.samples import MOST
+
+VALUES = st.lists(st.none() | st.floats(0, 1e12), max_size=MOST)
+
+
+@given(VALUES)
+def test_every_value_is_a_point_in_the_box(values: list[float | None]) -> None:
+    chart = chart_of(values)
+    points = [(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", chart.line)]
+    there = [index for index, value in enumerate(values) if value is not None]
+    assert len(points) == len(there)
+    for (x, y), index in zip(points, there, strict=True):
+        assert abs(x - chart.places[index]) < 0.1
+        assert 0 <= x <= WIDTH
+        value = values[index]
+        assert value is not None
+        assert abs(y - HEIGHT * (1 - value / chart.top)) < 0.1
+        assert 0 <= y <= HEIGHT
+
+
+@given(st.floats(1e-6, 1e12))
+def test_the_scale_is_round_and_not_much_above(value: float) -> None:
+    top = chart_of([value]).top
+    assert value <= top <= 2.01 * value
+    assert len(f"{top:.6e}".partition("e")[0].rstrip("0").replace(".", "")) <= 2
+
+
+def test_a_gap_divides_the_line() -> None:
+    chart = chart_of([1.0, 2.0, None, 2.0])
+    assert chart.line.count("M") == 2
+    assert chart.area.count("Z") == 2
+    assert chart.places[-1] == WIDTH
+
+
+def test_nothing_is_no_line() -> None:
+    assert (chart_of([]).line, chart_of([None]).line, chart_of([None]).top) == ("", "", 1.0)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from streamrec.feeder.page.path import PATH, VERDICTS, path_of, verdict_of
+from streamrec.flow.attribution import STAGES
+from tests.feeder.page.snapshots import sample, snapshot
+
+
+def test_every_stage_has_a_place_and_a_verdict() -> None:
+    placed = [stage for _, stages, _ in PATH for stage in stages]
+    assert sorted(placed) == sorted(STAGES)
+    assert VERDICTS.keys() == set(STAGES)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_largest_wait_is_named(stage: str) -> None:
+    waits = {**dict.fromkeys(STAGES, 0.01), stage: 10.0}
+    path = path_of(snapshot(samples=[sample(waits=waits)]))
+    assert verdict_of(path) == VERDICTS[stage]
+    (most,) = [each for each in path if each.holds_most]
+    assert stage in most.waits
+    assert sum(each.share for each in path) == pytest.approx(1)
+
+
+def test_it_is_the_last_minute_s() -> None:
+    old = [sample(waits={"body": 100.0}) for _ in range(100)]
+    new = [sample(waits={"client": 1.0}) for _ in range(12)]
+    shares = {stage.name: stage.share for stage in path_of(snapshot(samples=old + new))}
+    assert (shares["client"], shares["fetch"]) == (1.0, 0.0)
+
+
+def test_before_the_first_sample_it_is_all_there_is() -> None:
+    found = snapshot()
+    found["datasets"]["train"]["waits"] = {"decode": 1.0}
+    assert verdict_of(path_of(found)) == VERDICTS["decode"]
+
+
+def test_nobody_reads() -> None:
+    path = path_of(snapshot(samples=[sample()], clients=0))
+    assert verdict_of(path) == "Nobody reads now."
+    assert not any(stage.holds_most for stage in path)
+
+
+def test_fills() -> None:
+    found = snapshot(samples=[sample()])
+    found["datasets"]["train"]["now"] |= {
+        "in_flight": 12,
+        "concurrency": 48,
+        "batches_ready": 3,
+        "bytes_ready": 3 << 20,
+        "bytes_in_memory": 64 << 20,
+        "bytes_budgeted": 128 << 20,
+    }
+    fills = {stage.name: stage.fill for stage in path_of(found)}
+    texts = {name: (fill.text, fill.part) for name, fill in fills.items() if fill}
+    assert texts == {
+        "list": ("1 of 1 datasets open", 1.0),
+        "fetch": ("12 of 48 requests", 0.25),
+        "order": ("64.0 MiB of 128.0 MiB buffers", 0.5),
+        "queue": ("3 batches, 3.0 MiB", None),
+        "wire": ("57.0 MB/s", None),
+        "client": ("1 subscriptions", None),
+    }
+
+
+def test_a_box_of_several_stages_says_which() -> None:
+    waits = {"first_byte": 3.0, "body": 1.0, "client": 4.0, "filter": 2.0}
+    details = {s.name: s.detail for s in path_of(snapshot(samples=[sample(waits=waits)]))}
+    assert details["fetch"] == "first_byte 30%, body 10%"
+    assert (details["order"], details["client"]) == ("filter 20%", "")

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from streamrec.feeder.page import words
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (words.size, 57_000_000, "57.0 MB"),
+        (words.size, -1, "0 bytes"),
+        (words.rate, 1_500.7, "1.5 kB/s"),
+        (words.memory, 512 << 20, "512.0 MiB"),
+        (words.memory, -1, "0 B"),
+        (words.percent, 0.0, "0%"),
+        (words.percent, 0.004, "<1%"),
+        (words.percent, 0.97, "97%"),
+        (words.seconds, 0.0042, "4.2 ms"),
+        (words.seconds, 0.142, "142 ms"),
+        (words.seconds, 2.5, "2.5 s"),
+        (words.duration, -3, "0 s"),
+        (words.duration, 59, "59 s"),
+        (words.duration, 95, "1 min 35 s"),
+        (words.duration, 3 * 3600 + 130, "3 h 2 min"),
+        (words.duration, 86400 * 12 + 7200, "12 d 2 h"),
+        (words.clock, 0, "1970-01-01 00:00:00"),
+    ],
+)
+def test_numbers(function: object, value: float, text: str) -> None:
+    assert callable(function)
+    assert function(value) == text
+
+
+def test_foreign_text_is_one_bounded_line() -> None:
+    hostile = "a\n\tb\x1b[31m\u202e" + "x" * 10_000
+    shown = words.clipped(hostile)
+    assert shown.startswith("a b?[31m?xxx")
+    assert len(shown) == words.MOST_TEXT
+    assert shown.endswith("…")
+    assert words.clipped("https://me:secret@host/a?X-Amz-Signature=1") == "https://host/a?..."
+    assert words.clipped("short", 5) == "short"
