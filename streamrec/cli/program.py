@@ -17,6 +17,7 @@ from streamrec.cli.index import index
 from streamrec.cli.info import info
 from streamrec.cli.options import debug_option
 from streamrec.cli.serve import serve
+from streamrec.cli.top import top
 from streamrec.cli.verify import verify
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.masking import printable
@@ -47,7 +48,7 @@ def program(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for verb in (cat, demo, index, info, serve, verify):
+for verb in (cat, demo, index, info, serve, top, verify):
     program.add_command(verb)
 
 

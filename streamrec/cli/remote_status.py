@@ -1,0 +1,88 @@
+"""The status of a running feeder, read from its second port."""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import FeederLost, FeederRefused
+from streamrec.feeder.page.view import view_of
+from streamrec.feeder.statistics import VERSION
+from streamrec.masking import printable
+
+if TYPE_CHECKING:
+    from streamrec.feeder.page.view import View
+
+__all__ = ["read", "viewed"]
+
+TIMEOUT = 5.0
+"""Seconds to wait for a feeder; its page takes milliseconds."""
+MOST = 64 << 20
+"""The most bytes of an answer. A thousand subscriptions take half a megabyte."""
+
+
+def read(host: str, port: int) -> dict[str, Any]:
+    """Return ``/status.json``.
+
+    Raises:
+        FeederLost: Nothing answers.
+        FeederRefused: What answers is no feeder, or one of another version.
+    """
+    where = f"{host}:{port}"
+    try:
+        status, body = _get(host, port)
+    except (OSError, HTTPException) as error:
+        raise FeederLost(
+            f"no status at {where} ({_reason(error)}); name the host and port of a running "
+            "feeder's status"
+        ) from None
+    if status != 200 or len(body) > MOST:
+        raise _not_a_feeder(where, f"it answers {status}" if status != 200 else "it is too long")
+    try:
+        found = json.loads(body)
+        version = found["version"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise _not_a_feeder(where, "its answer has another form") from None
+    if version != VERSION:
+        raise FeederRefused(
+            f"the feeder at {where} has version {printable(str(version))[:20]} of /status.json, "
+            f"and this streamrec reads {VERSION}; use the streamrec of the feeder's version"
+        )
+    return dict(found)
+
+
+def viewed(host: str, port: int) -> View:
+    """Return what is shown of a feeder.
+
+    Raises:
+        FeederLost: Nothing answers.
+        FeederRefused: What answers is no feeder, or one of another version.
+    """
+    snapshot = read(host, port)
+    try:
+        return view_of(snapshot)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise _not_a_feeder(f"{host}:{port}", "its answer has another form") from None
+
+
+def _get(host: str, port: int) -> tuple[int, bytes]:
+    connection = HTTPConnection(host, port, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/status.json")
+        answer = connection.getresponse()
+        return answer.status, answer.read(MOST + 1)
+    finally:
+        connection.close()
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or type(error).__name__
+
+
+def _not_a_feeder(where: str, why: str) -> FeederRefused:
+    return FeederRefused(
+        f"what answers at {where} is not the status of a feeder of this version: {why}; name the "
+        "address that `streamrec serve` prints for health and metrics"
+    )

@@ -1,0 +1,94 @@
+"""``streamrec top``: a running feeder, live in the terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from streamrec.cli.options import debug_option, json_option
+from streamrec.cli.printing import print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("where", metavar="[HOST:PORT]", default="127.0.0.1:7071")
+@click.option("--once", is_flag=True, help="Print one frame and end.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two frames.",
+)
+@json_option
+@debug_option
+def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
+    """Show a running feeder, live: where its time goes, rates, subscriptions, errors.
+
+    HOST:PORT is the feeder's status address, 127.0.0.1:7071 by default. Ctrl-C ends it. Where
+    standard output is no terminal, one frame is printed.
+    """
+    from rich.console import Console
+
+    from streamrec.cli.remote_status import read
+    from streamrec.feeder.address import host_and_port
+
+    host, port = host_and_port(where.removeprefix("http://").rstrip("/"))
+    if as_json:
+        print_json(read(host, port))
+        return
+    console = Console(highlight=False)
+    if once or not console.is_terminal:
+        show_once(console, host, port)
+    else:
+        watch(console, host, port, every)
+
+
+def show_once(console: Console, host: str, port: int) -> None:
+    """Print one frame."""
+    from streamrec.cli.dashboard import dashboard
+    from streamrec.cli.remote_status import viewed
+
+    console.print(dashboard(viewed(host, port), f"{host}:{port}"))
+
+
+def watch(
+    console: Console,
+    host: str,
+    port: int,
+    every: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Show one frame after the other, until interrupted.
+
+    A feeder that stops answering after the first frame is asked again and again: it may come back.
+
+    Args:
+        console: The terminal.
+        host: The host of the feeder's status address.
+        port: Its port.
+        every: Seconds between two frames.
+        sleep: Waits for so many seconds.
+    """
+    from rich.live import Live
+
+    from streamrec.cli.dashboard import dashboard
+    from streamrec.cli.remote_status import viewed
+    from streamrec.errors import FeedError
+
+    view, trouble = viewed(host, port), None
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(dashboard(view, f"{host}:{port}", trouble), refresh=True)
+            sleep(every)
+            try:
+                view, trouble = viewed(host, port), None
+            except FeedError as error:
+                trouble = error.message.partition(";")[0]

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import io
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from streamrec.cli.top import watch
+from streamrec.feeder import status
+from tests.cli.support import assert_one_sentence, streamrec
+from tests.feeder.fake_dataset import FakeDataset
+from tests.feeder.support import served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def feeder() -> Iterator[str]:
+    """Run a feeder with a status port; yield its address."""
+    with served({"train": FakeDataset()}) as found:
+        serving = status.serving("127.0.0.1:0", found.feeder)
+        try:
+            yield found.call(serving.__aenter__())
+        finally:
+            found.call(serving.__aexit__(None, None, None))
+
+
+@pytest.mark.parametrize("form", ["{}", "http://{}/"])
+def test_one_frame(form: str) -> None:
+    with feeder() as where:
+        outcome = streamrec("top", form.format(where), "--once")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"streamrec feeder {where}  ● ready" in outcome.out
+    assert "Nobody reads now." in outcome.out
+    assert "\x1b" not in outcome.out
+
+
+def test_json_is_that_of_the_feeder() -> None:
+    with feeder() as where:
+        outcome = streamrec("top", where, "--json")
+    assert outcome.object["datasets"]["train"]["state"] == "open"
+
+
+def test_the_screen_follows_a_feeder_that_goes() -> None:
+    frames, screen = 0, io.StringIO()
+    running = feeder()
+    where = running.__enter__()
+
+    def sleep(seconds: float) -> None:
+        nonlocal frames
+        frames += 1
+        assert seconds == 0.5
+        if frames == 2:
+            running.__exit__(None, None, None)
+        if frames == 4:
+            raise KeyboardInterrupt
+
+    host, _, port = where.rpartition(":")
+    console = Console(file=screen, force_terminal=True, width=100, height=60)
+    with pytest.raises(KeyboardInterrupt):
+        watch(console, host, int(port), 0.5, sleep)
+    assert screen.getvalue().count("● ready") == 4
+    assert "(Connection refused); this is old" in screen.getvalue()
+
+
+def test_nobody_there_is_one_sentence() -> None:
+    with feeder() as where:
+        pass
+    assert_one_sentence(streamrec("top", where), 1, where, "Connection refused", "status")
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("host:0x",), ("h:1", "--every", "0")])
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    assert_one_sentence(streamrec("top", *arguments), 2)
