@@ -119,7 +119,7 @@ def _datasets(view: View) -> Group:
     table = _table(*_columns(names, left=("dataset", "state")))
     for one in view.datasets:
         cells = [one[name] for name in ("name", *names[1:])]
-        table.add_row(*map(Text, cells), style="" if one["state"] == "open" else "red")
+        table.add_row(*map(Text, cells), style="red" if one["problem"] else "")
     problems = [Text(f"{o['name']}: {o['problem']}", "red") for o in view.datasets if o["problem"]]
     return Group(table, *problems, *_more(view.more_datasets, "datasets"))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.feeder.subscription import Subscription
 from streamrec.flow.timings import added
+from streamrec.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,7 +79,8 @@ class Statistics:
     def failed(self, kind: str, message: str, **where: Any) -> None:
         """Count an error that was sent to a client, and keep its text."""
         self.faults[kind] += 1
-        self.errors.append({"time": time.time(), "type": kind, "message": message, **where})
+        text = printable(message)
+        self.errors.append({"time": time.time(), "type": kind, "message": text, **where})
 
     def snapshot(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it; :func:`merged` adds up those of several feeders."""

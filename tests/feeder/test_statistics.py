@@ -63,6 +63,14 @@ def test_totals_never_go_back() -> None:
     assert seen == [0, 3, 3, 4, 4, 9, 9, 10, 10]
 
 
+def test_the_text_of_an_error_is_bounded() -> None:
+    statistics = Statistics()
+    statistics.failed("ValueError", "\x1b" + "x" * 10**6)
+    (error,) = statistics.snapshot()["errors"]
+    assert error["message"].startswith("?xxx")
+    assert len(error["message"]) < 10_000
+
+
 def test_the_last_errors_are_kept() -> None:
     statistics = Statistics()
     for number in range(MOST_ERRORS + 5):
