@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -36,6 +37,17 @@ _Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
 
 def _lower(level: object) -> object:
     return level.lower() if isinstance(level, str) else level
+
+
+def _collector(address: str | None) -> str | None:
+    parts = urlsplit(address or "http://off")
+    is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+        raise ValueError(
+            "must be http://host:port or https://host:port of a collector; credentials go into "
+            "OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    return address or None
 
 
 class DaemonSettings(Settings):
@@ -78,6 +90,10 @@ class DaemonSettings(Settings):
         """The least level of what is logged."""
         log_format: Literal["auto", "json", "text"] = "auto"
         """JSON lines, or text for people; auto: text where standard error is a terminal."""
+
+        traces: Annotated[str | None, AfterValidator(_collector)] = None
+        """``http://host:port`` of a collector of OpenTelemetry traces. Without it, the standard
+        variables ``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like decide."""
 
     server: Server = Server()
     datasets: dict[str, DatasetSettings] = Field(min_length=1)

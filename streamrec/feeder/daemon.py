@@ -19,6 +19,7 @@ from streamrec.feeder.notify import Notifier
 from streamrec.feeder.reload import reloading
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.supervisor import Supervisor
+from streamrec.feeder.tracing import exporting
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
 
@@ -69,7 +70,9 @@ async def serve(
     notifier = Notifier.of()
     async with contextlib.AsyncExitStack() as stack:
         datasets = await stack.enter_async_context(ServedDatasets(settings.datasets, opener))
+        traces = await stack.enter_async_context(exporting(settings.server.traces))
         feeder = await stack.enter_async_context(_feeder(settings.server, datasets))
+        feeder.statistics.traces = traces
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)
         await stack.enter_async_context(notifier.reporting(lambda: _state(feeder)))

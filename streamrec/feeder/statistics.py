@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ from streamrec.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from streamrec.feeder.tracing import Traces
 
 __all__ = ["VERSION", "Statistics", "counted", "merged"]
 
@@ -49,6 +51,7 @@ class Statistics:
     many handshakes (``crowd``), a handshake that took too long, no sign of life (``idle``)."""
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     """The subscriptions that are served now, by number."""
+    traces: Traces | None = None
     _ended: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The measures of subscriptions that are over, by dataset."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -59,7 +62,8 @@ class Statistics:
         subscription = Subscription(next(self._numbers), dataset, **facts)
         self.subscriptions[subscription.number] = subscription
         try:
-            yield subscription
+            with nullcontext() if self.traces is None else self.traces.subscribed(subscription):
+                yield subscription
         finally:
             del self.subscriptions[subscription.number]
             self._end(dataset, subscription.measures())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.flow.timings import added
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from streamrec.pipeline.run import Run
 
@@ -47,6 +47,8 @@ class Subscription:
     batches: int = 0
     records: int = 0
     bytes: int = 0
+    on_first_batch: Callable[[], None] | None = None
+    """Called once, when the first batch was sent."""
     _run: Run | None = None
     _ended: dict[str, Any] = field(default_factory=dict)
     """The measures of its runs that are over."""
@@ -66,6 +68,8 @@ class Subscription:
         self.batches += 1
         self.records += records
         self.bytes += nbytes
+        if self.batches == 1 and self.on_first_batch is not None:
+            self.on_first_batch()
 
     def measures(self) -> dict[str, Any]:
         """Return the counters, the waits and the times of requests of all its runs."""

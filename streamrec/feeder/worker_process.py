@@ -23,6 +23,7 @@ from streamrec.feeder.engine_process import find_functions, open_ordered
 from streamrec.feeder.link import Link
 from streamrec.feeder.reload import reload_server
 from streamrec.feeder.server import Feeder
+from streamrec.feeder.tracing import exporting
 from streamrec.feeder.worker import NUMBER_BYTES
 from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.cleanup import end, finish
@@ -205,7 +206,11 @@ async def serve(
         elif "server" in order:  # else it is told to end, before it has begun
             settings = validate(DaemonSettings.Server, order["server"])
             begin(settings, order["number"])
-            async with WorkerFeeder(order["number"], settings, link, arrivals) as feeder:
+            async with (
+                exporting(settings.traces) as traces,
+                WorkerFeeder(order["number"], settings, link, arrivals) as feeder,
+            ):
+                feeder.statistics.traces = traces
                 await _work(link, arrivals, feeder, abandoned)
     await link.aclose()
 

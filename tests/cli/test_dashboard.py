@@ -56,7 +56,12 @@ def test_a_feeder_in_trouble() -> None:
     found["datasets"]["train"] |= {"state": "failed", "problem": "the store is down"}
     text = shown(found, "no status at feeder:7071 (Connection refused)")
     for words in (
-        *("● the feeder is draining", "this is old", "train: the store is down", "Nobody reads"),
+        *(
+            "● not ready: the feeder is draining",
+            "this is old",
+            "train: the store is down",
+            "Nobody reads",
+        ),
         *("StoreUnavailable  down", "No client reads now."),
     ):
         assert words in text

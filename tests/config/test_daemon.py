@@ -43,6 +43,21 @@ def test_the_status_port_can_be_switched_off(tmp_path: Path) -> None:
     assert load_daemon(path).server.status is None
 
 
+def test_an_empty_collector_is_none(tmp_path: Path) -> None:
+    path = write(tmp_path, "[server]\ntraces=''\n[datasets.a]\nsource='x'")
+    assert load_daemon(path).server.traces is None
+
+
+@pytest.mark.parametrize(
+    "address", ["c:4318", "grpc://c", "http://", "http://u:pass@c", "http://c?a=pass"]
+)
+def test_a_collector_is_an_address_without_credentials(tmp_path: Path, address: str) -> None:
+    path = write(tmp_path, f"[server]\ntraces='{address}'\n[datasets.a]\nsource='x'")
+    with pytest.raises(ConfigError, match=r"'server.traces'.* http://host:port") as caught:
+        load_daemon(path)
+    assert "pass" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

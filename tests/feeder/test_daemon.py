@@ -19,6 +19,7 @@ from streamrec.feeder import daemon
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import Feeder
 from tests.cancellation import cancel_in_every_turn
+from tests.feeder.collector import collector
 from tests.feeder.fake_dataset import FakeDataset, SlowlyClosedDataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import PATIENCE, eventually, on_both_loops
@@ -99,6 +100,19 @@ async def test_the_status_page(tmp_path: Path) -> None:
     running.task.cancel()
     await asyncio.wait([running.task])
     assert running.dataset.closed
+
+
+@on_both_loops
+async def test_traces(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="streamrec[otel]")
+    with collector() as (address, received):
+        running = Running(settings(tmp_path, traces=address))
+        where = (await running.bound()).feeder[0]
+        async with aclosing(await AsyncFeed.open(f"{where}#train")) as feed:
+            await feed.receive()
+            os.kill(os.getpid(), signal.SIGTERM)
+        await running.task
+    assert [span.name for span in received] == ["first batch", "subscription"]
 
 
 @on_both_loops

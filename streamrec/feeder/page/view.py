@@ -26,6 +26,7 @@ MOST_ROWS = 200
 """The most subscriptions, and the most datasets, that are shown; all are in ``/status.json``."""
 MOST_NAME = 80
 """The most characters of a name that are shown."""
+MOST_STATE = 160
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class View:
     """The facts about a feeder, as text. What came from elsewhere is bounded, but not escaped."""
 
     state: str
-    """``"ready"``, or why no client could be served now."""
+    """``"ready"``, or why no new client could be served now."""
     is_ready: bool
     taken: str
     up: str
@@ -87,11 +88,11 @@ class View:
 
 def view_of(snapshot: Mapping[str, Any]) -> View:
     """Return what is shown of a snapshot that has samples."""
-    path, series = path_of(snapshot), _series(snapshot)
+    path, series, is_ready = path_of(snapshot), _series(snapshot), snapshot["obstacle"] is None
     datasets, subscriptions = list(_datasets(snapshot)), snapshot["subscriptions"]
     return View(
-        state=clipped(snapshot["obstacle"] or "ready"),
-        is_ready=snapshot["obstacle"] is None,
+        state="ready" if is_ready else f"not ready: {clipped(snapshot['obstacle'], MOST_STATE)}",
+        is_ready=is_ready,
         taken=clock(snapshot["taken"]),
         up=duration(snapshot["taken"] - snapshot["started"]),
         build={name: clipped(value, MOST_NAME) for name, value in snapshot["build"].items()},

@@ -32,7 +32,7 @@ def test_an_obstacle_and_the_last_errors() -> None:
         {"time": 1, "type": "CorruptRecord", "message": "bad", "dataset": "train", "rank": 0},
     ]
     view = view_of(snapshot(obstacle="the feeder is draining", errors=errors))
-    assert (view.state, view.is_ready) == ("the feeder is draining", False)
+    assert (view.state, view.is_ready) == ("not ready: the feeder is draining", False)
     assert [error["type"] for error in view.errors] == ["CorruptRecord", "StoreUnavailable"]
     assert [error["rank"] for error in view.errors] == ["0", ""]
 
