@@ -43,7 +43,8 @@ def dashboard(view: View, where: str, trouble: str | None = None) -> Group:
     """
     above = [_head(view, where, trouble), _lines(view), _path(view), _datasets(view), _errors(view)]
     # The subscriptions are the last, because there may be more than a screen has room for.
-    return Group(*above, _subscriptions(view))
+    parts = (*above, _subscriptions(view))
+    return Group(*(line for part in parts for line in (part, Text())))
 
 
 def sparkline(values: Sequence[float | None], width: int = LINE) -> str:
@@ -83,8 +84,8 @@ def _head(view: View, where: str, trouble: str | None) -> Group:
         (view.build["kernel"], kernel or "dim"),
         (f" · {view.taken} UTC", "dim"),
     )
-    old = Text(f"{trouble}; this is old, and is tried again" if trouble else "", "red")
-    return Group(head, old)
+    old = [Text(f"{trouble}; this is old, and is tried again", "red")] if trouble else []
+    return Group(head, *old)
 
 
 def _lines(view: View) -> Group:
@@ -92,7 +93,7 @@ def _lines(view: View) -> Group:
     for line in view.series:
         table.add_row(line.title, Text(line.now, "bold", no_wrap=True), _Spark(line.values))
     memory = Text.assemble("Memory of sessions  ", (view.memory.text, "bold"))
-    return Group(table, memory, Text())
+    return Group(table, memory)
 
 
 def _path(view: View) -> Group:
@@ -109,7 +110,7 @@ def _path(view: View) -> Group:
 
 
 def _style(stage: Stage) -> str:
-    if not stage.holds_most:
+    if not stage.is_limit:
         return ""
     return "bold green" if stage.name == "client" else "bold yellow"
 
@@ -131,7 +132,7 @@ def _errors(view: View) -> Group:
         )
         for error in view.errors[:SHOWN_ERRORS]
     ]
-    return Group(*(Text("last errors", "dim"), *lines) if lines else ())
+    return Group(Text("last errors" if lines else "no errors", "dim"), *lines)
 
 
 def _subscriptions(view: View) -> Group:
@@ -140,7 +141,7 @@ def _subscriptions(view: View) -> Group:
     for each in view.subscriptions:
         table.add_row(*(Text(each[name]) for name in names))
     if not view.subscriptions:
-        return Group(Text("\nNo client reads now.", "dim"))
+        return Group(Text("No client reads now.", "dim"))
     return Group(table, *_more(view.more_subscriptions, "subscriptions"))
 
 
@@ -149,7 +150,13 @@ def _columns(names: Iterable[str], left: tuple[str, ...]) -> list[tuple[str, str
 
 
 def _table(*columns: tuple[str, str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        header_style="dim",
+        padding=(0, 2, 0, 0),
+    )
     for name, justify in columns:
         right = justify == "right"
         table.add_column(name, justify="right" if right else "left", no_wrap=right)

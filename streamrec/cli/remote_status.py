@@ -84,5 +84,5 @@ def _reason(error: Exception) -> str:
 def _not_a_feeder(where: str, why: str) -> FeederRefused:
     return FeederRefused(
         f"what answers at {where} is not the status of a feeder of this version: {why}; name the "
-        "address that `streamrec serve` prints for health and metrics"
+        "address that `streamrec serve` prints for its status page"
     )

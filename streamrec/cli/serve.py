@@ -90,7 +90,7 @@ def _announce(bound: Bound, datasets: list[str], as_json: bool) -> None:
         return
     click.echo(f"streamrec serves {', '.join(datasets)} at {', '.join(bound.feeder)}")
     if bound.status:
-        click.echo(f"health and metrics at http://{bound.status}")
+        click.echo(f"status page, health and metrics at http://{bound.status}")
     for name, why in bound.failing.items():
         click.echo(f"not open yet: {name} ({why})")
 

@@ -134,7 +134,7 @@ async def _listen(
     if settings.server.status is not None:
         page = await stack.enter_async_context(status.serving(settings.server.status, feeder))
     bound = Bound([str(await feeder.listen(where)) for where in settings.server.listen], page)
-    log.info("listens at %s; health at %s", ", ".join(bound.feeder), page or "none")
+    log.info("listens at %s; status at %s", ", ".join(bound.feeder), page or "none")
     return bound
 
 

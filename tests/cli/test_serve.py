@@ -87,7 +87,9 @@ class TestServing:
         with started("serve", config, stderr=subprocess.DEVNULL) as process:
             stdout = pipe(process.stdout)
             assert stdout.readline().startswith(b"streamrec serves numbers at tcp://127.0.0.1:")
-            assert stdout.readline().startswith(b"health and metrics at http://127.0.0.1:")
+            assert stdout.readline().startswith(
+                b"status page, health and metrics at http://127.0.0.1:"
+            )
             process.terminate()
             assert process.wait(30) == 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamrec.feeder.page.words import memory, percent, rate
@@ -34,8 +34,8 @@ class Stage:
     fill: Fill | None
     waits: dict[str, float]
     """The part of subscriptions' time that each of its stages held back, 0 to 1."""
-    holds_most: bool = False
-    """True: no other stage held back more."""
+    is_limit: bool = False
+    """True: a faster feeder, or store, begins here; at ``client`` the feeder is fast enough."""
 
     @property
     def share(self) -> float:
@@ -93,21 +93,24 @@ PATH: tuple[tuple[str, tuple[str, ...], Callable[[Mapping[str, Any]], Fill] | No
 )
 """The names of the boxes, the stages of :mod:`streamrec.flow.attribution` in each, its fill."""
 
-VERDICTS = {
-    "list": "Clients wait most for datasets to be opened.",
-    "first_byte": "Clients wait most for the first bytes of the store's answers: its latency.",
-    "body": "Clients wait most for the store's bytes: its rate, or the link's.",
-    "cache": "Clients wait most for the cache of batches.",
-    "decompress": "Clients wait most for decompression: this machine's cores.",
-    "quarantine": "Clients wait most for damaged spans to be stored.",
-    "filter": "Clients wait most for the filter.",
-    "pack": "Clients wait most for packing: this machine's cores.",
-    "order": "Clients wait most for checking and shuffling: this machine's cores.",
-    "queue": "Clients wait most for batches to be handed over: this machine's cores.",
-    "decode": "Clients wait most for decoding, map or transform: this machine's cores.",
-    "wire": "Clients wait most for batches to be sent: the network, or this machine's cores.",
-    "client": "The trainers are the bottleneck, as it should be.",
+FOR = {
+    "list": "datasets to be opened",
+    "first_byte": "the first bytes of the store's answers: its latency",
+    "body": "the store's bytes: its rate, or the link's",
+    "cache": "the cache of batches",
+    "decompress": "decompression: this machine's cores",
+    "quarantine": "damaged spans to be stored",
+    "filter": "the filter",
+    "pack": "packing: this machine's cores",
+    "order": "checking and shuffling: this machine's cores",
+    "queue": "batches to be handed over: this machine's cores",
+    "decode": "decoding, map or transform: this machine's cores",
+    "wire": "batches to be sent: the network, or this machine's cores",
 }
+"""The words for what clients wait for, by stage."""
+
+FAST = 0.9
+"""A feeder is fast enough if its clients are busy with something else for this part of the time."""
 
 
 def path_of(snapshot: Mapping[str, Any]) -> list[Stage]:
@@ -117,18 +120,22 @@ def path_of(snapshot: Mapping[str, Any]) -> list[Stage]:
         Stage(name, fill and fill(snapshot), {part: shares.get(part, 0.0) for part in parts})
         for name, parts, fill in PATH
     ]
-    most = max(stages, key=lambda stage: stage.share)
-    if most.share:
-        stages[stages.index(most)] = Stage(most.name, most.fill, most.waits, holds_most=True)
-    return stages
+    if stages[-1].share >= FAST:
+        return [*stages[:-1], replace(stages[-1], is_limit=True)]
+    most = max(stages[:-1], key=lambda stage: stage.share)
+    return [replace(stage, is_limit=stage is most and stage.share > 0) for stage in stages]
 
 
 def verdict_of(path: list[Stage]) -> str:
     """Return one sentence about where the wait is."""
-    most = next((stage for stage in path if stage.holds_most), None)
-    if most is None:
+    limit = next((stage for stage in path if stage.is_limit), None)
+    if limit is None:
         return "Nobody reads now."
-    return VERDICTS[max(most.waits, key=lambda stage: most.waits[stage])]
+    if limit.name == "client":
+        return "The trainers are the bottleneck, as it should be."
+    waits = sum(stage.share for stage in path[:-1])
+    most = max(limit.waits, key=lambda stage: limit.waits[stage])
+    return f"Clients wait for {percent(waits)} of the time, most of it for {FOR[most]}."
 
 
 def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:

@@ -2,25 +2,32 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.feeder.page.path import PATH, VERDICTS, path_of, verdict_of
+from streamrec.feeder.page.path import FOR, PATH, path_of, verdict_of
 from streamrec.flow.attribution import STAGES
 from tests.feeder.page.snapshots import sample, snapshot
 
 
-def test_every_stage_has_a_place_and_a_verdict() -> None:
+def test_every_stage_has_a_place_and_words() -> None:
     placed = [stage for _, stages, _ in PATH for stage in stages]
     assert sorted(placed) == sorted(STAGES)
-    assert VERDICTS.keys() == set(STAGES)
+    assert FOR.keys() == set(STAGES) - {"client"}
+    assert PATH[-1][1] == ("client",)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", FOR)
 def test_the_largest_wait_is_named(stage: str) -> None:
-    waits = {**dict.fromkeys(STAGES, 0.01), stage: 10.0}
+    waits = {**dict.fromkeys(STAGES, 0.01), stage: 2.39, "client": 7.5}
     path = path_of(snapshot(samples=[sample(waits=waits)]))
-    assert verdict_of(path) == VERDICTS[stage]
-    (most,) = [each for each in path if each.holds_most]
-    assert stage in most.waits
+    assert verdict_of(path) == f"Clients wait for 25% of the time, most of it for {FOR[stage]}."
+    (limit,) = [each for each in path if each.is_limit]
+    assert stage in limit.waits
     assert sum(each.share for each in path) == pytest.approx(1)
+
+
+def test_a_feeder_that_is_fast_enough() -> None:
+    path = path_of(snapshot(samples=[sample(waits={"client": 9.5, "wire": 0.5})]))
+    assert verdict_of(path) == "The trainers are the bottleneck, as it should be."
+    assert [stage.name for stage in path if stage.is_limit] == ["client"]
 
 
 def test_it_is_the_last_minute_s() -> None:
@@ -33,13 +40,16 @@ def test_it_is_the_last_minute_s() -> None:
 def test_before_the_first_sample_it_is_all_there_is() -> None:
     found = snapshot()
     found["datasets"]["train"]["waits"] = {"decode": 1.0}
-    assert verdict_of(path_of(found)) == VERDICTS["decode"]
+    assert (
+        verdict_of(path_of(found))
+        == f"Clients wait for 100% of the time, most of it for {FOR['decode']}."
+    )
 
 
 def test_nobody_reads() -> None:
     path = path_of(snapshot(samples=[sample()], clients=0))
     assert verdict_of(path) == "Nobody reads now."
-    assert not any(stage.holds_most for stage in path)
+    assert not any(stage.is_limit for stage in path)
 
 
 def test_fills() -> None:
