@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from streamrec.feeder.page.words import memory, percent, rate
+from streamrec.feeder.page.words import counted, memory, percent, rate
 from streamrec.flow.timings import added
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def _buffers(snapshot: Mapping[str, Any]) -> Fill:
 
 def _ready(snapshot: Mapping[str, Any]) -> Fill:
     now = _now(snapshot)
-    return Fill(f"{now.get('batches_ready', 0):,} batches, {memory(now.get('bytes_ready', 0))}")
+    batches = counted(now.get("batches_ready", 0), "batch", "batches")
+    return Fill(f"{batches}, {memory(now.get('bytes_ready', 0))}")
 
 
 def _sent(snapshot: Mapping[str, Any]) -> Fill:
@@ -79,7 +80,7 @@ def _sent(snapshot: Mapping[str, Any]) -> Fill:
 
 
 def _clients(snapshot: Mapping[str, Any]) -> Fill:
-    return Fill(f"{len(snapshot['subscriptions']):,} subscriptions")
+    return Fill(counted(len(snapshot["subscriptions"]), "subscription", "subscriptions"))
 
 
 PATH: tuple[tuple[str, tuple[str, ...], Callable[[Mapping[str, Any]], Fill] | None], ...] = (

@@ -9,7 +9,17 @@ from rich.filesize import decimal
 
 from streamrec.masking import printable
 
-__all__ = ["clipped", "clock", "duration", "memory", "percent", "rate", "seconds", "size"]
+__all__ = [
+    "clipped",
+    "clock",
+    "counted",
+    "duration",
+    "memory",
+    "percent",
+    "rate",
+    "seconds",
+    "size",
+]
 
 MOST_TEXT = 400
 """The most characters of an error's text that are shown."""
@@ -20,6 +30,11 @@ def clipped(text: object, most: int = MOST_TEXT) -> str:
     """Return foreign text on one line, without control characters, cut behind ``most`` of them."""
     plain = " ".join(printable(str(text)).split())
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """Return a number of things."""
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def size(count: float) -> str:

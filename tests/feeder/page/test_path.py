@@ -70,7 +70,7 @@ def test_fills() -> None:
         "order": ("64.0 MiB of 128.0 MiB buffers", 0.5),
         "queue": ("3 batches, 3.0 MiB", None),
         "wire": ("57.0 MB/s", None),
-        "client": ("1 subscriptions", None),
+        "client": ("1 subscription", None),
     }
 
 

@@ -32,6 +32,11 @@ def test_numbers(function: object, value: float, text: str) -> None:
     assert function(value) == text
 
 
+def test_counts() -> None:
+    assert words.counted(1, "batch", "batches") == "1 batch"
+    assert words.counted(1200, "batch", "batches") == "1,200 batches"
+
+
 def test_foreign_text_is_one_bounded_line() -> None:
     hostile = "a\n\tb\x1b[31m\u202e" + "x" * 10_000
     shown = words.clipped(hostile)
