@@ -106,7 +106,7 @@ def _path(view: View) -> Group:
             Bar(1, 0, stage.share, width=BAR, color=style.rpartition(" ")[2] or "blue"),
             Text.assemble(stage.fill.text if stage.fill else "", "  ", (stage.detail, "dim")),
         )
-    return Group(Text(view.verdict, "bold"), table)
+    return Group(Text(view.verdict, "bold"), Text(), table)
 
 
 def _style(stage: Stage) -> str:

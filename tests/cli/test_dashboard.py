@@ -42,7 +42,7 @@ def test_a_frame() -> None:
     for words in (
         *("feeder:7071", "● ready", "57.0 MB/s", "48 ms", "2.0 MiB lent of 4.0 MiB"),
         *(
-            "most of it for the first bytes",
+            "longest for the first bytes",
             "first_byte 75%, body 25%",
             "0 of 1",
             "10.0.0.5",

@@ -136,7 +136,7 @@ def verdict_of(path: list[Stage]) -> str:
         return "The trainers are the bottleneck, as it should be."
     waits = sum(stage.share for stage in path[:-1])
     most = max(limit.waits, key=lambda stage: limit.waits[stage])
-    return f"Clients wait for {percent(waits)} of the time, most of it for {FOR[most]}."
+    return f"Clients wait for {percent(waits)} of the time, longest for {FOR[most]}."
 
 
 def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:

@@ -18,7 +18,7 @@ def test_every_stage_has_a_place_and_words() -> None:
 def test_the_largest_wait_is_named(stage: str) -> None:
     waits = {**dict.fromkeys(STAGES, 0.01), stage: 2.39, "client": 7.5}
     path = path_of(snapshot(samples=[sample(waits=waits)]))
-    assert verdict_of(path) == f"Clients wait for 25% of the time, most of it for {FOR[stage]}."
+    assert verdict_of(path) == f"Clients wait for 25% of the time, longest for {FOR[stage]}."
     (limit,) = [each for each in path if each.is_limit]
     assert stage in limit.waits
     assert sum(each.share for each in path) == pytest.approx(1)
@@ -42,7 +42,7 @@ def test_before_the_first_sample_it_is_all_there_is() -> None:
     found["datasets"]["train"]["waits"] = {"decode": 1.0}
     assert (
         verdict_of(path_of(found))
-        == f"Clients wait for 100% of the time, most of it for {FOR['decode']}."
+        == f"Clients wait for 100% of the time, longest for {FOR['decode']}."
     )
 
 
