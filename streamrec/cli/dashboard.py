@@ -80,7 +80,7 @@ def _head(view: View, where: str, trouble: str | None) -> Group:
         where,
         "  ",
         (f"● {view.state}", f"bold {state}"),
-        (f"\nup {view.up} · version {view.build['version']} · kernel ", "dim"),
+        (f"\nup {view.up} · {view.workers} · version {view.build['version']} · kernel ", "dim"),
         (view.build["kernel"], kernel or "dim"),
         (f" · {view.taken} UTC", "dim"),
     )

@@ -19,8 +19,8 @@ EVERY = 5.0
 MOST = 120
 """The most samples that are kept: ten minutes."""
 
-Key: TypeAlias = tuple[int, float]
-"""A subscription, over all processes: its number and the time of its beginning."""
+Key: TypeAlias = tuple[int, int, float]
+"""A subscription: its worker, its number there, and the time of its beginning."""
 
 
 class Samples:
@@ -48,15 +48,15 @@ class Samples:
         """Return a snapshot with the samples, and with the rates of its subscriptions."""
         now = _Totals.of(snapshot, self._clock())
         subscriptions = [
-            {**each, "now": self._rates(_key(each), now, snapshot["taken"])}
+            {**each, "now": self._rates(_key(each), now, snapshot["taken"] - each["since"])}
             for each in snapshot["subscriptions"]
         ]
         return {**snapshot, "subscriptions": subscriptions, "samples": list(self._samples)}
 
-    def _rates(self, key: Key, now: _Totals, taken: float) -> dict[str, float]:
+    def _rates(self, key: Key, now: _Totals, age: float) -> dict[str, float]:
         """Return what a subscription does in a second, over the last interval or two."""
         marks = [mark for mark in self._taken if key in mark.subscriptions and mark.time < now.time]
-        began, before = now.time - max(taken - key[1], 0.001), _Counters()
+        began, before = now.time - max(age, 0.001), _Counters()
         if marks:
             began, before = marks[0].time, marks[0].subscriptions[key]
         return now.subscriptions[key].rates_since(before, now.time - began)
@@ -104,7 +104,7 @@ class _Totals:
 
 
 def _key(subscription: Mapping[str, Any]) -> Key:
-    return subscription["id"], subscription["since"]
+    return subscription["worker"], subscription["id"], subscription["since"]
 
 
 def _counters(subscription: Mapping[str, Any]) -> _Counters:

@@ -45,7 +45,7 @@ def snapshot(
 
 def subscription(since: float, sent: int, **waits: float) -> dict[str, Any]:
     counts = {"bytes": sent, "records": sent // 100}
-    return {"id": 1, "since": 1e9 + since, "waits": waits, **counts}
+    return {"worker": 1, "id": 1, "since": 1e9 + since, "waits": waits, **counts}
 
 
 def test_a_sample_is_what_has_happened_between_two_snapshots() -> None:

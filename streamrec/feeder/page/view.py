@@ -9,6 +9,7 @@ from streamrec.feeder.page.path import Stage, path_of, verdict_of
 from streamrec.feeder.page.words import (
     clipped,
     clock,
+    counted,
     duration,
     memory,
     percent,
@@ -68,6 +69,8 @@ class View:
     is_ready: bool
     taken: str
     up: str
+    workers: str
+    """The processes that serve clients, and how many were lost."""
     build: dict[str, str]
     is_slow: bool
     """True: the kernel in C is missing."""
@@ -95,6 +98,7 @@ def view_of(snapshot: Mapping[str, Any]) -> View:
         is_ready=is_ready,
         taken=clock(snapshot["taken"]),
         up=duration(snapshot["taken"] - snapshot["started"]),
+        workers=_workers(snapshot["workers"], snapshot["workers_lost"]),
         build={name: clipped(value, MOST_NAME) for name, value in snapshot["build"].items()},
         is_slow=snapshot["build"]["kernel"] != "native",
         facts=_facts(snapshot, series),
@@ -108,6 +112,11 @@ def view_of(snapshot: Mapping[str, Any]) -> View:
         more_datasets=max(len(datasets) - MOST_ROWS, 0),
         more_subscriptions=max(len(subscriptions) - MOST_ROWS, 0),
     )
+
+
+def _workers(ready: int, lost: int) -> str:
+    text = counted(ready, "worker", "workers")
+    return f"{text} ({lost:,} lost)" if lost else text
 
 
 def _first(subscriptions: list[dict[str, Any]]) -> list[dict[str, Any]]:

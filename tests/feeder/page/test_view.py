@@ -19,6 +19,11 @@ def test_what_is_shown_of_a_feeder() -> None:
     assert each["rate"] == dataset["rate"] != "0 bytes/s"
 
 
+def test_workers() -> None:
+    assert view_of(snapshot()).workers == "1 worker"
+    assert view_of(snapshot(workers=3, workers_lost=1)).workers == "3 workers (1 lost)"
+
+
 def test_memory() -> None:
     assert view_of(snapshot()).memory.text == "0 B in use"
     budget = {"used": 1 << 20, "lent": 2 << 20, "limit": 4 << 20}
