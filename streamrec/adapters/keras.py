@@ -102,22 +102,19 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         return _torch_loader(lambda: self._converted(_torch_tensor))
 
     def get_tf_dataset(self) -> Any:
-        """Return a ``tf.data.Dataset`` of the batches of a run; it copies them."""
+        """Return a ``tf.data.Dataset`` of the batches of a run, whose numbers are not copied."""
         import tensorflow as tf
 
-        from streamrec.adapters.tensorflow import MASK, dataset_of
+        from streamrec.adapters.tensorflow import dataset_of
 
-        def select(columns: Mapping[str, Any]) -> tuple[Any, ...]:
-            mask = columns.get(MASK)
-            weights = None if mask is None else tf.cast(mask, tf.float32)
-            return self._select(columns, weights)
+        def select(columns: Mapping[str, Any], mask: Any) -> tuple[Any, ...]:
+            return self._select(columns, None if mask is None else tf.cast(mask, tf.float32))
 
         options = tf.data.Options()
         # Else tf.data takes batches ahead unasked, and the stream's state is not that of the model.
         options.experimental_optimization.inject_prefetch = False
         options.experimental_optimization.map_parallelization = False
-        plain = tf.autograph.experimental.do_not_convert(select)
-        return dataset_of(self._passes).map(plain).with_options(options)
+        return dataset_of(self._passes, form=select).with_options(options)
 
     @property
     def num_batches(self) -> int | None:

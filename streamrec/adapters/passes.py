@@ -33,8 +33,8 @@ class Passes:
         self.taken = 0
         """The number of batches that were taken."""
         self._lock = threading.Lock()
-        self._iterator: object = None
-        """Stands for the iterator that may take batches: the latest."""
+        self._number = 0
+        """The number of the latest pass."""
         self._place: dict[str, Any] = {}
         """The state at which the present pass began."""
         self._last: Position | None = None
@@ -46,12 +46,33 @@ class Passes:
         Raises:
             ConfigError: Another iterator has begun since.
         """
-        iterator = object()
-        with self._lock:
-            self._iterator = iterator
-            self._begin()
-        while (batch := self._take(iterator)) is not None:
+        number = self.begin()
+        while (batch := self.take(number)) is not None:
             yield batch
+
+    def begin(self) -> int:
+        """Begin a pass, and return its number: only the latest may take batches."""
+        with self._lock:
+            self._number += 1
+            self._begin()
+            return self._number
+
+    def take(self, number: int) -> Batch | None:
+        """Return the next batch of the pass of this number; ``None`` at the end of the run.
+
+        Raises:
+            ConfigError: Another pass has begun since.
+        """
+        with self._lock:
+            if self._number != number:
+                raise ConfigError(
+                    "another iterator over this stream has begun, and each would take what the "
+                    "other one misses; iterate one at a time, or open a stream for each"
+                )
+            batch: Batch | None = next(self.stream, None)
+            self._last = None if batch is None else batch.next_position
+            self.taken += batch is not None
+            return batch
 
     def settle(self) -> None:
         """Let the next pass go on where the present one stands."""
@@ -96,15 +117,3 @@ class Passes:
     def _check(self) -> None:
         if self.stream.fingerprint.global_batch is None:
             raise ConfigError("the stream gives single records; open it with a batch_size")
-
-    def _take(self, iterator: object) -> Batch | None:
-        with self._lock:
-            if self._iterator is not iterator:
-                raise ConfigError(
-                    "another iterator over this stream has begun, and each would take what the "
-                    "other one misses; iterate one at a time, or open a stream for each"
-                )
-            batch: Batch | None = next(self.stream, None)
-            self._last = None if batch is None else batch.next_position
-            self.taken += batch is not None
-            return batch

@@ -24,7 +24,7 @@ from streamrec.formats.examples.specs import (
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, array_of, cut, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.stream import Stream
@@ -46,7 +46,7 @@ def as_dataset(
     An element is a dict with what ``tf.io.parse_example`` gives for each feature: a dense tensor, a
     ``RaggedTensor`` or a ``SparseTensor``. Arrays of different shapes, and pictures of different
     sizes, are a ``RaggedTensor``, whose inner dimensions are those that the spec gives. Where the
-    stream has masks, ``"mask"`` is one of the entries. All values are copied.
+    stream has masks, ``"mask"`` is one of the entries. Dense numbers are not copied.
 
     With ``targets``, an element is ``(inputs, targets)``, and ``(inputs, targets, mask)`` where the
     stream has masks.
@@ -68,48 +68,85 @@ def as_dataset(
             entries would have one name.
     """
     passes, pairs = Passes(stream), Pairs.asked(inputs, targets)
-    dataset = dataset_of(passes, state)
     if pairs is None:
-        return dataset
+        return dataset_of(passes, state)
     if state is not None and state not in pairs.features:
         raise ConfigError(
             f"state={state!r} is an entry that neither inputs nor targets name, so that it would "
             "be lost; add it to the inputs"
         )
-
-    masked = passes.example().mask is not None
-
-    def pair(entries: Mapping[str, Any]) -> tuple[Any, ...]:
-        return pairs.of(entries, entries[MASK] if masked else None)
-
-    return dataset.map(tf.autograph.experimental.do_not_convert(pair))
+    return dataset_of(passes, state, pairs.of)
 
 
-def dataset_of(passes: Passes, state: str | None = None) -> Any:
-    """Return the dataset of :func:`as_dataset`, whose iterators are these passes."""
+def dataset_of(
+    passes: Passes,
+    state: str | None = None,
+    form: Callable[[Mapping[str, Any], Any], Any] = lambda entries, _: entries,
+) -> Any:
+    """Return the dataset of :func:`as_dataset`, whose iterators are these passes.
+
+    Args:
+        passes: Over a stream with a ``batch_size``. It is opened for the element spec.
+        state: The name of an entry with the state.
+        form: From an element's entries and its mask, if there is one, to the element.
+    """
     example = passes.example()  # which opens the stream
     specs = _specs(passes.stream.features)
     columns = _entries(example, state, specs)
-    signature = tuple(
+    masked = example.mask is not None
+    signature = [
         spec
         for name, column in columns.items()
         for spec in _signature(name, column, specs.get(name))
-    )
+    ]
 
-    def generate() -> Iterator[tuple[Any, ...]]:
-        for batch in passes.batches():
-            entries = _entries(batch, state, specs)
-            yield tuple(part for column in entries.values() for part in _parts(column))
+    def take(number: int) -> list[np.ndarray[Any, Any]]:
+        batch = passes.take(int(number))
+        if batch is None:
+            raise StopIteration
+        entries = _entries(batch, state, specs)
+        return [part for column in entries.values() for part in _parts(column)]
 
-    def assemble(*tensors: Any) -> dict[str, Any]:
-        parts = iter(tensors)
-        return {
-            name: _of_spec(_tensor(column, parts), specs.get(name))
+    def assemble(tensors: Iterator[Any]) -> Any:
+        entries = {
+            name: _of_spec(_tensor(column, tensors), specs.get(name))
             for name, column in columns.items()
         }
+        return form(entries, entries[MASK] if masked else None)
 
-    plain = tf.autograph.experimental.do_not_convert(assemble)
-    return tf.data.Dataset.from_generator(generate, output_signature=signature).map(plain)
+    return _generated(passes.begin, take, signature, assemble)
+
+
+def _generated(
+    begin: Callable[[], int],
+    take: Callable[[int], list[np.ndarray[Any, Any]]],
+    signature: Sequence[Any],
+    assemble: Callable[[Iterator[Any]], Any],
+) -> Any:
+    """Return the dataset of what ``take`` gives until it raises ``StopIteration``.
+
+    ``Dataset.from_generator`` does the same, but checks each array in Python, which takes as long
+    again as all the rest.
+
+    Args:
+        begin: Called at the first element of each iterator; returns its number.
+        take: From this number to the arrays of the next element.
+        signature: Specs of the arrays.
+        assemble: From the tensors of the arrays to the element.
+    """
+
+    def element(number: Any) -> Any:
+        tensors = tf.numpy_function(take, [number], [spec.dtype for spec in signature])
+        return assemble(map(tf.ensure_shape, tensors, [spec.shape for spec in signature]))
+
+    def iterate(_: Any) -> Any:
+        number = tf.numpy_function(begin, [], tf.int64)
+        # The map of version 1 is the one whose function may end the dataset.
+        again = tf.compat.v1.data.Dataset.from_tensors(number).repeat()
+        return again.map(tf.autograph.experimental.do_not_convert(element))
+
+    once = tf.data.Dataset.from_tensors(0)
+    return once.flat_map(tf.autograph.experimental.do_not_convert(iterate))
 
 
 def _entries(batch: Batch, state: str | None, specs: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,6 +125,16 @@ class TestValues:
                 assert element[dtype].shape == (4, 2)
                 np.testing.assert_array_equal(element[dtype].numpy(), batch[dtype])
 
+    @pytest.mark.parametrize("engine", ["thread", "process"])
+    def test_dense_numbers_are_not_copied(self, source: str, engine: Any) -> None:
+        stream = opened(source, IDS | {"x": sr.FixedLenFeature((2,), "float32")}, engine=engine)
+        dataset = adapter.as_dataset(stream)
+        (batch, *_) = stream.peek()
+        element = next(iter(dataset))
+        for name in ("id", "x"):
+            assert np.asarray(element[name]).ctypes.data == batch[name].ctypes.data
+        stream.close()
+
     def test_pictures_of_one_shape(self, source: str) -> None:
         features = {"picture": sr.Image(shape=(2, 3, 3))}
         dataset = adapter.as_dataset(opened(source, features))
@@ -241,6 +251,24 @@ class TestRuns:
         dataset, stream = adapter.as_dataset(shuffled(source)), shuffled(source)
         for _ in range(3):
             assert ids(dataset) == rows(stream)
+
+    def test_it_ends_inside_of_other_datasets(self, source: str) -> None:
+        """As the input of others, it must end by a sign of tf.data, not by an error."""
+        whole: list[Any] = [number for row in rows(opened(source)) for number in row]
+        dataset = adapter.as_dataset(opened(source)).unbatch().prefetch(2).repeat(2)
+        dataset = dataset.concatenate(tf.data.Dataset.from_tensors({"id": np.int64(-1)}))
+        assert ids(dataset) == [*whole, *whole, -1]
+
+    def test_an_error_is_no_end(self, source: str) -> None:
+        def fail(batch: sr.Batch) -> Any:
+            if 8 in batch["id"]:
+                raise ValueError("eight")
+            return batch
+
+        elements = iter(adapter.as_dataset(opened(source, transform=fail)).repeat(2))
+        assert ids([next(elements), next(elements)]) == rows(opened(source))[:2]
+        with pytest.raises(tf.errors.OpError, match="eight"):
+            next(elements)
 
     def test_one_that_is_dropped_is_begun_anew(self, source: str) -> None:
         dataset, whole = adapter.as_dataset(shuffled(source)), rows(shuffled(source))
