@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from streamrec.adapters.jax_columns import of_jax
+from streamrec.adapters.jax_placement import Placement
 from streamrec.adapters.pairs import Pairs, pick
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.plan.agreement import RankSummary, check_agreement
@@ -51,7 +52,8 @@ def as_arrays(
     where the stream has masks; the other features do not go to the devices.
 
     Where ``jax_enable_x64`` is off, 64-bit columns are converted to 32 bits as JAX would do it, but
-    checked: what does not fit is an error. That copies them. Else only JAX copies, to the devices.
+    checked: what does not fit is an error. That copies them. Else only JAX copies, to the devices;
+    on a CPU, columns of more than 64 KiB are not copied at all.
 
     Args:
         stream: With a ``batch_size``. Its rank and world size are those of :func:`rank_of`.
@@ -126,6 +128,7 @@ class GlobalBatches:
         self._sharding = sharding
         self._pairs = pairs
         self._rank = rank_of(sharding)
+        self._placement = Placement(sharding, self._rank.world_size)
         self._is_agreed = False
         self._is_logged = False
         self._ahead: tuple[Batch | None, Any] = (None, None)
@@ -214,32 +217,21 @@ class GlobalBatches:
 
     def _global(self, batch: Batch) -> Batch:
         names = self._pairs.features if self._pairs else batch
-        local = [self._local(name, pick(batch, name)) for name in names]
-        mask = None if batch.mask is None else self._local("mask", batch.mask)
-        *placed, mask = self._placed([*local, mask])
-        rows = len(batch) * self._rank.world_size
+        local = {name: self._local(name, pick(batch, name)) for name in names}
+        masks = [] if batch.mask is None else [self._local("mask", batch.mask)]
+        placed = self._placement.place([*local.values(), *masks])
+        columns = dict(zip(local, placed, strict=False))
         self._is_logged = True
-        return replace(batch, columns=dict(zip(names, placed, strict=True)), rows=rows, mask=mask)
+        rows = len(batch) * self._rank.world_size
+        return replace(batch, columns=columns, rows=rows, mask=placed[-1] if masks else None)
 
     def _local(self, name: str, column: Any) -> Any:
         """Return the rows of this process as an array that JAX has a dtype for."""
         values = of_jax(name, column)
         if values.dtype != column.dtype and not self._is_logged:
             log.info("%s: %s is delivered as %s (jax_enable_x64)", name, column.dtype, values.dtype)
-        _check_shape(name, self._shape(values), self._sharding)
+        _check_shape(name, self._placement.shape(values), self._sharding)
         return values
-
-    def _placed(self, arrays: Any) -> Any:
-        """Return global arrays in place of those that hold this process's rows."""
-        if jax.process_count() == 1:  # all in one call, which takes half of the time
-            return jax.device_put(arrays, self._sharding)
-        place: Any = jax.make_array_from_process_local_data
-        return jax.tree.map(
-            lambda values: place(self._sharding, values, self._shape(values)), arrays
-        )
-
-    def _shape(self, values: Any) -> tuple[int, ...]:
-        return len(values) * self._rank.world_size, *values.shape[1:]
 
 
 def _check_shape(name: str, shape: tuple[int, ...], sharding: Sharding) -> None:

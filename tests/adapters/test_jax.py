@@ -1,4 +1,4 @@
-"""JAX, each time in processes of its own; with_jax.py and jax_processes.py are what they run."""
+"""JAX, each time in processes of its own; with_jax*.py and jax_processes.py are what they run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def start(devices: int, *arguments: object) -> subprocess.Popen[str]:
 
 
 def test_the_tests_on_eight_devices_pass() -> None:
-    tests = start(8, "pytest", "-q", "-p", "no:cacheprovider", "tests/adapters/with_jax.py")
+    files = [f"tests/adapters/{name}.py" for name in ("with_jax", "with_jax_placement")]
+    tests = start(8, "pytest", "-q", "-p", "no:cacheprovider", *files)
     said, errors = tests.communicate(timeout=PATIENCE)
     assert tests.returncode == 0, said + errors
 

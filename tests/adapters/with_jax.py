@@ -128,14 +128,6 @@ class TestValues:
         batch = next(as_arrays(opened(source, features), both))
         assert {shard.data.shape for shard in batch["x"].addressable_shards} == {(2, 1)}
 
-    def test_one_device_has_the_memory_of_the_stream_itself(self, source: str) -> None:
-        features = {"x": sr.FixedLenFeature((2,), "float32")}
-        stream = opened(source, features)
-        arrays = as_arrays(stream, SingleDeviceSharding(jax.devices()[0]))
-        (column,) = (batch["x"] for batch in stream.peek())
-        if column.ctypes.data % 64 == 0:  # JAX copies what is not aligned
-            assert next(arrays)["x"].unsafe_buffer_pointer() == column.ctypes.data
-
     def test_what_is_converted_is_said_once(
         self, source: str, sharding: NamedSharding, caplog: pytest.LogCaptureFixture
     ) -> None:
