@@ -6,13 +6,16 @@
 
 Streams of local files against their adapters, each beside the stream itself in a process that has
 the same framework, and against other loaders of the same records: tf.data, Grain, and DataLoaders
-over tf.data and WebDataset. An adapter is to cost less than 5 % of the stream's rate. Rows whose
-packages are not installed are skipped.
+over tf.data and WebDataset. An adapter is to cost less than 5 % of the stream's rate. The part of
+that rate that the framework alone would leave, if its loop over ready arrays of the same shapes
+came on top of reading, says how much of an adapter's cost is not its own. Rows whose packages are
+not installed are skipped.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,6 +54,7 @@ RECORDS = "stream of single records"
 SINGLE = {"batch_size": None}
 WORKERS = (0, 2)
 RATE = "megabytes_per_second"
+ALONE = "with the framework alone"
 Versions = dict[str, str | None]
 
 
@@ -62,6 +66,7 @@ class Row(NamedTuple):
         reader: Module in :mod:`bench.readers`.
         way: The reader's way to read.
         needs: Modules that the interpreter must have.
+        alone: The reader's way to loop over ready arrays by the framework alone.
         of: Row whose rate this one's is compared with.
         kinds: Kinds of data that it can read.
         more: More arguments of the reader.
@@ -74,6 +79,7 @@ class Row(NamedTuple):
     reader: str
     way: str
     needs: tuple[str, ...]
+    alone: str = ""
     of: str = STREAM
     kinds: frozenset[str] = ALL
     more: Mapping[str, Any] = {}
@@ -90,8 +96,19 @@ class Row(NamedTuple):
         found = versions[self.python(peers)]
         return [module for module in self.needs if found[module] is None]
 
-    def case(self, kind: str, dataset: Dataset, peers: Peers) -> Case:
-        """Return the case of this row for a dataset."""
+    def cases(self, kind: str, dataset: Dataset, peers: Peers) -> Iterator[Case]:
+        """Yield the case of this row for a dataset, and that of the framework alone."""
+        case = self._case(kind, dataset, peers)
+        stream = Comparison("of the stream", (f"{kind}: {self.of}",))
+        if not self.alone:
+            yield replace(case, comparisons=(stream,))
+            return
+        arguments = {**case.arguments, "way": self.alone}
+        alone = replace(case, name=f"{case.name}, {ALONE}", arguments=arguments)
+        yield replace(case, comparisons=(stream, Comparison(ALONE, (alone.title,))))
+        yield alone
+
+    def _case(self, kind: str, dataset: Dataset, peers: Peers) -> Case:
         arguments = {**_arguments(kind, dataset, peers), "way": self.way, **self.more}
         if self.narrows:
             longs = [name for name, plain in dataset.features.items() if plain["dtype"] == "int64"]
@@ -103,7 +120,6 @@ class Row(NamedTuple):
             arguments,
             python=self.python(peers),
             environment={"KERAS_BACKEND": self.backend} if self.backend else {},
-            comparisons=(Comparison("of the stream", (f"{kind}: {self.of}",)),),
         )
 
 
@@ -118,12 +134,17 @@ def _arguments(kind: str, dataset: Dataset, peers: Peers) -> dict[str, Any]:
     }
 
 
+def _jax(name: str, way: str, alone: str = "") -> Row:
+    return Row(name, "jax_arrays", way, ("jax",), alone, JAX_STREAM, NUMBERS, narrows=True)
+
+
 def _keras(backend: str, of: str, *, narrows: bool = False) -> Row:
     return Row(
         f"Keras on {backend}, as_dataset",
         "keras_dataset",
         backend,
         ("keras", backend),
+        f"{backend}_alone",
         of,
         NUMBERS,
         backend=backend,
@@ -139,22 +160,24 @@ def _peer(
 
 ROWS = (
     Row(STREAM, "torch_loader", "stream", ("torch",)),
-    Row("PyTorch, as_loader", "torch_loader", "as_loader", ("torch",)),
-    Row("PyTorch, as_loader in one worker", "torch_loader", "in_worker", ("torch",)),
+    Row("PyTorch, as_loader", "torch_loader", "as_loader", ("torch",), "alone"),
+    Row(
+        "PyTorch, as_loader in one worker", "torch_loader", "in_worker", ("torch",), "worker_alone"
+    ),
     _keras("torch", STREAM),
-    Row(JAX_STREAM, "jax_arrays", "stream", ("jax",), JAX_STREAM, NUMBERS, narrows=True),
-    Row("JAX, as_arrays", "jax_arrays", "as_arrays", ("jax",), JAX_STREAM, NUMBERS, narrows=True),
+    _jax(JAX_STREAM, "stream"),
+    _jax("JAX, as_arrays", "as_arrays", "alone"),
     _keras("jax", JAX_STREAM, narrows=True),
-    Row(TF_STREAM, "tf_dataset", "stream", ("tensorflow",), TF_STREAM),
-    Row("TensorFlow, as_dataset", "tf_dataset", "as_dataset", ("tensorflow",), TF_STREAM),
+    Row(TF_STREAM, "tf_dataset", "stream", ("tensorflow",), of=TF_STREAM),
+    Row("TensorFlow, as_dataset", "tf_dataset", "as_dataset", ("tensorflow",), "alone", TF_STREAM),
     _keras("tensorflow", TF_STREAM),
-    Row(RECORDS, "trainer_records", "stream", ("torch",), RECORDS, more=SINGLE),
+    Row(RECORDS, "trainer_records", "stream", ("torch",), of=RECORDS, more=SINGLE),
     Row(
         "Hugging Face, as_dataset and collate",
         "trainer_records",
         "as_dataset",
         ("torch",),
-        RECORDS,
+        of=RECORDS,
         more=SINGLE,
     ),
     _peer("tf.data", "tf_data", ("tensorflow",)),
@@ -250,32 +273,43 @@ def skipped(versions: Mapping[str, Versions], peers: Peers) -> Iterator[str]:
 def cases(
     kind: str, dataset: Dataset, peers: Peers, versions: Mapping[str, Versions]
 ) -> Iterator[Case]:
-    """Yield the cases of a dataset: streams, their adapters, and what else is installed."""
+    """Yield the cases of a dataset: streams, adapters, frameworks alone, and other loaders."""
     for row in ROWS:
         if kind in row.kinds and not row.missing(versions, peers):
-            yield row.case(kind, dataset, peers)
+            yield from row.cases(kind, dataset, peers)
 
 
 def as_markdown(results: Sequence[Result]) -> str:
-    """Return a table with a row for each case."""
-    head = ("", "MB/s", "least", "most", "of the stream", "first batch, s", "of it after that")
-    return table(head, [_row(result, results) for result in results])
+    """Return a table with a row for each case, but those that it is only compared with."""
+    head = ("", "MB/s", "least", "most", "of the stream", ALONE)
+    more = ("first batch, s", "of it after that")
+    shown = [result for result in results if result.case.comparisons]
+    return table((*head, *more), [_row(result, results) for result in shown])
 
 
 def _row(result: Result, results: Sequence[Result]) -> tuple[str, ...]:
     rates = result.values(RATE)
     if not rates:
-        return (result.case.title, *[MISSING] * 6)
-    (compared,) = result.case.comparisons
+        return (result.case.title, *[MISSING] * 7)
+    stream, *alone = result.case.comparisons
     shown = (
         result.median(RATE),
         min(rates),
         max(rates),
-        ratio(result, compared, results),
+        ratio(result, stream, results),
+        _left(result, results) if alone else None,
         result.median("first_batch_seconds"),
-        ratio(result, compared, results, f"{RATE}_after_first_batch"),
+        ratio(result, stream, results, f"{RATE}_after_first_batch"),
     )
     return (result.case.title, *map(number, shown))
+
+
+def _left(result: Result, results: Sequence[Result]) -> float | None:
+    """Return the part of the stream's rate that is left where the framework's time is added."""
+    of_stream, of_alone = (ratio(result, one, results) for one in result.case.comparisons)
+    if of_stream is None or of_alone is None:
+        return None
+    return of_stream / (of_stream + of_alone)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import keras
 import numpy as np
 
-from bench.readers.stream import import_all, opened
+from bench.readers.stream import import_all, opened, ready
 from bench.readers.timing import Arguments, time_way
 from streamrec.adapters import keras as adapter
 
@@ -16,6 +17,29 @@ def dataset(arguments: Arguments) -> adapter.KerasDataset:
     """Return the adapter's dataset of all features, the label being the target."""
     inputs = [name for name in arguments["features"] if name != "label"]
     return adapter.as_dataset(opened(arguments), inputs, "label")
+
+
+def pairs(arguments: Arguments) -> list[Any]:
+    """Return the inputs and targets of all batches, in memory."""
+    return [
+        ({name: column for name, column in batch.items() if name != "label"}, batch["label"])
+        for batch in ready(arguments)
+    ]
+
+
+def tensorflow_alone(arguments: Arguments) -> Any:
+    """Read tensors from memory."""
+    tf: Any = import_module("tensorflow")
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, pairs(arguments))
+    return tf.data.experimental.from_list(tensors)
+
+
+def torch_alone(arguments: Arguments) -> Any:
+    """Take the memory of arrays as tensors, in a DataLoader without workers."""
+    torch: Any = import_module("torch")
+    data: Any = import_module("torch.utils.data")
+    tensors = keras.tree.map_structure(torch.from_numpy, pairs(arguments))
+    return data.DataLoader(tensors, batch_size=None)
 
 
 def count(batch: Any) -> tuple[int, int]:
@@ -30,8 +54,10 @@ WAYS = {
     "torch": lambda arguments: dataset(arguments).get_torch_dataloader(),
 }
 """What ``fit`` asks for, by backend."""
+ALONE = {"jax_alone": pairs, "tensorflow_alone": tensorflow_alone, "torch_alone": torch_alone}
+"""The same, of arrays that are in memory."""
 
 if __name__ == "__main__":
     keras.ops.convert_to_tensor(0)  # the backend's own start
     import_all()
-    time_way(WAYS, count)
+    time_way(WAYS, count, ALONE)

@@ -54,6 +54,12 @@ def opened(arguments: dict[str, Any]) -> sr.Stream:
     )
 
 
+def ready(arguments: dict[str, Any]) -> list[sr.Batch]:
+    """Return all batches of the stream of the arguments, in memory."""
+    with opened(arguments) as stream:
+        return list(stream)
+
+
 def take(batch: sr.Batch, watch: Stopwatch, trainer: Trainer) -> None:
     """Take a batch as a trainer does."""
     labels: Any = batch["label"]

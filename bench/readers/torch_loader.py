@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from bench.readers.stream import import_all, opened
+from bench.readers.stream import import_all, opened, ready
 from bench.readers.timing import Arguments, time_way
 from streamrec.adapters import torch as adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from streamrec import Batch
 
 
 def as_loader(arguments: Arguments) -> Any:
@@ -22,6 +28,25 @@ def in_worker(arguments: Arguments) -> Any:
     return DataLoader(as_loader(arguments), batch_size=None, num_workers=1)
 
 
+def alone(arguments: Arguments) -> Iterable[Any]:
+    """Take the memory of arrays as tensors."""
+    return map(tensors, ready(arguments))
+
+
+def worker_alone(arguments: Arguments) -> DataLoader[Any]:
+    """Take the memory of arrays as tensors in a DataLoader's worker."""
+    batches: Any = [tensors(batch) for batch in ready(arguments)]
+    return DataLoader(batches, batch_size=None, num_workers=1)
+
+
+def tensors(batch: Batch) -> dict[str, Any]:
+    """Return columns as tensors of the same memory, strings as they are."""
+    return {
+        name: torch.from_numpy(column) if isinstance(column, np.ndarray) else column
+        for name, column in batch.items()
+    }
+
+
 def count(batch: Any) -> tuple[int, int]:
     """Count the labels, an array or a tensor."""
     labels = batch["label"]
@@ -29,8 +54,9 @@ def count(batch: Any) -> tuple[int, int]:
 
 
 WAYS = {"stream": opened, "as_loader": as_loader, "in_worker": in_worker}
+ALONE = {"alone": alone, "worker_alone": worker_alone}
 
 if __name__ == "__main__":
     torch.nested.nested_tensor_from_jagged(torch.zeros(1), torch.tensor([0, 1]))  # imports more
     import_all()
-    time_way(WAYS, count)
+    time_way(WAYS, count, ALONE)
