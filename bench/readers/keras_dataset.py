@@ -29,9 +29,7 @@ def pairs(arguments: Arguments) -> list[Any]:
 
 def tensorflow_alone(arguments: Arguments) -> Any:
     """Read tensors from memory."""
-    tf: Any = import_module("tensorflow")
-    tensors = tf.nest.map_structure(tf.convert_to_tensor, pairs(arguments))
-    return tf.data.experimental.from_list(tensors)
+    return import_module("bench.readers.tf_dataset").of_memory(pairs(arguments))
 
 
 def torch_alone(arguments: Arguments) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,9 +12,6 @@ from bench.readers.timing import Arguments, time_way
 from streamrec.adapters import tensorflow as adapter
 from streamrec.values.columns import array_of
 
-if TYPE_CHECKING:
-    from streamrec import Batch
-
 
 def as_dataset(arguments: Arguments) -> Any:
     """Read with the adapter, which reads the first batch to make the dataset."""
@@ -23,12 +20,18 @@ def as_dataset(arguments: Arguments) -> Any:
 
 def alone(arguments: Arguments) -> Any:
     """Read tensors from memory."""
-    return tf.data.experimental.from_list([tensors(batch) for batch in ready(arguments)])
+    return of_memory(
+        [{name: array_of(column) for name, column in batch.items()} for batch in ready(arguments)]
+    )
 
 
-def tensors(batch: Batch) -> dict[str, Any]:
-    """Return columns as tensors, which are not made again in each loop."""
-    return {name: tf.convert_to_tensor(array_of(column)) for name, column in batch.items()}
+def of_memory(elements: list[Any]) -> Any:
+    """Return a dataset of nested arrays that are tensors already before it is read."""
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False  # copies every tensor
+    options.autotune.enabled = False
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, elements)
+    return tf.data.experimental.from_list(tensors).with_options(options)
 
 
 def count(batch: Any) -> tuple[int, int]:
