@@ -2,28 +2,37 @@
 
 ::
 
-    tcp://feeder:7070/train              the dataset "train" of the feeder at that host and port
-    tcp://[::1]:7070/train               the same, with an IPv6 address
-    unix:///run/feeder.sock#train        the dataset "train" behind that socket file
+    tcp://feeder:7070/train                  the dataset "train" of the feeder at that host and port
+    tcp://a:7070,b:7070/train                the same dataset of two feeders
+    tls://feeder:7070/train                  over TLS
+    tcp://[::1]:7070/train                   with an IPv6 address
+    unix:///run/feeder.sock#train            the dataset "train" behind that socket file
+    unix:///run/feeder.sock?dataset=train    the same
 
-The dataset of a Unix socket stands behind ``#``, because everything before it is a path. Where a
-feeder is told to listen, there is no dataset. Names are percent-decoded.
+The dataset of a Unix socket stands behind ``#`` or ``?dataset=``, because everything before it is a
+path. Where a feeder is told to listen, there is no dataset. Names are percent-decoded.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from typing import Any, NoReturn
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from streamrec.config.arguments import kind_of
 from streamrec.errors import ConfigError
+from streamrec.masking import masked
 
 __all__ = ["Address", "check_exposure", "host_and_port", "is_loopback"]
 
 LONGEST_PATH = 107
 """Bytes: ``sun_path`` of Linux holds 108, with the 0 at the end."""
+LISTENING = "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH"
+CONNECTING = (
+    "tcp://HOST:PORT/DATASET, tls://HOST:PORT/DATASET (several HOST:PORT with commas between) or "
+    "unix:///PATH#DATASET"
+)
 
 
 @dataclass(frozen=True)
@@ -36,33 +45,36 @@ class Address:
     path: str | None = None
     """A Unix socket."""
     dataset: str | None = None
+    tls: bool = False
+    """With ``host``: TCP with TLS in it."""
 
     @classmethod
     def parse(cls, text: str, *, listen: bool = False) -> Address:
-        """Read an address.
+        """Read the address of one place.
 
         Args:
             text: ``tcp://host:port/dataset`` or ``unix:///path#dataset``.
             listen: Without a dataset; port 0 is allowed.
 
         Raises:
+            ConfigError: It is something else, or names several hosts.
+        """
+        addresses = _parsed(text, listen=listen)
+        if len(addresses) > 1:
+            _refuse(text, "it names several hosts, and one is meant", listen=listen)
+        return addresses[0]
+
+    @classmethod
+    def parse_all(cls, text: str) -> tuple[Address, ...]:
+        """Read where to connect to: one address for each host that is named.
+
+        Args:
+            text: ``tcp://a:7070,b:7070/dataset``, ``tls://...`` or ``unix:///path#dataset``.
+
+        Raises:
             ConfigError: It is something else.
         """
-        form = "tcp://HOST:PORT or unix:///PATH"
-        form = form if listen else "tcp://HOST:PORT/DATASET or unix:///PATH#DATASET"
-        if not isinstance(text, str):
-            raise ConfigError(
-                f"{kind_of(text)} is no address of a feeder; give one, as text: {form}"
-            )
-        try:
-            parts = urlsplit(text)
-            address = _tcp(parts) if parts.scheme == "tcp" else _unix(parts)
-            _check_dataset(address, listen=listen)
-        except ValueError as error:
-            raise ConfigError(
-                f"{text!r} is no address of a feeder: {error}; write {form}"
-            ) from None
-        return address
+        return _parsed(text, listen=False)
 
     @property
     def is_loopback(self) -> bool:
@@ -74,35 +86,80 @@ class Address:
         if self.host is None:
             return f"unix://{quote(self.path or '')}{'#' if name else ''}{name}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.port}{'/' if name else ''}{name}"
+        scheme = "tls" if self.tls else "tcp"
+        return f"{scheme}://{host}:{self.port}{'/' if name else ''}{name}"
 
 
-def _tcp(parts: SplitResult) -> Address:
-    _check(not parts.query and not parts.fragment, "there is something behind the dataset's name")
-    _check(parts.username is None, "a token is not part of the address: give it as token=")
-    _check(parts.hostname is not None, "the host is missing")
+def _parsed(text: str, *, listen: bool) -> tuple[Address, ...]:
+    if not isinstance(text, str):
+        raise ConfigError(
+            f"{kind_of(text)} is no address of a feeder; give one, as text: "
+            f"{LISTENING if listen else CONNECTING}"
+        )
+    scheme, separator, rest = text.partition("://")
+    try:
+        _check(separator, "there is no ://")
+        addresses = (_unix(rest),) if scheme == "unix" else _hosts(scheme, rest)
+        _check_dataset(addresses, listen=listen)
+    except ValueError as error:
+        _refuse(text, str(error), listen=listen)
+    return addresses
+
+
+def _refuse(text: str, reason: str, *, listen: bool) -> NoReturn:
+    form = LISTENING if listen else CONNECTING
+    raise ConfigError(
+        f"{masked(text)!r} is no address of a feeder: {reason}; write {form}"
+    ) from None
+
+
+def _hosts(scheme: str, rest: str) -> tuple[Address, ...]:
+    _check(scheme in ("tcp", "tls"), f"the scheme is {scheme!r}")
+    _check("?" not in rest and "#" not in rest, "there is something behind the dataset's name")
+    hosts, _, path = rest.partition("/")
+    _check("@" not in hosts, "a token is not part of the address: give it as token=")
+    dataset = unquote(path, errors="strict") or None
+    return tuple(
+        Address(*_host_and_port(one), dataset=dataset, tls=scheme == "tls")
+        for one in hosts.split(",")
+    )
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    _check(text.startswith("[") or text.count(":") < 2, "an IPv6 address stands in brackets")
+    parts = urlsplit(f"//{text}")
+    _check(parts.netloc == text and parts.hostname is not None, "the host is missing")
     _check(parts.port is not None, "the port is missing")
-    dataset = unquote(parts.path.removeprefix("/"))
-    return Address(host=parts.hostname, port=parts.port, dataset=dataset or None)
+    return str(parts.hostname), int(parts.port or 0)
 
 
-def _unix(parts: SplitResult) -> Address:
-    _check(parts.scheme == "unix", f"the scheme is {parts.scheme!r}")
-    _check(not parts.netloc, "what stands behind unix:// is no absolute path")
-    _check(not parts.query, "there is a '?'")
-    path = unquote(parts.path)
+def _unix(rest: str) -> Address:
+    before, _, name = rest.partition("#")
+    quoted, _, query = before.partition("?")
+    _check(quoted.startswith("/"), "what stands behind unix:// is no absolute path")
+    path = unquote(quoted, errors="strict")
     _check(len(path) > 1, "the path is missing")
     size = len(path.encode())
     _check(size <= LONGEST_PATH, f"the path has {size} bytes, {LONGEST_PATH} are possible")
-    return Address(path=path, dataset=unquote(parts.fragment) or None)
+    _check(not (query and name), "the dataset stands behind '#' or '?', not both")
+    dataset = _queried(query) if query else unquote(name, errors="strict")
+    return Address(path=path, dataset=dataset or None)
 
 
-def _check_dataset(address: Address, *, listen: bool) -> None:
+def _queried(query: str) -> str:
+    """Return the dataset of ``dataset=NAME``."""
+    found = parse_qs(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
+    _check(found.keys() == {"dataset"}, "behind '?' stands something else than dataset=NAME")
+    _check(len(found["dataset"]) == 1, "it names two datasets")
+    return found["dataset"][0]
+
+
+def _check_dataset(addresses: tuple[Address, ...], *, listen: bool) -> None:
     if listen:
-        _check(address.dataset is None, "a feeder that listens names no dataset")
+        _check(addresses[0].dataset is None, "a feeder that listens names no dataset")
     else:
-        _check(address.dataset is not None, "it names no dataset")
-        _check(address.port != 0, "port 0 cannot be connected to")
+        _check(addresses[0].dataset is not None, "it names no dataset")
+        _check(all(one.port != 0 for one in addresses), "port 0 cannot be connected to")
 
 
 def _check(valid: Any, message: str) -> None:
@@ -131,6 +188,8 @@ def check_exposure(place: Address, *, token: bool, insecure: bool) -> None:
     Raises:
         ConfigError: It is beyond this machine, and that is not allowed.
     """
+    if place.tls:
+        raise ConfigError(f"{place}: no TLS is served yet; listen at tcp:// or a Unix socket")
     if place.is_loopback:
         return
     if token:
@@ -153,9 +212,6 @@ def host_and_port(text: str) -> tuple[str, int]:
         ConfigError: It is something else.
     """
     try:
-        parts = urlsplit(f"//{text}")
-        _check(parts.netloc == text and parts.hostname, "the host is missing")
-        _check(parts.port is not None, "the port is missing")
+        return _host_and_port(text)
     except ValueError as error:
         raise ConfigError(f"{text!r} is no HOST:PORT: {error}") from None
-    return str(parts.hostname), int(parts.port or 0)

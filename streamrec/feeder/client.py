@@ -299,6 +299,8 @@ class BlockingFeed(_Feed):
 
 
 def _check_token(place: Address, token: str | None) -> None:
+    if place.tls:
+        raise ConfigError(f"{place}: TLS is not spoken yet; connect to tcp:// or a Unix socket")
     if token and not place.is_loopback:
         raise ConfigError(
             f"a token is not sent over plain TCP to {place.host}: everybody on the way could read "
