@@ -47,6 +47,8 @@ class Address:
     dataset: str | None = None
     tls: bool = False
     """With ``host``: TCP with TLS in it."""
+    ip: str | None = None
+    """One of the numbers that the host's name stands for; ``None``: it was not looked up."""
 
     @classmethod
     def parse(cls, text: str, *, listen: bool = False) -> Address:
@@ -87,7 +89,8 @@ class Address:
             return f"unix://{quote(self.path or '')}{'#' if name else ''}{name}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         scheme = "tls" if self.tls else "tcp"
-        return f"{scheme}://{host}:{self.port}{'/' if name else ''}{name}"
+        number = "" if self.ip in (None, self.host) else f" ({self.ip})"
+        return f"{scheme}://{host}:{self.port}{'/' if name else ''}{name}{number}"
 
 
 def _parsed(text: str, *, listen: bool) -> tuple[Address, ...]:

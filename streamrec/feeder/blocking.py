@@ -49,7 +49,6 @@ class BlockingConnection:
     ) -> None:
         self.machine = machine
         self._socket = sock
-        self._patience = patience
         self._stall_timeout = stall_timeout
         self._inbox: deque[Message] = deque()
         self._broken: Exception | None = None
@@ -57,9 +56,7 @@ class BlockingConnection:
         tune(sock)
         # A timeout of Python's own would make the socket non-blocking, and MSG_WAITALL void.
         sock.setblocking(True)
-        limit = _timeval(patience)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self.set_patience(patience)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         forks.watch(self)
@@ -67,6 +64,14 @@ class BlockingConnection:
     def __repr__(self) -> str:
         state = "closed" if self._socket.fileno() < 0 else "open"
         return f"<BlockingConnection {state}, {len(self._inbox)} waiting, {self.machine!r}>"
+
+    def set_patience(self, seconds: float) -> None:
+        """Change the seconds without a byte from the peer after which it counts as lost."""
+        self._patience = seconds
+        limit = _timeval(seconds)
+        with contextlib.suppress(OSError):  # it is closed: `receive` will say so
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     @property
     def waiting(self) -> int:

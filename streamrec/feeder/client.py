@@ -1,7 +1,8 @@
-"""Feeds: the receiving side of a feeder's stream, for asyncio and for plain code.
+"""Feeds: the receiving side of one connection to a feeder, for asyncio and for plain code.
 
-Both have the same shape. What was received whole is delivered, whatever happened to the connection
-afterwards; then the error comes, with the position of the last batch that was taken.
+Both have the same shape, and end with their connection; :mod:`streamrec.feeder.healing` goes on.
+What was received whole is delivered, whatever happened to the connection afterwards; then the error
+comes, with the position of the last batch that was taken.
 """
 
 from __future__ import annotations
@@ -10,25 +11,31 @@ import asyncio
 import math
 import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
 
 from streamrec.errors import ConfigError, FeederLost, StreamrecError
 from streamrec.feeder.address import Address
 from streamrec.feeder.blocking import BlockingConnection
-from streamrec.feeder.connecting import connect, connect_async
+from streamrec.feeder.connecting import CONNECT_TIMEOUT, connect, connect_async
 from streamrec.feeder.connection import AsyncConnection, silence, stalled
 from streamrec.feeder.session import Options, Subscription
 from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire.protocol import Connection, Role
+from streamrec.wire.protocol import State as ConnectionState
 
 if TYPE_CHECKING:
+    import ssl
+
     from streamrec.feeder.engine import Engine
     from streamrec.feeder.session import State
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.wire.messages import Message
 
-__all__ = ["ENGINE_DATASET", "AsyncFeed", "BlockingFeed"]
+__all__ = ["ENGINE_DATASET", "PATIENCE", "AsyncFeed", "BlockingFeed", "Place"]
+
+Place: TypeAlias = str | Address | socket.socket
+"""An address as text or as it was parsed, or a connected socket."""
 
 ENGINE_DATASET = "stream"
 """The name of the only dataset behind a ready-made socket."""
@@ -42,8 +49,7 @@ class _Feed(Subscription):
     """A subscription with a connection: the part that both kinds share.
 
     Args:
-        address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket, which
-            the feed then owns.
+        address: Where the dataset is, or a connected socket, which the feed then owns.
         options: Those of the subscription.
 
     Raises:
@@ -51,14 +57,16 @@ class _Feed(Subscription):
     """
 
     _connection: AsyncConnection | BlockingConnection
+    _patience: float
 
-    def __init__(self, address: str | socket.socket, options: Options) -> None:
-        if isinstance(address, socket.socket):
-            self._where, dataset = "the engine process", ENGINE_DATASET
+    def __init__(self, address: Place, options: Options) -> None:
+        self._address = Address.parse(address) if isinstance(address, str) else address
+        if isinstance(self._address, Address):
+            _check_token(self._address, options.get("token"))
+            self._where = str(self._address)
+            dataset = self._address.dataset or ENGINE_DATASET
         else:
-            place = Address.parse(address)
-            _check_token(place, options.get("token"))
-            self._where, dataset = str(place), place.dataset or ENGINE_DATASET
+            self._where, dataset = "the engine process", ENGINE_DATASET
         super().__init__(dataset, **options)
         self._failure: StreamrecError | None = None
 
@@ -70,6 +78,10 @@ class _Feed(Subscription):
         """
         self.seek(position)
         self._connection.post_if_possible(*self.request())
+
+    def _patience_for_welcome(self, patience: float, connect_timeout: float) -> float:
+        """Return the seconds without a sign of life until WELCOME: few, where it may be nobody."""
+        return min(patience, connect_timeout) if isinstance(self._address, Address) else patience
 
     def _check_receivable(self) -> None:
         if self._failure is not None:
@@ -93,25 +105,27 @@ class AsyncFeed(_Feed):
 
     is_async: Literal[True] = True
     _connection: AsyncConnection
-    _patience: float
     _stall_timeout: float
 
     @classmethod
     async def open(
         cls,
-        address: str | socket.socket,
+        address: Place,
         *,
         patience: float = PATIENCE,
         stall_timeout: float = math.inf,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        tls: ssl.SSLContext | None = None,
         **options: Unpack[Options],
     ) -> Self:
         """Connect and subscribe; the first batches are on their way when it returns.
 
         Args:
-            address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket,
-                which the feed then owns.
+            address: Where the dataset is, or a connected socket, which the feed then owns.
             patience: Seconds without a sign of life after which the feeder counts as lost.
             stall_timeout: Seconds to wait for a batch from a feeder that gives signs of life.
+            connect_timeout: Seconds to connect, and then without a sign of life before WELCOME.
+            tls: The context of TLS, for an address that asks for it.
             options: Those of the subscription.
 
         Raises:
@@ -121,11 +135,16 @@ class AsyncFeed(_Feed):
             StateError: The position or the fingerprint does not fit what it serves.
         """
         self = cls(address, options)
-        self._patience, self._stall_timeout = patience, stall_timeout
-        self._connection = await connect_async(address, Connection(Role.CLIENT))
+        self._stall_timeout = stall_timeout
+        self._patience = self._patience_for_welcome(patience, connect_timeout)
+        machine = Connection(Role.CLIENT)
+        self._connection = await connect_async(
+            self._address, machine, timeout=connect_timeout, tls=tls
+        )
         try:
             self._connection.post_if_possible(self.hello)
             self.welcome(await self._next())
+            self._patience = patience
             self.subscribe()
         except StreamrecError as error:
             raise self._fail(error) from None
@@ -191,16 +210,14 @@ class BlockingFeed(_Feed):
     is_async: Literal[False] = False
     _connection: BlockingConnection
 
-    def __init__(
-        self, address: str | socket.socket, options: Options, engine: Engine | None = None
-    ) -> None:
+    def __init__(self, address: Place, options: Options, engine: Engine | None = None) -> None:
         super().__init__(address, options)
         self._engine = engine
         self.has_begun = False
         """True once :meth:`begin` has come to its end."""
 
     @classmethod
-    def open(cls, address: str | socket.socket, **arguments: Any) -> Self:
+    def open(cls, address: Place, **arguments: Any) -> Self:
         """Connect and subscribe; arguments as of :meth:`call`, errors as of `AsyncFeed.open`."""
         self = cls.call(address, **arguments)
         self.begin()
@@ -209,20 +226,22 @@ class BlockingFeed(_Feed):
     @classmethod
     def call(
         cls,
-        address: str | socket.socket,
+        address: Place,
         *,
         patience: float = PATIENCE,
         stall_timeout: float = math.inf,
+        connect_timeout: float = CONNECT_TIMEOUT,
         engine: Engine | None = None,
         **options: Unpack[Options],
     ) -> Self:
         """Connect, and do not wait for an answer; :meth:`begin` does.
 
         Args:
-            address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket,
-                which the feed then owns.
+            address: Where the dataset is, or a connected socket, which the feed then owns.
             patience: Seconds without a sign of life after which the feeder counts as lost.
             stall_timeout: Seconds to wait for a batch from a feeder that gives signs of life.
+            connect_timeout: Seconds to connect, and then without a sign of life before WELCOME;
+                not for a connected socket.
             engine: The process that serves this feed alone; closed with the feed.
             options: Those of the subscription.
 
@@ -231,10 +250,11 @@ class BlockingFeed(_Feed):
             FeederLost: The feeder cannot be reached.
         """
         self = cls(address, options, engine)
+        self._patience = patience
         self._connection = BlockingConnection(
-            connect(address),
+            connect(self._address, connect_timeout),
             Connection(Role.CLIENT),
-            patience=patience,
+            patience=self._patience_for_welcome(patience, connect_timeout),
             stall_timeout=stall_timeout,
         )
         self._connection.post_if_possible(self.hello)
@@ -260,6 +280,7 @@ class BlockingFeed(_Feed):
         self.seek(position)
         try:
             self.welcome(self._next())
+            self._connection.set_patience(self._patience)
             self.subscribe()
             self.has_begun = True
         except StreamrecError as error:
@@ -293,16 +314,15 @@ class BlockingFeed(_Feed):
     def _fail(self, error: StreamrecError) -> StreamrecError:
         self._connection.abort()  # before the process is asked: it ends when the socket does
         reason = None
-        if self._engine is not None and isinstance(error, FeederLost):
+        is_told = self._connection.machine.state is ConnectionState.FINISHED  # by FAULT
+        if self._engine is not None and isinstance(error, FeederLost) and not is_told:
             reason = self._engine.diagnosis()
         return super()._fail(FeederLost(reason) if reason else error)
 
 
 def _check_token(place: Address, token: str | None) -> None:
-    if place.tls:
-        raise ConfigError(f"{place}: TLS is not spoken yet; connect to tcp:// or a Unix socket")
-    if token and not place.is_loopback:
+    if token and not place.tls and not place.is_loopback:
         raise ConfigError(
             f"a token is not sent over plain TCP to {place.host}: everybody on the way could read "
-            "it; use a Unix socket, or a tunnel that ends at localhost"
+            "it; use tls://, a Unix socket, or a tunnel that ends at localhost"
         )

@@ -18,6 +18,7 @@ from typing import Any
 from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.feeder.client import ENGINE_DATASET
 from streamrec.feeder.datasets import opened
+from streamrec.feeder.relay import relay
 from streamrec.feeder.sent_functions import unpickled
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.shared import Outbox
@@ -53,8 +54,12 @@ async def _live(parent: int, sock: socket.socket, memory: int | None) -> None:
     order = await asyncio.to_thread(sys.stdin.buffer.read)
     if order:  # else the parent has no use for this process
         told = json.loads(order)
-        find_functions(told)
-        await serve(sock, told, None if memory is None else Outbox(memory, told["shared"]))
+        outbox = None if memory is None else Outbox(memory, told["shared"])
+        if "route" in told:
+            await relay(sock, told["route"], outbox, FOR_EVER)
+        else:
+            find_functions(told)
+            await serve(sock, told, outbox)
     watching.cancel()
 
 

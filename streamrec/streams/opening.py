@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from streamrec.config.keywords import (
         ColumnKeywords,
+        Engine,
         Features,
         MixColumnKeywords,
         MixKeywords,
@@ -220,22 +221,35 @@ def connect(
     token: str | None = None,
     fingerprint: Fingerprint | None = None,
     stall_timeout: float = 300.0,
+    connect_timeout: float = 10.0,
+    retry_for: float = 600.0,
+    engine: Engine | None = None,
 ) -> Stream[Any]:
     """Subscribe to a feeder: the same kind of stream, read by a daemon.
 
+    Where a feeder is lost, drained or replaced, the stream goes on at the next, from the batch
+    after the last one.
+
     Args:
-        address: ``tcp://host:port/dataset`` or ``unix:///path#dataset``.
+        address: ``tcp://host:port/dataset``, ``tls://...`` or ``unix:///path#dataset``. Several
+            hosts have commas between; a name with many addresses is all of them.
         rank: The part of the stream to read; see docs/reference/settings.md for ``"auto"``.
         world_size: The number of parts.
         batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
-        token: The secret that the feeder asks for.
+        token: The secret that the feeder asks for, or ``file:/path``: it is read again for each
+            connection.
         fingerprint: Refuse a feeder that serves another dataset or order than this.
         stall_timeout: Seconds without anything of the stream before ``Stalled`` says so.
+        connect_timeout: Seconds for each attempt to connect.
+        retry_for: Seconds to try after a failure before it becomes an error; 0: not at all.
+        engine: ``"process"``: for a plain ``for``, a process of its own receives, however busy
+            this one keeps the interpreter; ``"thread"``: a thread does. ``None``: whoever takes
+            the batches, or for TLS a process.
 
     Raises:
         ConfigError: The address or an argument is wrong.
     """
-    Address.parse(address)
+    Address.parse_all(address)
     values = {
         "address": address,
         "rank": rank,
@@ -244,5 +258,8 @@ def connect(
         "token": token,
         "fingerprint": fingerprint,
         "stall_timeout": stall_timeout,
+        "connect_timeout": connect_timeout,
+        "retry_for": retry_for,
+        "engine": engine,
     }
     return Stream(validate(FeederSettings, values))

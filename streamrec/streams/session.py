@@ -9,14 +9,17 @@ delivers batches from a position on (``receive``) and, after the end of a run, s
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal
+import json
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 
 from streamrec.config.memory_budget import memory_budget
 from streamrec.feeder.client import BlockingFeed
-from streamrec.feeder.engine import Engine, order_for
+from streamrec.feeder.engine import SHARED_CREDITS, Engine, order_for
+from streamrec.feeder.healing import AsyncHealingFeed
+from streamrec.feeder.session import CREDIT_BYTES, state_of
 from streamrec.feeder.welcome import facts_of
 from streamrec.flow.bridge import Bridge
-from streamrec.flow.cleanup import until_done
+from streamrec.flow.cleanup import finish, until_done
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.ranges import sent_bytes
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from streamrec.config import DatasetSettings
+    from streamrec.feeder.healing import Route
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
     from streamrec.plan.position import Position
@@ -33,7 +37,17 @@ if TYPE_CHECKING:
 
     Begin: TypeAlias = ResumePoint | Callable[[Dataset], ResumePoint]
 
-__all__ = ["LoopSession", "ThreadSession", "call_engine", "close_in", "open_engine"]
+__all__ = [
+    "LoopSession",
+    "ThreadFeed",
+    "ThreadSession",
+    "call_engine",
+    "close_in",
+    "open_engine",
+    "open_relay",
+]
+
+Inner = TypeVar("Inner", bound="LoopSession | AsyncHealingFeed")
 
 ENGINE_PATIENCE = 300.0
 """Seconds: an engine process that dies closes its socket, so this is only for one that hangs."""
@@ -141,19 +155,23 @@ def close_in(
         loop.call_soon_threadsafe(lambda: loop.create_task(aclose()))
 
 
-class ThreadSession:
-    """A session in a thread with an event loop of its own; arguments as of `LoopSession.open`."""
+class _InThread(Generic[Inner]):
+    """A session in a thread with an event loop of its own.
+
+    Args:
+        opening: Opens the session, whose tasks close what it holds when they are cancelled.
+    """
 
     is_async: Literal[False] = False
 
-    def __init__(self, settings: DatasetSettings, rank: Rank, begin: Begin) -> None:
+    def __init__(self, opening: Coroutine[Any, Any, Inner]) -> None:
         self._bridge = Bridge()
         try:
-            session = self._bridge.call(LoopSession.open(settings, rank, begin))
+            session = self._bridge.call(opening)
         except BaseException:
             self._bridge.close()
             raise
-        self._session = session
+        self._session: Inner = session
         self.fingerprint = session.fingerprint
         """Everything that determines the order of the batches."""
         self.settings = session.settings
@@ -172,10 +190,6 @@ class ThreadSession:
         """Start the next run, where the last one ended."""
         self._bridge.call(_called(self._session.subscribe))
 
-    def halt(self) -> Position | None:
-        """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
-        return self._bridge.call(self._session.halt())
-
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the present run."""
         return self._session.statistics()
@@ -183,6 +197,38 @@ class ThreadSession:
     def close(self) -> None:
         """Stop, and leave nothing behind."""
         self._bridge.close()
+
+
+class ThreadSession(_InThread[LoopSession]):
+    """A session of a dataset in a thread; arguments as of `LoopSession.open`."""
+
+    def __init__(self, settings: DatasetSettings, rank: Rank, begin: Begin) -> None:
+        super().__init__(LoopSession.open(settings, rank, begin))
+
+    def halt(self) -> Position | None:
+        """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
+        return self._bridge.call(self._session.halt())
+
+
+class ThreadFeed(_InThread[AsyncHealingFeed]):
+    """The feed of a feeder in a thread; arguments as of `AsyncHealingFeed.open`."""
+
+    def __init__(self, address: str, **route: Unpack[Route]) -> None:
+        super().__init__(_kept(address, route))
+
+
+async def _kept(address: str, route: Route) -> AsyncHealingFeed:
+    """Open a feed that is closed when the loop ends."""
+    feed = await AsyncHealingFeed.open(address, **route)
+    feed.keeper = asyncio.create_task(_closing(feed), name="streamrec-feed")
+    return feed
+
+
+async def _closing(feed: AsyncHealingFeed) -> None:
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        await finish(feed.aclose())
 
 
 async def _called(function: Callable[[], None]) -> None:
@@ -225,4 +271,37 @@ def open_engine(settings: DatasetSettings, rank: Rank, position: ResumePoint) ->
     """
     feed = call_engine(settings, rank, order_for(settings))
     feed.begin(position)
+    return feed
+
+
+def open_relay(address: str, **route: Unpack[Route]) -> BlockingFeed:
+    """Start an engine process, and have it receive from a feeder.
+
+    Args:
+        address: As of `AsyncHealingFeed.open`, with all others.
+        route: The options.
+
+    Raises:
+        StreamrecError: No feeder serves what is wanted.
+    """
+    fingerprint, position = route.pop("fingerprint", None), route.pop("position", None)
+    told = {"address": address, "position": state_of(position), **route}
+    shared = SHARED_CREDITS * CREDIT_BYTES
+    engine = Engine.start(json.dumps({"route": told, "shared": shared}).encode())
+    try:
+        feed = BlockingFeed.call(
+            engine.socket,
+            patience=ENGINE_PATIENCE,
+            engine=engine,
+            inbox=engine.inbox,
+            fingerprint=fingerprint,
+            position=position,
+            rank=route["rank"],
+            world_size=route["world_size"],
+            batch_size=route["batch_size"],
+        )
+    except BaseException:
+        engine.close()
+        raise
+    feed.begin()
     return feed

@@ -3,26 +3,34 @@
 | the stream reads | ``async for`` | ``for`` |
 |---|---|---|
 | shards | this event loop | an engine process, a thread, or a warm start of both |
-| from a feeder | a feed of this event loop | a blocking feed |
+| from a feeder | a feed of this event loop | a blocking feed, an engine process or a thread |
 """
 
 from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, InstanceOf, PositiveFloat, PositiveInt
+from pydantic import Field, InstanceOf, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from streamrec.config import Settings, StreamSettings
 from streamrec.errors import ConfigError, FeedError
-from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.address import Address
+from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
+from streamrec.feeder.healing import AsyncHealingFeed, BlockingHealingFeed
 from streamrec.feeder.sent_functions import Unsendable
 from streamrec.feeder.session import state_of
 from streamrec.masking import masked
 from streamrec.plan.position import Fingerprint
-from streamrec.streams.session import LoopSession, ThreadSession, open_engine
+from streamrec.streams.session import (
+    LoopSession,
+    ThreadFeed,
+    ThreadSession,
+    open_engine,
+    open_relay,
+)
 from streamrec.streams.warm_start import WarmStartSession, can_warm_start
 
 if TYPE_CHECKING:
@@ -53,13 +61,18 @@ class FeederSettings(Settings):
     token: str | None = Field(repr=False)
     fingerprint: InstanceOf[Fingerprint] | None
     stall_timeout: PositiveFloat
+    connect_timeout: Annotated[float, Field(gt=0, le=1e7)]
+    retry_for: NonNegativeFloat
+    engine: Literal["process", "thread"] | None
 
 
 Description: TypeAlias = StreamSettings | FeederSettings
 """The immutable description of a stream."""
-PlainSession: TypeAlias = ThreadSession | BlockingFeed | WarmStartSession
+PlainSession: TypeAlias = (
+    ThreadSession | BlockingFeed | WarmStartSession | BlockingHealingFeed | ThreadFeed
+)
 """A session for plain code."""
-AsyncSession: TypeAlias = LoopSession | AsyncFeed
+AsyncSession: TypeAlias = LoopSession | AsyncHealingFeed
 """A session for asyncio code."""
 
 
@@ -67,7 +80,7 @@ def start(description: Description, rank: Rank, position: ResumePoint) -> PlainS
     """Start a session for plain code."""
     with _going_on_at(position):
         if isinstance(description, FeederSettings):
-            return BlockingFeed.open(**_subscription(description, rank, position))
+            return _feed_for(description)(**_route(description, rank, position))
         settings = description.dataset()
         read = _reader_of(description, settings)
         try:
@@ -86,7 +99,7 @@ async def start_async(description: Description, rank: Rank, position: ResumePoin
     """Start a session in the running event loop."""
     with _going_on_at(position):
         if isinstance(description, FeederSettings):
-            return await AsyncFeed.open(**_subscription(description, rank, position))
+            return await AsyncHealingFeed.open(**_route(description, rank, position))
         return await LoopSession.open(description.dataset(), rank, position)
 
 
@@ -118,8 +131,19 @@ def _reader_of(
     return WarmStartSession
 
 
-def _subscription(settings: FeederSettings, rank: Rank, position: ResumePoint) -> dict[str, Any]:
-    return dict(settings) | rank._asdict() | {"position": position}
+def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
+    """Return what receives from a feeder for plain code."""
+    if settings.engine == "thread":
+        return ThreadFeed
+    # Whoever decrypts lets go of the interpreter for every 16 KiB, so a process does.
+    has_tls = any(place.tls for place in Address.parse_all(settings.address))
+    return open_relay if has_tls or settings.engine == "process" else BlockingHealingFeed
+
+
+def _route(settings: FeederSettings, rank: Rank, position: ResumePoint) -> dict[str, Any]:
+    route = dict(settings) | rank._asdict() | {"position": position}
+    del route["engine"]
+    return route
 
 
 @contextmanager

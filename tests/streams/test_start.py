@@ -47,7 +47,7 @@ def held(stream: sr.Stream, error: FeedError, known: bool) -> None:
 
 @pytest.mark.parametrize(("move", "known"), STARTS)
 def test_no_feeder(move: Callable[[sr.Stream], None], known: bool) -> None:
-    stream = sr.connect(NOWHERE)
+    stream = sr.connect(NOWHERE, retry_for=0)
     move(stream)
     with pytest.raises(FeederLost) as caught, stream:
         pass
@@ -57,7 +57,7 @@ def test_no_feeder(move: Callable[[sr.Stream], None], known: bool) -> None:
 @pytest.mark.parametrize(("move", "known"), STARTS)
 @asynchronous
 async def test_no_feeder_for_a_loop(move: Callable[[sr.Stream], None], known: bool) -> None:
-    stream = sr.connect(NOWHERE)
+    stream = sr.connect(NOWHERE, retry_for=0)
     move(stream)
     with pytest.raises(FeederLost) as caught:
         async with stream:
@@ -71,7 +71,7 @@ def test_a_feeder_that_shuts_down_before_its_first_batch(
 ) -> None:
     dataset = FakeDataset(error=FeederDraining("it shuts down"))
     with served({"train": dataset}) as feeder:
-        stream = sr.connect(f"{feeder.listen('tcp://127.0.0.1:0')}/train")
+        stream = sr.connect(f"{feeder.listen('tcp://127.0.0.1:0')}/train", retry_for=0)
         move(stream)
         dataset.fail_at = stream._cursor.step
         with stream, pytest.raises(FeederDraining) as caught:

@@ -1,0 +1,156 @@
+"""The policy of a client that heals: where to connect next, when, and when to give up. No I/O.
+
+::
+
+             found(addresses)            failed(error): an error to raise, or None
+                    │                    ┌──────────────────────────┐
+                    ▼                    ▼                          │
+    Pause ◀────── next() ──────────▶ an address ──▶ connect, receive ──▶ delivered()
+      │             ▲
+      └─ wait, look the names up anew ─┘
+
+A round is one attempt at each address that the names stand for at its beginning. Only the very
+first round begins without a wait: where a feeder ends, its clients do not all arrive at the next
+one at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, StreamrecError
+from streamrec.flow.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from streamrec.feeder.address import Address
+
+__all__ = ["Failover", "Pause"]
+
+MOST_NAMED = 8
+"""The most addresses that an error names one by one."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """The end of a round: wait, then look up anew what the names stand for."""
+
+    seconds: float
+
+
+@dataclass
+class _Trial:
+    """The attempts at one address since the last batch."""
+
+    failures: int = 0
+    reason: str = ""
+
+
+class Failover:
+    """Decides what a client does after a failure, until the next batch is delivered.
+
+    Args:
+        rank: Rank r begins at address r mod n, so that ranks share the feeders.
+        retry_for: Seconds from the first failure since the last batch to the error. A round that
+            has begun before goes on, so that each address is tried once.
+        random: The source of the jitter.
+    """
+
+    def __init__(self, rank: int, retry_for: float, random: Random) -> None:
+        self._turn = rank
+        self._retry_for = retry_for
+        self._backoff = Backoff(random)
+        self._addresses: Sequence[Address] = ()
+        self._left = 0
+        """Attempts that are left in this round."""
+        self._rounds = 0
+        """Rounds since the last batch."""
+        self._begun = False
+        """True after the first round has begun."""
+        self.address: Address | None = None
+        """The address of the last attempt."""
+        self._failed_at: float | None = None
+        """The time of the first failure since the last batch."""
+        self._time_left = retry_for
+        self._trials: dict[str, _Trial] = {}
+
+    def __repr__(self) -> str:
+        return f"<Failover at {self.address}, {self.failures} failures>"
+
+    @property
+    def failures(self) -> int:
+        """The failures since the last batch."""
+        return sum(trial.failures for trial in self._trials.values())
+
+    def next(self) -> Address | Pause:
+        """Return the address to connect to now, or the pause that comes before."""
+        if not self._left:
+            wait = self._backoff.next() if self._begun else 0.0
+            return Pause(max(0.0, min(wait, self._time_left)))
+        self._left -= 1
+        self.address = self._addresses[self._turn % len(self._addresses)]
+        self._turn += 1
+        return self.address
+
+    def found(self, addresses: Sequence[Address]) -> None:
+        """Begin a round at these addresses: those that the names stand for now, one at least."""
+        self._addresses = addresses
+        self._left = len(addresses)
+        self._rounds += 1
+        self._begun = True
+
+    def delivered(self) -> None:
+        """Note that a batch came: whatever fails next is a new failure, with all of its time."""
+        if self._rounds:
+            self._left = self._rounds = 0
+            self._failed_at, self._time_left = None, self._retry_for
+            self._backoff.reset()
+            self._trials.clear()
+
+    def failed(
+        self, error: StreamrecError, now: float, *, welcomed: bool = False
+    ) -> StreamrecError | None:
+        """Note that an attempt, or the connection, failed.
+
+        Args:
+            error: The reason.
+            now: Seconds, of any clock that never goes back.
+            welcomed: The feeder had said WELCOME on this connection.
+
+        Returns:
+            The error to raise, where it cannot be healed or time is up; ``None``: go on.
+        """
+        if not self._heals(error, welcomed=welcomed):
+            return error
+        trial = self._trials.setdefault(str(self.address), _Trial())
+        trial.failures += 1
+        trial.reason = str(error).partition(";")[0]
+        self._failed_at = now if self._failed_at is None else self._failed_at
+        self._time_left = self._failed_at + self._retry_for - now
+        is_first_round = self._left and self._rounds == 1
+        if self._time_left > 0 or is_first_round:
+            return None
+        return error if self.failures == 1 else self._exhausted(now - self._failed_at)
+
+    def _heals(self, error: StreamrecError, *, welcomed: bool) -> bool:
+        """Return whether the same request may succeed elsewhere, or later."""
+        if isinstance(error, Stalled):
+            return len(self._addresses) > 1
+        # Whoever has not said WELCOME yet may be no feeder at all, and never become one.
+        return error.retryable or (welcomed and isinstance(error, RemoteProtocolError))
+
+    def _exhausted(self, seconds: float) -> FeederLost:
+        named = [
+            f"{address} ({trial.failures} x, at last: {trial.reason})"
+            for address, trial in list(self._trials.items())[:MOST_NAMED]
+        ]
+        more = len(self._trials) - len(named)
+        named += [f"{more} more addresses"] if more else []
+        return FeederLost(
+            f"no feeder sent a batch for {seconds:.3g} s (retry_for is {self._retry_for:g} s); "
+            f"tried {', '.join(named)}; see that a feeder runs at one of them, and go on from the "
+            "position"
+        )

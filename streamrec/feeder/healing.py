@@ -1,0 +1,355 @@
+"""Feeds that heal: where one feeder fails they go on at the next, behind the last batch.
+
+Each holds the feed of one connection at a time, and asks :mod:`streamrec.feeder.failover` what to
+do when that fails. What the feed had received whole is delivered first, so nothing is lost; the
+next one begins behind it, so nothing is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+
+from streamrec.errors import (
+    FeedError,
+    OtherOrder,
+    Stalled,
+    StateError,
+    StreamrecError,
+)
+from streamrec.feeder.address import Address
+from streamrec.feeder.client import PATIENCE, AsyncFeed, BlockingFeed
+from streamrec.feeder.connecting import CONNECT_TIMEOUT, look_up, look_up_async
+from streamrec.feeder.failover import Failover, Pause
+from streamrec.feeder.session import state_of
+from streamrec.feeder.token_file import read_token
+from streamrec.flow.channel import EndOfStream
+from streamrec.flow.cleanup import end
+from streamrec.pipeline.run import COUNTERS
+from streamrec.plan.agreement import ENDS
+
+if TYPE_CHECKING:
+    import ssl
+
+    from streamrec.feeder.session import State
+    from streamrec.pipeline.batch.batch import Batch
+    from streamrec.plan.position import Fingerprint
+
+__all__ = ["AsyncHealingFeed", "BlockingHealingFeed", "Route"]
+
+RETRY_FOR = 600.0
+
+log = logging.getLogger("streamrec.connect")
+
+
+class Route(TypedDict, total=False):
+    """The options of a feed that heals."""
+
+    rank: int
+    """The part of the stream to read, from 0; 0 by default."""
+    world_size: int
+    """The number of parts; 1 by default."""
+    batch_size: int | None
+    """Records per rank and batch; ``None``: the dataset's own."""
+    position: State | None
+    """The place to go on at; ``None``: the beginning."""
+    token: str | None
+    """The secret that feeders ask for, or ``file:/path``, which is read for each connection."""
+    fingerprint: Fingerprint | None
+    """The fingerprint that feeders must serve; ``None``: that of the first one."""
+    tls: ssl.SSLContext | None
+    """The context of TLS, for addresses that ask for it."""
+    stall_timeout: float
+    """Seconds to wait for a batch from a feeder that gives signs of life."""
+    connect_timeout: float
+    """Seconds for each attempt to connect."""
+    retry_for: float
+    """Seconds after which a failure that does not heal becomes an error."""
+
+
+class _HealingFeed:
+    """The part that both kinds share.
+
+    Args:
+        address: As in ``streamrec.connect``.
+        route: The options.
+
+    Raises:
+        ConfigError: The address is none.
+    """
+
+    fingerprint: Fingerprint
+    """Everything that determines the order of what is received."""
+    settings: dict[str, Any]
+    """Facts of the dataset, from the feeder."""
+    _feed: AsyncFeed | BlockingFeed | None = None
+
+    def __init__(self, address: str, route: Route) -> None:
+        self._addresses = Address.parse_all(address)
+        self._tls = route.pop("tls", None)
+        self._token = route.pop("token", None)
+        retry_for = route.pop("retry_for", RETRY_FOR)
+        self._options: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, **route}
+        self._failover = Failover(self._options.get("rank", 0), retry_for, Random())
+        self._failure: StreamrecError | None = None
+        self._counted: dict[str, Any] = {}
+        """Counts of this run, at feeders that it has left."""
+        self._has_begun = False
+        """True after the first WELCOME."""
+        self._reconnections = 0
+
+    def __repr__(self) -> str:
+        step = (self.position or {}).get("step", 0)
+        return f"<{type(self).__name__}, {self._feed}, step {step}, {self._failover}>"
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The state after the last batch taken, or to begin with; ``None``: the very beginning."""
+        if self._feed is not None:
+            return self._feed.position
+        return state_of(self._options.get("position"))
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of this run, of all feeders together."""
+        now = {} if self._feed is None else self._feed.statistics()
+        counted = {name: now.get(name, 0) + count for name, count in self._counted.items()}
+        return now | counted | {"reconnections": self._reconnections}
+
+    def subscribe(self) -> None:
+        """Start the next run, where the last one ended."""
+        self._counted = {}
+        if self._feed is not None:
+            self._feed.subscribe()
+
+    def _arguments(self) -> dict[str, Any]:
+        return {**self._options, "token": read_token(self._token), "patience": PATIENCE}
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _adopt(self, feed: AsyncFeed | BlockingFeed) -> None:
+        """Compare a new feed with the one before.
+
+        Raises:
+            OtherOrder: Its runs end elsewhere.
+        """
+        if self._has_begun:
+            _check_ends(self.settings, feed.settings)
+            self._reconnections += 1
+        self._has_begun = True
+        self.fingerprint, self.settings = feed.fingerprint, feed.settings
+        self._options["fingerprint"] = feed.fingerprint
+        if self._failover.failures:
+            log.info("%r goes on after %d failures", feed, self._failover.failures)
+
+    def _leave(self, feed: AsyncFeed | BlockingFeed) -> None:
+        """Keep what a feed that has failed knows."""
+        self._options["position"] = feed.position or self._options.get("position")
+        counters = feed.statistics()
+        for name in COUNTERS:
+            if name in counters:
+                self._counted[name] = self._counted.get(name, 0) + counters[name]
+        self._feed = None
+
+    def _failed(self, error: StreamrecError, now: float, *, welcomed: bool) -> None:
+        """Note a failure.
+
+        Raises:
+            StreamrecError: It does not heal, or not in time.
+        """
+        final = self._failover.failed(error, now, welcomed=welcomed)
+        if final is None:
+            if self._failover.failures == 1:
+                rank, step = self._options.get("rank", 0), (self.position or {}).get("step", 0)
+                log.warning("rank %d connects elsewhere, behind step %d: %s", rank, step, error)
+            return
+        if isinstance(final, FeedError | Stalled):
+            final.position = self.position
+        elif isinstance(final, StateError):
+            final = type(final)(f"{self._failover.address}: {final.message}")
+        self._failure = final
+        raise final from None
+
+
+class AsyncHealingFeed(_HealingFeed):
+    """A stream that heals, in asyncio code; made by :meth:`open`."""
+
+    is_async: Literal[True] = True
+    keeper: asyncio.Task[None] | None = None
+    """A task that closes it, where nobody else may."""
+    _feed: AsyncFeed | None = None
+
+    def __init__(self, address: str, route: Route) -> None:
+        super().__init__(address, route)
+        self._connecting: asyncio.Task[AsyncFeed] | None = None
+        """A task, so that a cancelled ``receive`` does not begin to connect from the start."""
+
+    @classmethod
+    async def open(cls, address: str, **route: Unpack[Route]) -> Self:
+        """Connect and subscribe; the first batches are on their way when it returns.
+
+        Args:
+            address: As in ``streamrec.connect``.
+            route: The options.
+
+        Raises:
+            ConfigError: An argument is wrong.
+            FeederLost: No feeder can be reached.
+            FeederRefused: It does not serve this client or dataset.
+            StateError: The position or the fingerprint does not fit what it serves.
+        """
+        self = cls(address, route)
+        try:
+            await self._connected()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def receive(self) -> Batch:
+        """Return the next batch; cancelling the wait loses nothing.
+
+        Raises:
+            EndOfStream: The run is over; :meth:`subscribe` starts the next.
+            FeederLost: No feeder has sent one for ``retry_for``.
+            StreamrecError: What does not heal.
+        """
+        while True:
+            self._check()
+            feed = self._feed or await self._connected()
+            try:
+                batch = await feed.receive()
+            except EndOfStream:
+                self._failover.delivered()
+                raise
+            except StreamrecError as error:
+                await feed.aclose()
+                self._leave(feed)
+                self._failed(error, self._now(), welcomed=True)
+            else:
+                self._failover.delivered()
+                return batch
+
+    async def aclose(self) -> None:
+        """Disconnect; closing again changes nothing."""
+        task, self._connecting = self._connecting, None
+        if task is not None:
+            await end(task)
+            if not task.cancelled() and task.exception() is None:
+                self._feed = task.result()
+        if self._feed is not None:
+            await self._feed.aclose()
+
+    async def _connected(self) -> AsyncFeed:
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name="streamrec-connect")
+        await asyncio.wait([self._connecting])
+        task, self._connecting = self._connecting, None
+        self._feed = task.result()
+        return self._feed
+
+    async def _connect(self) -> AsyncFeed:
+        while True:
+            place = self._failover.next()
+            if isinstance(place, Pause):
+                await asyncio.sleep(place.seconds)
+                self._failover.found(await look_up_async(self._addresses))
+                continue
+            try:
+                return await self._attempt(place)
+            except StreamrecError as error:
+                self._failed(error, self._now(), welcomed=False)
+
+    async def _attempt(self, place: Address) -> AsyncFeed:
+        feed = await AsyncFeed.open(place, tls=self._tls, **self._arguments())
+        try:
+            self._adopt(feed)
+        except BaseException:
+            await feed.aclose()
+            raise
+        return feed
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class BlockingHealingFeed(_HealingFeed):
+    """A stream that heals, in plain code; used by one thread at a time.
+
+    Args:
+        address: As in ``streamrec.connect``.
+        route: The options.
+
+    Raises:
+        StreamrecError: As from :meth:`AsyncHealingFeed.open`.
+    """
+
+    is_async: Literal[False] = False
+    _feed: BlockingFeed | None = None
+
+    def __init__(self, address: str, **route: Unpack[Route]) -> None:
+        super().__init__(address, route)
+        self._feed = self._connect()
+
+    def receive(self) -> Batch:
+        """Return the next batch; errors as of :meth:`AsyncHealingFeed.receive`."""
+        while True:
+            self._check()
+            if self._feed is None:
+                self._feed = self._connect()
+            feed = self._feed
+            try:
+                batch = feed.receive()
+            except EndOfStream:
+                self._failover.delivered()
+                raise
+            except StreamrecError as error:
+                feed.close()
+                self._leave(feed)
+                self._failed(error, time.monotonic(), welcomed=True)
+            else:
+                self._failover.delivered()
+                return batch
+
+    def close(self) -> None:
+        """Disconnect; closing again changes nothing."""
+        if self._feed is not None:
+            self._feed.close()
+
+    def _connect(self) -> BlockingFeed:
+        while True:
+            place = self._failover.next()
+            if isinstance(place, Pause):
+                time.sleep(place.seconds)
+                self._failover.found(look_up(self._addresses))
+                continue
+            try:
+                return self._attempt(place)
+            except StreamrecError as error:
+                self._failed(error, time.monotonic(), welcomed=False)
+
+    def _attempt(self, place: Address) -> BlockingFeed:
+        feed = BlockingFeed.open(place, **self._arguments())
+        try:
+            self._adopt(feed)
+        except BaseException:
+            feed.close()
+            raise
+        return feed
+
+
+def _check_ends(before: dict[str, Any], now: dict[str, Any]) -> None:
+    differing = [
+        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        for name in ENDS
+        if before.get(name) != now.get(name)
+    ]
+    if differing:
+        raise OtherOrder(
+            f"its runs end elsewhere than before: {'; '.join(differing)}; configure all feeders of "
+            "a dataset alike"
+        )
