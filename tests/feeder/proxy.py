@@ -18,10 +18,10 @@ class Proxy:
     """A proxy in a thread of its own.
 
     Args:
-        upstream: The feeder's port on loopback; it may change.
+        upstream: The feeder's port on loopback, or the path of its socket; it may change.
     """
 
-    def __init__(self, upstream: int = 0) -> None:
+    def __init__(self, upstream: int | str = 0) -> None:
         self.upstream = upstream
         self.accepted = 0
         """The number of connections that came."""
@@ -62,12 +62,17 @@ class Proxy:
         self._writers.add(writer)
         with contextlib.suppress(OSError):
             await self._flowing.wait()
-            theirs, to_them = await asyncio.open_connection("127.0.0.1", self.upstream)
+            theirs, to_them = await self._connect()
             self._writers.add(to_them)
             with contextlib.suppress(OSError):
                 await asyncio.gather(self._pump(reader, to_them), self._pump(theirs, writer))
             self._end(to_them)
         self._end(writer)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self.upstream, str):
+            return await asyncio.open_unix_connection(self.upstream)
+        return await asyncio.open_connection("127.0.0.1", self.upstream)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):

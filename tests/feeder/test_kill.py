@@ -20,11 +20,13 @@ import pytest
 import streamrec as sr
 from streamrec.demo.processes import Child
 from streamrec.errors import FeedError
+from streamrec.feeder import healing
 from tests.by_day import is_day
+from tests.feeder.proxy import Proxy
 from tests.interrupts import Interrupted, interrupted_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from streamrec.config.keywords import Engine
     from streamrec.streams.stream import Stream
@@ -68,43 +70,50 @@ def undisturbed(source: str, rank: int, steps: int) -> list[bytes]:
 
 
 class Feeders:
-    """Two daemons over one dataset; one of them at least is always up."""
+    """Two daemons over one dataset, each behind a proxy that cuts and freezes connections."""
 
     def __init__(self, source: str, directory: Path, stack: ExitStack) -> None:
         table = {**SETTINGS, "source": source}
-        lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
-        self._config = directory / "feeder.toml"
-        self._config.write_text(
-            '[server]\nlisten = ["tcp://127.0.0.1:0"]\nstatus = ""\ngrace = 1\n'
-            "[datasets.train]\n" + "\n".join(lines)
-        )
-        self._stack = stack
+        self._settings = "\n".join(f"{name} = {json.dumps(table[name])}" for name in table)
+        self._directory, self._stack = directory, stack
         self._children = [self._start(number) for number in range(2)]
-        self._addresses: list[str | None] = [None, None]
+        self.proxies = [stack.enter_context(Proxy(self._path(number))) for number in range(2)]
 
-    def address(self, turn: int) -> str:
-        """Return the address for a client that has failed so often; the other one may be down."""
-        number = turn % 2
-        if self._addresses[number] is None:
-            self._addresses[number] = self._children[number].ready()["listen"][0]
-        return f"{self._addresses[number]}/train"
+    @property
+    def address(self) -> str:
+        places = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self.proxies)
+        return f"tcp://{places}/train"
 
-    def end(self, number: int, how: signal.Signals) -> None:
-        """End one of the two, and start another in its place, as soon as the other one is up."""
-        self.address(1 - number)
-        self._children[number].process.send_signal(how)
-        self._children[number].process.wait()
+    def end(self, how: signal.Signals, number: int) -> None:
+        """End one of the two, and start another in its place; the other one may be down, too."""
+        process = self._children[number].process
+        process.send_signal(how)
+        process.wait()
         self._children[number] = self._start(number)
-        self._addresses[number] = None
+
+    def cut(self, number: int) -> None:
+        self.proxies[number].cut()
+
+    def freeze(self, number: int) -> None:
+        """Hand on nothing more at one of the two; again at the other one."""
+        self.proxies[1 - number].thaw()
+        self.proxies[number].freeze()
+
+    def _path(self, number: int) -> str:
+        return str(self._directory / f"{number}.sock")
 
     def _start(self, number: int) -> Child:
-        arguments = ["streamrec", "serve", str(self._config), "--until-eof", "--json"]
-        log = self._config.with_name(f"feeder-{number}.log")
-        return self._stack.enter_context(Child("feeder", arguments, log))
+        config = self._directory / f"{number}.toml"
+        config.write_text(
+            f'[server]\nlisten = ["unix://{self._path(number)}"]\nstatus = ""\ngrace = 1\n'
+            f"[datasets.train]\n{self._settings}"
+        )
+        arguments = ["streamrec", "serve", str(config), "--until-eof", "--json"]
+        return self._stack.enter_context(Child("feeder", arguments, config.with_suffix(".log")))
 
 
 class Trainer:
-    """A rank that takes batches and, when a feed fails, goes on elsewhere from the last one."""
+    """A rank that takes batches and, when a feed fails, goes on with another from the last one."""
 
     def __init__(self, opened: Callable[[int], Stream]) -> None:
         self.records: list[bytes] = []
@@ -141,7 +150,7 @@ class Trainer:
             return next(self.stream)
 
 
-def train(trainers: list[Trainer], event: Callable[[], None], random: Random) -> int:
+def train(trainers: Sequence[Trainer], event: Callable[[], None], random: Random) -> int:
     """Take batches in lockstep, with events between; the number of steps."""
     steps = 0
     for _ in range(EVENTS):
@@ -153,7 +162,7 @@ def train(trainers: list[Trainer], event: Callable[[], None], random: Random) ->
     return steps
 
 
-def held_against(source: str, trainers: list[Trainer], steps: int) -> None:
+def held_against(source: str, trainers: Sequence[Trainer], steps: int) -> None:
     for rank, trainer in enumerate(trainers):
         trainer.stream.close()
         assert trainer.records == undisturbed(source, rank, steps), f"rank {rank}"
@@ -167,27 +176,43 @@ pytestmark = [
 ]
 
 
-def test_feeders_are_killed(source: str, tmp_path: Path) -> None:
+class Unaware(Trainer):
+    """A rank that takes batches, and does nothing about failures."""
+
+    def step(self, interrupt_at: int | None = None) -> None:
+        self.records += map(name_of, next(self.stream).records.to_list())
+
+
+def test_feeders_are_killed(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healing, "PATIENCE", 1.0)
     random = Random(SEED)
     with ExitStack() as stack:
         feeders = Feeders(source, tmp_path, stack)
 
-        def connected(rank: int, failures: int) -> Stream:
-            return sr.connect(feeders.address(rank + failures), rank=rank, world_size=RANKS)
+        def connected(rank: int, _: int) -> Stream:
+            return sr.connect(
+                feeders.address,
+                rank=rank,
+                world_size=RANKS,
+                connect_timeout=1,
+                engine="thread" if rank % 2 else None,
+            )
 
-        trainers = [Trainer(partial(connected, rank)) for rank in range(RANKS)]
+        trainers = [Unaware(partial(connected, rank)) for rank in range(RANKS)]
+        events: list[Callable[[int], None]] = [
+            partial(feeders.end, signal.SIGKILL),
+            partial(feeders.end, signal.SIGTERM),
+            feeders.cut,
+            feeders.freeze,
+            lambda _: trainers[random.randrange(RANKS)].begin_anew(),
+        ]
 
         def event() -> None:
-            kind = random.randrange(3)
-            if kind == 0:
-                trainers[random.randrange(RANKS)].begin_anew()
-            else:
-                ending = signal.SIGKILL if kind == 1 else signal.SIGTERM
-                feeders.end(random.randrange(2), ending)
+            random.choice(events)(random.randrange(2))
 
         steps = train(trainers, event, random)
         held_against(source, trainers, steps)
-    assert sum(trainer.failures for trainer in trainers) >= EVENTS // 10
+        assert sum(proxy.accepted for proxy in feeders.proxies) >= RANKS + EVENTS // 2
 
 
 @pytest.mark.parametrize("engine", ["process", None])
