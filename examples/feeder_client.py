@@ -1,4 +1,4 @@
-"""Read from a feeder, and go on at another when the first one shuts down.
+"""Read from one of two feeders, which shuts down: the loop does not notice.
 
 Run it with ``python examples/feeder_client.py``: it starts ``streamrec serve`` itself, twice.
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamrec as sr
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CONFIGURATION = """
 [server]
 listen = ["tcp://127.0.0.1:0"]
-status = "127.0.0.1:0"
+status = ""
 
 [datasets.numbers]
 source = {source}
@@ -46,41 +46,29 @@ def write(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def feeder(configuration: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run a feeder; yield the address of its dataset, and its process."""
+    """Run a feeder; yield its host and port, and its process."""
     command = [sys.executable, "-m", "streamrec", "serve", str(configuration), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield f"{json.loads(process.stdout.readline())['listen'][0]}/numbers", process
+            yield json.loads(process.stdout.readline())["listen"][0].removeprefix("tcp://"), process
         finally:
             process.terminate()
-
-
-def read(address: str, state: Any) -> Iterator[sr.Batch]:
-    """Yield batches from a feeder, from a state on."""
-    stream = sr.connect(address, rank=0, world_size=1)
-    if state is not None:
-        stream.load_state_dict(state)
-    with stream:
-        yield from stream
 
 
 def main() -> None:
     seen: list[int] = []
     with tempfile.TemporaryDirectory() as name:
         configuration = write(Path(name))
-        state, done = None, False
-        while not done:
-            with feeder(configuration) as (address, process):
-                try:
-                    for batch in read(address, state):
-                        seen.extend(batch["id"].tolist())
-                        if batch.next_position.step == 3:
-                            process.terminate()  # as an orchestrator would
-                    done = True
-                except sr.FeedError as error:
-                    state = error.position
-                    print(f"after {len(seen):,} records: {type(error).__name__}: {error}")
+        with feeder(configuration) as (first, process), feeder(configuration) as (second, _):
+            address = f"tcp://{first},{second}/numbers"
+            with sr.connect(address, rank=0, world_size=1) as stream:
+                for batch in stream:
+                    seen.extend(batch["id"].tolist())
+                    if batch.next_position.step == 3:
+                        process.terminate()  # as an orchestrator would
+                        print(f"after {len(seen):,} records {first} is told to end")
+                print(f"the stream has connected anew {stream.statistics()['reconnections']} times")
     assert sorted(seen) == list(range(10_000)), "every record exactly once"
     print(f"received {len(seen):,} records, every one exactly once")
 
