@@ -165,7 +165,7 @@ class _HealingFeed:
         if final is None:
             if self._failover.failures == 1:
                 rank, step = self._options.get("rank", 0), (self.position or {}).get("step", 0)
-                log.warning("rank %d connects elsewhere, behind step %d: %s", rank, step, error)
+                log.warning("rank %d connects again, behind step %d: %s", rank, step, error)
             return
         if isinstance(final, FeedError | Stalled):
             final.position = self.position

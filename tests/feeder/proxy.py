@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Coroutine
 
 CHUNK = 1 << 16
@@ -19,9 +20,10 @@ class Proxy:
 
     Args:
         upstream: The feeder's port on loopback, or the path of its socket; it may change.
+        tls: The context of TLS that clients have to speak.
     """
 
-    def __init__(self, upstream: int | str = 0) -> None:
+    def __init__(self, upstream: int | str = 0, tls: ssl.SSLContext | None = None) -> None:
         self.upstream = upstream
         self.accepted = 0
         """The number of connections that came."""
@@ -29,7 +31,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._server = self._bridge.call(self._start())
+        self._server = self._bridge.call(self._start(tls))
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     def cut(self) -> None:
@@ -54,8 +56,8 @@ class Proxy:
     def _call(self, coroutine: Coroutine[None, None, None]) -> None:
         self._bridge.call(coroutine)
 
-    async def _start(self) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def _start(self, tls: ssl.SSLContext | None) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
