@@ -1,26 +1,34 @@
-"""Streams that an engine process receives from a feeder: with the real process."""
+"""Streams that an engine process receives from a feeder."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
-from contextlib import ExitStack, closing
+import socket
+from contextlib import ExitStack, aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import streamrec as sr
-from streamrec.errors import CorruptRecord, FeederLost, OtherOrder
+from streamrec.errors import CorruptRecord, FeederLost, FeederRefused
+from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.relay import relay
+from streamrec.feeder.server import Feeder
 from streamrec.streams.session import open_relay
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import FakeDataset
-from tests.feeder.support import gone, served, server_settings
+from tests.feeder.support import PATIENCE, eventually, gone, on_both_loops, served, server_settings
 from tests.feeder.test_client import all_now, check
 from tests.feeder.test_healing import Fleet, rest
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from streamrec.feeder.client import BlockingFeed
 
 
@@ -69,22 +77,59 @@ def test_goes_on_from_a_position_with_large_batches_and_a_token() -> None:
             assert (batch["values"] == expected).all(), "it outlives the process"
 
 
-def test_what_does_not_heal_comes_as_it_is() -> None:
+@contextlib.asynccontextmanager
+async def relaying(**route: Any) -> AsyncIterator[tuple[socket.socket, asyncio.Task[None]]]:
+    """A relay in this process; the trainer's end of its connection, and its task."""
+    ours, theirs = socket.socketpair()
+    task = asyncio.create_task(relay(theirs, route, None, PATIENCE))
+    with ours:
+        yield ours, task
+    await task
+
+
+@on_both_loops
+async def test_errors_come_as_they_are() -> None:
     error = CorruptRecord("the CRC is wrong", url="s3://b/a", offset=77, record=3)
-    with served({"train": FakeDataset(fail_at=2, error=error)}) as feeder:
-        place = feeder.listen("tcp://127.0.0.1:0")
-        with closing(relayed(f"{place}/train")) as feed:
-            for step in range(2):
-                check(feed.receive(), step)
-            with pytest.raises(CorruptRecord, match="the CRC is wrong") as corrupt:
-                feed.receive()
-            assert corrupt.value.fields() == {"url": "s3://b/a", "offset": 77, "record": 3}
-        with pytest.raises(OtherOrder, match="seed was 3 and is 0"):
-            relayed(f"{place}/train", fingerprint=fake_dataset.fingerprint(seed=3))
+    async with Feeder({"train": FakeDataset(fail_at=2, error=error)}) as feeder:
+        address = f"{await feeder.listen('tcp://127.0.0.1:0')}/train"
+        async with relaying(address=address) as (sock, _):
+            async with aclosing(await AsyncFeed.open(sock)) as feed:
+                for step in range(2):
+                    check(await feed.receive(), step)
+                with pytest.raises(CorruptRecord, match="the CRC is wrong") as caught:
+                    await feed.receive()
+                assert caught.value.fields() == {"url": "s3://b/a", "offset": 77, "record": 3}
+        async with relaying(address=address.replace("train", "other")) as (sock, _):
+            with pytest.raises(FeederRefused, match="there is no dataset 'other' here"):
+                await AsyncFeed.open(sock)
+
+
+@on_both_loops
+async def test_an_outage_that_lasts_says_what_was_tried_and_where_to_go_on() -> None:
     state = fake_dataset.position(3).to_dict()
-    with pytest.raises(FeederLost, match=r"tried tcp://127\.0\.0\.1:1/train \(") as lost:
-        relayed("tcp://127.0.0.1:1/train", retry_for=0.1, position=state)
-    assert lost.value.position == state
+    route = {"address": "tcp://127.0.0.1:1/train", "retry_for": 0.1, "position": state}
+    async with relaying(**route) as (sock, _):
+        with pytest.raises(FeederLost, match=r"tried tcp://127\.0\.0\.1:1/train \(") as caught:
+            await AsyncFeed.open(sock, position=state)
+        assert caught.value.position == state
+
+
+@on_both_loops
+async def test_a_trainer_that_leaves_ends_it_whatever_it_waits_for() -> None:
+    dataset = FakeDataset(hang_at=1)
+    async with Feeder({"train": dataset}) as feeder:
+        address = f"{await feeder.listen('tcp://127.0.0.1:0')}/train"
+        async with relaying(address=address) as (sock, task):
+            feed = await AsyncFeed.open(sock)
+            check(await feed.receive(), 0)
+            await feed.aclose()
+            await asyncio.wait([task])
+        await eventually(lambda: dataset.open_runs == 0)
+
+
+def test_an_error_on_the_way_is_not_taken_for_the_end_of_the_process() -> None:
+    with pytest.raises(FeederLost, match=r"tried tcp://127\.0\.0\.1:1/train \("):
+        relayed("tcp://127.0.0.1:1/train", retry_for=0.1)
 
 
 def test_a_process_that_dies_is_diagnosed() -> None:
