@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import StreamrecError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.shared import Outbox
-    from streamrec.pipeline.batch.batch import Batch
 
 __all__ = ["relay"]
 
@@ -89,24 +88,25 @@ class _Relay:
         assert isinstance(await self._connection.receive(), kind)
 
     async def _one_run(self, feed: AsyncHealingFeed) -> None:
-        while True:
-            await self._connection.wait_for_credit()
-            try:
-                batch = await feed.receive()
-            except EndOfStream:
-                break
-            finally:
-                self._tell(feed)
-            await self._send(batch)
+        try:
+            await self._send_all(feed)
+        finally:
+            self._tell(feed)
         await self._connection.send(End(json.dumps(feed.position).encode()))
 
-    async def _send(self, batch: Batch) -> None:
-        message = payload.encode(batch)
-        await self._connection.send(message if self._outbox is None else self._outbox.put(message))
+    async def _send_all(self, feed: AsyncHealingFeed) -> None:
+        clock = asyncio.get_running_loop().time
+        with suppress(EndOfStream):
+            while True:
+                await self._connection.wait_for_credit()
+                batch = await feed.receive()
+                if clock() >= self._told_at + TELL_EVERY:
+                    self._told_at = clock()
+                    self._tell(feed)
+                message = payload.encode(batch)
+                outgoing = message if self._outbox is None else self._outbox.put(message)
+                await self._connection.send(outgoing)
 
     def _tell(self, feed: AsyncHealingFeed) -> None:
-        now = asyncio.get_running_loop().time()
-        if now >= self._told_at + TELL_EVERY:
-            self._told_at = now
-            counters = json.dumps(feed.statistics()).encode()
-            self._connection.post_if_possible(Statistics(counters))
+        counters = json.dumps(feed.statistics()).encode()
+        self._connection.post_if_possible(Statistics(counters))
