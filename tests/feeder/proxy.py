@@ -27,6 +27,8 @@ class Proxy:
         self.upstream = upstream
         self.accepted = 0
         """The number of connections that came."""
+        self.flips = False
+        """True: change a byte of what the feeder sends next, once."""
         self._bridge = Bridge()
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
@@ -79,6 +81,9 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):
             await self._flowing.wait()
+            if self.flips and writer.get_extra_info("sockname")[1] == self.port:
+                self.flips = False
+                data = data[:-1] + bytes([data[-1] ^ 1])
             writer.write(data)
             await writer.drain()
         raise ConnectionError("one end closed it, and the other is to notice")

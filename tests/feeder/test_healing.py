@@ -24,6 +24,7 @@ from streamrec.errors import (
     OtherOrder,
     RemoteProtocolError,
     Stalled,
+    StoreUnavailable,
 )
 from streamrec.feeder import healing
 from streamrec.feeder.healing import AsyncHealingFeed, BlockingHealingFeed
@@ -193,6 +194,20 @@ def test_a_frozen_connection_is_lost(
 
 
 @both
+def test_bytes_that_change_on_the_way_are_asked_for_again(opened: Open) -> None:
+    with ExitStack() as stack:
+        fleet = Fleet(1, stack)
+        fleet.datasets[0].size = 20_000
+        proxy = stack.enter_context(Proxy(int(fleet.places[0].rpartition(":")[2])))
+        feed = stack.enter_context(closing(_at(opened, proxy)))
+        assert rest(feed) == list(range(1, 13))
+        proxy.flips = True
+        feed.subscribe()
+        assert rest(feed) == list(range(13, 25))
+        assert feed.statistics()["reconnections"] == 1
+
+
+@both
 def test_a_feeder_that_stalls_is_left_where_there_is_another(opened: Open, fleet: Fleet) -> None:
     fleet.datasets[0].hang_at = 3
     with closing(opened(fleet.address, stall_timeout=0.1)) as feed:
@@ -200,9 +215,10 @@ def test_a_feeder_that_stalls_is_left_where_there_is_another(opened: Open, fleet
 
 
 @both
-def test_what_a_feeder_lacks_for_a_while(opened: Open, fleet: Fleet) -> None:
+@pytest.mark.parametrize("error", [FeederDraining("it is full"), StoreUnavailable("it is down")])
+def test_what_a_feeder_lacks_for_a_while(opened: Open, error: Exception, fleet: Fleet) -> None:
     fleet.datasets[0].fail_at = 2
-    fleet.datasets[0].error = FeederDraining("it is full")
+    fleet.datasets[0].error = error
     with closing(opened(fleet.address)) as feed:
         assert rest(feed) == list(range(1, 13))
 

@@ -94,6 +94,8 @@ def test_a_feeder_is_described_and_not_called() -> None:
     stream = opening.connect("tcp://feeder:7070/train", rank=1, world_size=2, token="secret")
     assert isinstance(stream._description, FeederSettings)
     assert stream._description.stall_timeout == 300
+    assert stream._description.connect_timeout == 10
+    assert stream._description.retry_for == 600
     assert "secret" not in repr(stream._description)
     with pytest.raises(ConfigError, match="is no address of a feeder"):
         opening.connect("feeder:7070")

@@ -86,6 +86,9 @@ def test_no_address(address: Any) -> None:
         ({"rank": 0, "world_size": 0}, "'world_size' is 0 and should be greater than 0"),
         ({"batch_size": "many"}, "'batch_size' is 'many' and should be"),
         ({"token": 5}, "'token' is int and should be a valid string"),
+        ({"connect_timeout": 0}, "'connect_timeout' is 0 and should be greater than 0"),
+        ({"retry_for": -1}, "'retry_for' is -1 and should be greater than or equal to 0"),
+        ({"engine": "fork"}, "'engine' is 'fork' and should be"),
         ({"fingerprint": {}}, "'fingerprint' is {} and should be an instance of Fingerprint"),
     ],
 )
