@@ -65,7 +65,8 @@ class Placement:
         """
         shapes: list[object] = [(column.shape, column.dtype) for column in columns]
         again, self._last = shapes == self._last, shapes
-        if not again or jax.config.jax_disable_jit:
+        config: Any = jax.config  # its settings are attributes that no type names
+        if not again or config.jax_disable_jit:
             return self._put(columns)
         with jax.transfer_guard_host_to_device("allow"):  # the transfer is meant
             placed: list[Any] = self._copied(columns)
