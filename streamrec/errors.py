@@ -122,7 +122,8 @@ class StreamrecError(Exception):
             own["url"] = printable(masked(own["url"]))
 
     def __str__(self) -> str:
-        facts = {name: value for name, value in self.fields().items() if name != "position"}
+        silent = ("position", "code")
+        facts = {name: value for name, value in self.fields().items() if name not in silent}
         return printable(located(self.message, facts))
 
     def fields(self) -> dict[str, Any]:
@@ -347,9 +348,12 @@ class FeedError(StreamrecError):
         message: What happened and what to do next.
         position: The state to resume from, as plain JSON-able data: that of the last batch taken,
             or the state that was loaded. ``None``: there is neither, so begin anew.
+        code: A word that says for programs why a client is refused; docs/reference/feeder.md has
+            them all. ``None``: for another reason.
     """
 
     position: dict[str, Any] | None = None
+    code: str | None = None
 
 
 class FeederLost(FeedError, ConnectionError):

@@ -18,7 +18,8 @@ from pydantic import (
     SecretStr,
 )
 
-from streamrec.config.dataset import DatasetSettings, large_enough
+from streamrec.config.access import ServedSettings, TlsSettings, TokenFiles
+from streamrec.config.dataset import large_enough
 from streamrec.config.environment import overrides
 from streamrec.config.validation import Settings, checked
 from streamrec.errors import ConfigError
@@ -57,7 +58,7 @@ class DaemonSettings(Settings):
         """The settings of the daemon itself: its addresses, limits and timeouts."""
 
         listen: list[str] = Field(default=["tcp://127.0.0.1:7070"], min_length=1)
-        """``tcp://host:port`` or ``unix:///path``; port 0 picks a free one."""
+        """``tcp://host:port``, ``tls://host:port`` or ``unix:///path``; port 0 picks a free one."""
         status: Annotated[str | None, AfterValidator(lambda status: status or None)] = (
             "127.0.0.1:7071"
         )
@@ -67,9 +68,12 @@ class DaemonSettings(Settings):
         """Processes that serve clients; auto: as many as there are cores to use."""
         memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(large_enough)] = "auto"
         """Bytes that all sessions together may take; auto: half of the memory limit."""
-        token: SecretStr | None = None
-        """The token that clients must present. Over TCP beyond loopback it is refused, since it
-        would need TLS."""
+        tls: TlsSettings | None = None
+        """The certificate of ``tls://`` addresses."""
+        token: Annotated[SecretStr, Field(min_length=1)] | None = None
+        """A token that opens all datasets. Beyond this machine tokens need TLS."""
+        tokens: TokenFiles = Field(default=[])
+        """Files of tokens that open all datasets."""
         insecure: bool = False
         """True: listen beyond this machine, though anybody who can connect can read."""
         grace: PositiveFloat = 30.0
@@ -80,6 +84,8 @@ class DaemonSettings(Settings):
         """The most clients at one address of another machine."""
         max_handshakes: PositiveInt = 256
         """The most connections that have not finished their handshake; the oldest are closed."""
+        max_frames_per_second: PositiveInt = 1000
+        """The most messages of one client in a second; one that sends more is cut."""
         handshake_timeout: _Wait = 10.0
         """Seconds to wait for HELLO, and after WELCOME for SUBSCRIBE and CREDIT."""
         idle_timeout: _Wait = 7200.0
@@ -96,18 +102,22 @@ class DaemonSettings(Settings):
         variables ``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like decide."""
 
     server: Server = Server()
-    datasets: dict[str, DatasetSettings] = Field(min_length=1)
+    datasets: dict[str, ServedSettings] = Field(min_length=1)
 
     @classmethod
     def table_of(cls, location: Sequence[int | str]) -> tuple[type[Settings], int]:
         """Return the table of a location: the daemon's, a dataset's, or the whole file."""
         if len(location) == 1:
             return cls, 1
-        return (cls.Server, 2) if location[0] == "server" else (DatasetSettings, 3)
+        if location[0] != "server":
+            return ServedSettings, 3
+        return (
+            (TlsSettings, 3) if location[1:2] == ("tls",) and len(location) > 2 else (cls.Server, 2)
+        )
 
 
 Checks: TypeAlias = Callable[
-    [DaemonSettings.Server | None, Mapping[str, DatasetSettings]], Iterable[str]
+    [DaemonSettings.Server | None, Mapping[str, ServedSettings]], Iterable[str]
 ]
 """Gives a sentence for each fault beyond the types, in those parts whose types are right."""
 
@@ -154,12 +164,12 @@ def _read(path: str | Path) -> dict[str, Any]:
 
 def _right_parts(
     values: Mapping[str, Any],
-) -> tuple[DaemonSettings.Server | None, dict[str, DatasetSettings]]:
+) -> tuple[DaemonSettings.Server | None, dict[str, ServedSettings]]:
     """Return the server's settings and those of each dataset, as far as their types are right."""
     server, _ = checked(DaemonSettings.Server, values.get("server", {}))
     datasets = values.get("datasets")
     tables = datasets.items() if isinstance(datasets, dict) else ()
-    found = ((name, checked(DatasetSettings, table)[0]) for name, table in tables)
+    found = ((name, checked(ServedSettings, table)[0]) for name, table in tables)
     return server, {name: settings for name, settings in found if settings is not None}
 
 

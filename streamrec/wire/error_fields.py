@@ -11,7 +11,7 @@ from streamrec.masking import printable
 __all__ = ["from_fields", "to_fields"]
 
 _TYPES: dict[str, type] = {
-    **dict.fromkeys(("url", "feature", "setting", "stage"), str),
+    **dict.fromkeys(("url", "feature", "setting", "stage", "code"), str),
     "position": dict,
 }
 """The types of the fields; those not named here are integers."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.config import DaemonSettings, DatasetSettings, StreamSettings, load_daemon
+from streamrec.config.access import ServedSettings, TlsSettings
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def test_checks_see_the_parts_that_are_right(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError):
         load_daemon(path, {}, check)
-    assert seen == [None, {"a": DatasetSettings(source="x")}]
+    assert seen == [None, {"a": ServedSettings(source="x")}]
 
 
 def test_a_variable_overrides_the_file(tmp_path: Path) -> None:
@@ -149,6 +150,41 @@ def test_a_missing_daemon_file(tmp_path: Path) -> None:
         load_daemon(tmp_path / "none.toml")
 
 
+def test_who_may_read(tmp_path: Path) -> None:
+    text = """
+    [server]
+    tls = { cert = "feeder.pem", key = "feeder.key" }
+    tokens = ["/run/secrets/all"]
+    [datasets.a]
+    source = "x"
+    tokens = ["/run/secrets/a"]
+    """
+    variables = {"STREAMREC_SERVER_TLS__CLIENT_CA": "ca.pem"}
+    settings = load_daemon(write(tmp_path, text), variables)
+    assert settings.server.tls == TlsSettings(
+        cert="feeder.pem", key="feeder.key", client_ca="ca.pem"
+    )
+    assert settings.server.tokens == ["/run/secrets/all"]
+    assert settings.datasets["a"].tokens == ["/run/secrets/a"]
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("token = ''", "'server.token' is str and should"),
+        ("tls = {}", "'server.tls.cert' is missing"),
+        ("tls = {cert='a', keys='b'}", "no setting 'server.tls.keys'; did you mean 'key'"),
+        ("tls = 'a.pem'", "'server.tls' is 'a.pem' and should be"),
+        ("tokens = ['']", "'server.tokens' is '' and should"),
+    ],
+)
+def test_wrong_settings_of_who_may_read(server: str, words: str, tmp_path: Path) -> None:
+    path = write(tmp_path, f"[server]\n{server}\n[datasets.a]\nsource='x'")
+    with pytest.raises(ConfigError, match=words):
+        load_daemon(path)
+
+
 def test_daemon_settings_have_the_same_names_as_a_streams() -> None:
     assert set(DatasetSettings.model_fields) <= set(StreamSettings.model_fields)
-    assert DaemonSettings.model_fields["datasets"].annotation == dict[str, DatasetSettings]
+    assert issubclass(ServedSettings, DatasetSettings)
+    assert DaemonSettings.model_fields["datasets"].annotation == dict[str, ServedSettings]

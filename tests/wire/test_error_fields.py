@@ -13,7 +13,14 @@ TREE = [kind for kind in map(vars(errors).get, errors.__all__) if isinstance(kin
 
 @pytest.mark.parametrize("kind", TREE)
 def test_every_error_crosses_a_process(kind: type[StreamrecError]) -> None:
-    facts = {"url": "s3://b/k", "offset": 7, "record": 3, "feature": "f", "stage": "decode"}
+    facts = {
+        "url": "s3://b/k",
+        "offset": 7,
+        "record": 3,
+        "feature": "f",
+        "stage": "decode",
+        "code": "token",
+    }
     values = {**facts, "position": {"step": 1}}
     error = kind("what", **{name: values[name] for name in values if name in vars(kind("what"))})
     again = from_fields(json.loads(json.dumps(to_fields(error))))

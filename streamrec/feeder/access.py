@@ -1,0 +1,58 @@
+"""Who may read from a feeder: its certificates and its tokens, as their files say now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from streamrec.feeder.certificates import Certificates
+from streamrec.feeder.tokens import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.config import DaemonSettings
+    from streamrec.config.access import ServedSettings
+
+__all__ = ["Access"]
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the files, at least: a look is some system calls in a thread."""
+
+
+class Access:
+    """The certificates and tokens of a feeder.
+
+    Args:
+        server: The settings of the feeder.
+        datasets: Those of its datasets, which may have tokens of their own.
+
+    Raises:
+        ConfigError: A file cannot be used.
+    """
+
+    def __init__(
+        self,
+        server: DaemonSettings.Server,
+        datasets: Mapping[str, ServedSettings] | None = None,
+    ) -> None:
+        self.server = server
+        self.datasets = {} if datasets is None else datasets
+        own = {name: one.tokens for name, one in self.datasets.items()}
+        self.tokens = Tokens(server, own)
+        self.certificates = None if server.tls is None else Certificates(server.tls)
+        self._has_files = bool(server.tls or server.tokens or any(own.values()))
+        self._looked_at = float("-inf")
+
+    async def look(self) -> None:
+        """Take files anew that have changed; where they cannot be used, the old ones stay."""
+        now = asyncio.get_running_loop().time()
+        if self._has_files and now >= self._looked_at + LOOK_EVERY:
+            self._looked_at = now
+            await asyncio.to_thread(self.look_now)
+
+    def look_now(self) -> None:
+        """Do what :meth:`look` does, at once."""
+        self.tokens.look()
+        if self.certificates is not None:
+            self.certificates.look()

@@ -1,0 +1,161 @@
+"""The beginning of a connection at the feeder: the handshake of TLS, where that is spoken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from contextvars import ContextVar
+from functools import partial
+from socket import MSG_PEEK, SHUT_WR
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import FeederLost, FeederRefused
+from streamrec.feeder.connection import LINGER
+from streamrec.wire.frame import MAGIC
+
+if TYPE_CHECKING:
+    import socket
+
+    from streamrec.feeder.connection import AsyncConnection
+
+__all__ = ["ServerContext", "greet", "shake_hands"]
+
+_handshake: ContextVar[list[_Handshake]] = ContextVar("handshake")
+"""Where a context leaves the present connection's end of TLS."""
+
+
+class _Handshake(ssl.SSLObject):
+    """One end of TLS, which keeps the alert that OpenSSL writes when a handshake fails.
+
+    It says why. Event loops close the connection without sending it, and the client would not know
+    that its certificate was refused.
+    """
+
+    outgoing: ssl.MemoryBIO
+    alert = b""
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            self.alert = self.outgoing.read()
+            raise
+
+
+class ServerContext(ssl.SSLContext):
+    """A context for :func:`shake_hands`."""
+
+    sslobject_class = _Handshake
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any
+    ) -> ssl.SSLObject:
+        """Return the end of TLS of a connection, as event loops ask for it."""
+        made = super().wrap_bio(incoming, outgoing, *args, **options)
+        assert isinstance(made, _Handshake)
+        made.outgoing = outgoing
+        _handshake.get([]).append(made)
+        return made
+
+
+async def greet(sock: socket.socket, connection: AsyncConnection) -> None:
+    """Put a connection on a socket that was accepted, without TLS."""
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.connect_accepted_socket(lambda: connection, sock)
+
+
+async def shake_hands(
+    sock: socket.socket, connection: AsyncConnection, context: ssl.SSLContext, seconds: float
+) -> FeederRefused | None:
+    """Put a connection on a socket that was accepted, with TLS.
+
+    Args:
+        sock: The socket.
+        connection: What to put on it; a reason to end it ends the handshake, too.
+        context: The certificate, and what is asked of clients.
+        seconds: The time that a client has for it.
+
+    Returns:
+        ``None``; or, where the client does not speak TLS, what to tell it. It is connected then,
+        too.
+
+    Raises:
+        TimeoutError: The client took too long.
+        FeederRefused: The handshake failed, and the client knows why.
+        FeederLost: The connection is gone.
+    """
+    sock.setblocking(False)
+    try:
+        async with asyncio.timeout(seconds) as shaking:
+            connection.on_broken = partial(shaking.reschedule, 0)
+            if connection.broken is not None:
+                raise connection.broken
+            if await _speaks_plainly(sock):
+                await greet(sock, connection)
+                return FeederRefused(
+                    "this is a port for TLS, and the client speaks without; connect to tls:// in "
+                    "place of tcp://",
+                    code="tls",
+                )
+            await _shake(sock, connection, context)
+    except TimeoutError:
+        if connection.broken is None:
+            raise
+        raise connection.broken from None
+    finally:
+        connection.on_broken = None
+    return None
+
+
+async def _speaks_plainly(sock: socket.socket) -> bool:
+    """Return True if a client begins without TLS, with a frame; its bytes stay unread."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(sock.fileno(), _done, readable)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(sock.fileno())
+    try:
+        first = sock.recv(1, MSG_PEEK)
+    except OSError as error:
+        raise FeederLost(f"the connection broke: {error}") from None
+    if not first:
+        raise FeederLost("the connection was closed by the other side")
+    return first == MAGIC[:1]
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _shake(sock: socket.socket, connection: AsyncConnection, context: ssl.SSLContext) -> None:
+    loop = asyncio.get_running_loop()
+    made: list[_Handshake] = []
+    _handshake.set(made)  # for this task, and what the loop does for it
+    with sock.dup() as spare:  # the loop closes the other
+        try:
+            await loop.connect_accepted_socket(lambda: connection, sock, ssl=context)
+        except ssl.SSLError as error:
+            await _say(spare, b"".join(one.alert for one in made))
+            reason = getattr(error, "verify_message", None) or error.reason or "no reason is known"
+            raise FeederRefused(f"the handshake of TLS failed: {reason}", code="tls") from None
+        except OSError as error:
+            raise FeederLost(f"the connection broke in the handshake of TLS: {error}") from None
+
+
+async def _say(sock: socket.socket, alert: bytes) -> None:
+    """Send the last bytes, and wait until the client has read them: a reset would discard them."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):  # a TimeoutError is one too
+        async with asyncio.timeout(LINGER):
+            await loop.sock_sendall(sock, alert)
+            sock.shutdown(SHUT_WR)
+            while await loop.sock_recv(sock, 1 << 16):
+                pass
