@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -15,8 +16,9 @@ Guest = TypeVar("Guest")
 class Admission(Generic[Guest]):
     """Counts connections: each is a handshake first and, once it said HELLO, a client.
 
-    A client says HELLO at once. So where handshakes are too many the oldest is the one to cut:
-    those who say nothing, however many they are, keep nobody out who does.
+    A client says HELLO at once. So where handshakes are too many the oldest is the one to cut, of
+    those at the address with the most: those who say nothing, however many they are, keep nobody
+    out who does.
 
     Args:
         limits: The settings that say how many there may be.
@@ -65,7 +67,9 @@ class Admission(Generic[Guest]):
         self._handshakes[guest] = address
         if len(self._handshakes) <= self._limits.max_handshakes:
             return None
-        oldest = next(iter(self._handshakes))
+        counts = Counter(self._handshakes.values())
+        most = max(counts.values())
+        oldest = next(one for one, where in self._handshakes.items() if counts[where] == most)
         del self._handshakes[oldest]
         return oldest
 

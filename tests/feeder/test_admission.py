@@ -44,6 +44,14 @@ def test_the_oldest_handshake_makes_room() -> None:
     assert counted.arrive("e", HERE) is None
 
 
+def test_an_address_with_many_handshakes_makes_room_first() -> None:
+    counted = admission(max_handshakes=3)
+    assert counted.arrive("honest", "10.0.0.7") is None
+    came = [counted.arrive(name, "10.0.0.66") for name in "abcd"]
+    assert came == [None, None, "a", "b"]
+    assert counted.admit("honest") is None
+
+
 def test_one_address_has_a_part_of_the_places() -> None:
     counted = admission(max_connections=4, max_connections_per_address=2)
     for name in "abcd":
