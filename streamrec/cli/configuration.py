@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config import load_daemon
 from streamrec.errors import ConfigError
-from streamrec.feeder.address import Address, check_exposure, host_and_port
+from streamrec.feeder.address import Address, host_and_port
+from streamrec.feeder.exposure import check_exposure
 from streamrec.formats.examples.descriptions import from_description, is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.masking import shown, without_secrets
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from streamrec.config import DaemonSettings, DatasetSettings
+    from streamrec.config.access import ServedSettings
 
 __all__ = ["effective", "faults", "load"]
 
@@ -32,7 +34,7 @@ def load(path: str) -> DaemonSettings:
 
 
 def faults(
-    server: DaemonSettings.Server | None, datasets: Mapping[str, DatasetSettings]
+    server: DaemonSettings.Server | None, datasets: Mapping[str, ServedSettings]
 ) -> Iterator[str]:
     """Yield a sentence for each address, URL, feature and function that cannot be understood.
 
@@ -41,21 +43,25 @@ def faults(
         datasets: The settings of the datasets whose types are right.
     """
     if server is not None:
-        yield from _server_faults(server)
+        yield from _server_faults(server, datasets)
     for name, dataset in datasets.items():
         yield from (f"datasets.{name}: {fault}" for fault in _dataset_faults(dataset))
 
 
-def _server_faults(server: DaemonSettings.Server) -> Iterator[str]:
+def _server_faults(
+    server: DaemonSettings.Server, datasets: Mapping[str, ServedSettings]
+) -> Iterator[str]:
     for where in server.listen:
-        yield from _fault(_check_address, where, server)
+        yield from _fault(_check_address, where, server, datasets)
     if server.status is not None:
         yield from _fault(host_and_port, server.status)
 
 
-def _check_address(where: str, server: DaemonSettings.Server) -> None:
-    place = Address.parse(where, listen=True)
-    check_exposure(place, token=bool(server.token), insecure=server.insecure)
+def _check_address(
+    where: str, server: DaemonSettings.Server, datasets: Mapping[str, ServedSettings]
+) -> None:
+    own = {name: one.tokens for name, one in datasets.items()}
+    check_exposure(Address.parse(where, listen=True), server, own)
 
 
 def _dataset_faults(dataset: DatasetSettings) -> Iterator[str]:

@@ -63,12 +63,17 @@ def serve(
 
 
 def _check_open(settings: DaemonSettings) -> None:
-    """Print the configuration and the shards of each dataset; a store that fails is an error."""
+    """Print the configuration and the shards of each dataset; a store that fails is an error.
+
+    Certificates and tokens are read, too.
+    """
     import asyncio
 
     from streamrec.cli.configuration import effective
     from streamrec.cli.opening import survey
+    from streamrec.feeder.access import Access
 
+    Access(settings.server, {name: one.tokens for name, one in settings.datasets.items()})
     plain = effective(settings)
     found = asyncio.run(survey(settings.datasets))
     for name, result in found.items():

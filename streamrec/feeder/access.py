@@ -9,10 +9,9 @@ from streamrec.feeder.certificates import Certificates
 from streamrec.feeder.tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from streamrec.config import DaemonSettings
-    from streamrec.config.access import ServedSettings
 
 __all__ = ["Access"]
 
@@ -25,23 +24,20 @@ class Access:
 
     Args:
         server: The settings of the feeder.
-        datasets: Those of its datasets, which may have tokens of their own.
+        own: By name, the files of tokens of each dataset, which may be none.
 
     Raises:
         ConfigError: A file cannot be used.
     """
 
     def __init__(
-        self,
-        server: DaemonSettings.Server,
-        datasets: Mapping[str, ServedSettings] | None = None,
+        self, server: DaemonSettings.Server, own: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         self.server = server
-        self.datasets = {} if datasets is None else datasets
-        own = {name: one.tokens for name, one in self.datasets.items()}
-        self.tokens = Tokens(server, own)
+        self.own = own or {}
+        self.tokens = Tokens(server, self.own)
         self.certificates = None if server.tls is None else Certificates(server.tls)
-        self._has_files = bool(server.tls or server.tokens or any(own.values()))
+        self._has_files = bool(server.tls or server.tokens or any(self.own.values()))
         self._looked_at = float("-inf")
 
     async def look(self) -> None:

@@ -24,7 +24,7 @@ from streamrec.config.arguments import kind_of
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
 
-__all__ = ["Address", "check_exposure", "host_and_port", "is_loopback"]
+__all__ = ["Address", "host_and_port", "is_loopback"]
 
 LONGEST_PATH = 107
 """Bytes: ``sun_path`` of Linux holds 108, with the 0 at the end."""
@@ -178,34 +178,6 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
     # A socket that listens at "::" calls 127.0.0.1 "::ffff:127.0.0.1".
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
-def check_exposure(place: Address, *, token: bool, insecure: bool) -> None:
-    """Refuse to listen where the network could read tokens, or data that it is not meant to.
-
-    Args:
-        place: Where to listen.
-        token: Clients send a token.
-        insecure: Everybody who reaches the place may read the datasets.
-
-    Raises:
-        ConfigError: It is beyond this machine, and that is not allowed.
-    """
-    if place.tls:
-        raise ConfigError(f"{place}: no TLS is served yet; listen at tcp:// or a Unix socket")
-    if place.is_loopback:
-        return
-    if token:
-        raise ConfigError(
-            f"{place}: clients would send their token in plain TCP over the network; listen at "
-            "127.0.0.1 or a Unix socket, or set no token"
-        )
-    if not insecure:
-        raise ConfigError(
-            f"{place}: whoever reaches it could read every dataset, for there is no TLS; listen at "
-            "127.0.0.1 or a Unix socket, or set insecure = true in [server] where the network lets "
-            "nobody else connect"
-        )
 
 
 def host_and_port(text: str) -> tuple[str, int]:

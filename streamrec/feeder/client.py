@@ -13,11 +13,12 @@ import socket
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
 
-from streamrec.errors import ConfigError, FeederLost, StreamrecError
+from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.address import Address
 from streamrec.feeder.blocking import BlockingConnection
 from streamrec.feeder.connecting import CONNECT_TIMEOUT, connect, connect_async
 from streamrec.feeder.connection import AsyncConnection, silence, stalled
+from streamrec.feeder.exposure import check_sending
 from streamrec.feeder.session import Options, Subscription
 from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
@@ -62,7 +63,7 @@ class _Feed(Subscription):
     def __init__(self, address: Place, options: Options) -> None:
         self._address = Address.parse(address) if isinstance(address, str) else address
         if isinstance(self._address, Address):
-            _check_token(self._address, options.get("token"))
+            check_sending(self._address, options.get("token"))
             self._where = str(self._address)
             dataset = self._address.dataset or ENGINE_DATASET
         else:
@@ -318,11 +319,3 @@ class BlockingFeed(_Feed):
         if self._engine is not None and isinstance(error, FeederLost) and not is_told:
             reason = self._engine.diagnosis()
         return super()._fail(FeederLost(reason) if reason else error)
-
-
-def _check_token(place: Address, token: str | None) -> None:
-    if token and not place.tls and not place.is_loopback:
-        raise ConfigError(
-            f"a token is not sent over plain TCP to {place.host}: everybody on the way could read "
-            "it; use tls://, a Unix socket, or a tunnel that ends at localhost"
-        )

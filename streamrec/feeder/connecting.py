@@ -9,12 +9,14 @@ import ssl
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamrec.errors import ConfigError, FeederLost, FeederRefused
+from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.connection import AsyncConnection
+from streamrec.feeder.tls import client_context, failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from streamrec.errors import FeederRefused
     from streamrec.feeder.address import Address
     from streamrec.wire.protocol import Connection
 
@@ -28,8 +30,6 @@ __all__ = [
 ]
 
 CONNECT_TIMEOUT = 10.0
-_REFUSALS = ("WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "CERTIFICATE_VERIFY_FAILED")
-"""What OpenSSL says where trying again would change nothing."""
 
 
 def look_up(addresses: Iterable[Address]) -> list[Address]:
@@ -124,21 +124,22 @@ async def connect_async(
         address: Where it is, or a connected socket.
         machine: This end of the protocol.
         timeout: Seconds to wait, for the handshake of TLS too.
-        tls: The context of TLS; ``None``: the system's, which trusts public authorities.
+        tls: The context of TLS; ``None``: one that trusts the system's authorities.
 
     Raises:
         FeederLost: The feeder cannot be reached.
-        FeederRefused: It does not speak TLS, or its certificate is not to be trusted.
+        FeederRefused: It does not speak TLS, or one of the two certificates is refused.
     """
     loop = asyncio.get_running_loop()
+    where = None if isinstance(address, socket.socket) else str(address)
 
     def connection() -> AsyncConnection:
-        return AsyncConnection(machine)
+        return AsyncConnection(machine, where=where)
 
     if isinstance(address, socket.socket):
         address.setblocking(False)
         return (await loop.connect_accepted_socket(connection, address))[1]
-    context = (tls or ssl.create_default_context()) if address.tls else None
+    context = (tls or client_context({})) if address.tls else None
     name = address.host if address.tls else None
     host, port = str(address.ip or address.host), address.port or 0
     try:
@@ -152,12 +153,8 @@ async def connect_async(
 
 
 def _failed(place: Address, error: OSError) -> FeederLost | FeederRefused:
-    if isinstance(error, ssl.SSLError) and error.reason in _REFUSALS:
-        detail = getattr(error, "verify_message", "") or error.reason
-        return FeederRefused(
-            f"no connection over TLS to {place}: {detail}; check the feeder's certificate, tls= "
-            "and whether TLS is spoken there"
-        )
+    if isinstance(error, ssl.SSLError):
+        return failure(error, str(place))
     reason = error.strerror or str(error) or type(error).__name__
     return FeederLost(
         f"cannot connect to {place}: {reason}; check that a feeder runs there and can be reached"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
+import ssl
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, WireError
+from streamrec.feeder.tls import failure
 from streamrec.wire.messages import Credit, Ping, Pong, Release
+from streamrec.wire.protocol import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,10 +38,19 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     Args:
         machine: This end of the protocol.
+        most_frames: The messages that the peer may send in a second.
+        where: The feeder's address, at its client.
     """
 
-    def __init__(self, machine: Connection) -> None:
+    def __init__(
+        self, machine: Connection, *, most_frames: float = math.inf, where: str | None = None
+    ) -> None:
         self.machine = machine
+        self._where = where
+        self._most_frames = most_frames
+        self._frames = 0
+        """Messages of the peer since the beginning of the present second."""
+        self._second = -math.inf
         self.heard_at = asyncio.get_running_loop().time()
         """The loop's time at which the last bytes came."""
         self.on_release: Callable[[Iterable[int]], None] = _refuse
@@ -52,9 +65,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._writable.set()
         self._closed = asyncio.Event()
         self._transport: asyncio.Transport
+        self._is_made = False
         self._nonce = 0
         self._waste = bytearray()
-        """Memory for the bytes of a peer that broke the protocol: only its end is of interest."""
+        """Memory for the bytes of a peer that broke the protocol: only its end is of interest; and
+        for those that the loop looks for behind the end, where TLS is spoken."""
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.is_set() else "open"
@@ -70,11 +85,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Bytes that wait in the transport, because the peer does not take them."""
         return self._transport.get_write_buffer_size()
 
+    @property
+    def _is_deaf(self) -> bool:
+        return self.machine.error is not None or self.machine.state is State.CLOSED
+
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
+        self._is_made = True
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -82,22 +102,26 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> Any:  # noqa: ARG002 - asyncio's signature
         """Return the memory for the socket's next bytes."""
-        return self._waste if self.machine.error else self.machine.get_buffer()
+        if not self._is_deaf:
+            return self.machine.get_buffer()
+        self._waste = self._waste or bytearray(WASTE)
+        return self._waste
 
     def buffer_updated(self, nbytes: int) -> None:
         """Act on bytes that have come."""
         self.heard_at = asyncio.get_running_loop().time()
-        if self.machine.error:
+        if self._is_deaf:
             return
         self.machine.buffer_updated(nbytes)
         try:
             for message in self.machine.events():
+                self._count()
                 if isinstance(message, Release):
                     self.on_release(message.offsets)
                 elif not isinstance(message, Credit | Ping | Pong):
                     self._inbox.append(message)
         except RemoteProtocolError as error:
-            self._waste = bytearray(WASTE)
+            self.machine.error = error
             self.stop(error)
         self._flush_replies()
         self._wake()
@@ -112,6 +136,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the transport is closed."""
+        if isinstance(exc, ssl.SSLError) and self._where is not None:
+            self.stop(failure(exc, self._where))
         self.stop(FeederLost(f"the connection broke: {exc}" if exc else "it was closed here"))
         self._writable.set()
         self._closed.set()
@@ -159,8 +185,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
         Raises:
             FeederLost: The connection is gone.
+            RemoteProtocolError: The peer broke the protocol.
             LocalProtocolError: The protocol does not allow it now.
         """
+        if self.broken is not None:
+            raise self.broken
         self.post(message)
         await self._writable.wait()
 
@@ -215,8 +244,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         await self._closed.wait()
 
     def abort(self) -> None:
-        """Cut the connection at once."""
-        self._transport.abort()
+        """Cut the connection at once; one that is not made yet has no transport."""
+        if self._is_made:
+            self._transport.abort()
 
     async def wait_closed(self) -> None:
         """Return once the transport is closed."""
@@ -230,6 +260,21 @@ class AsyncConnection(asyncio.BufferedProtocol):
             await self._waiter
         finally:
             self._waiter = None
+
+    def _count(self) -> None:
+        """Count a message.
+
+        Raises:
+            RemoteProtocolError: The peer sends more than anybody needs, and would keep this busy.
+        """
+        if self.heard_at >= self._second + 1:
+            self._second, self._frames = self.heard_at, 0
+        self._frames += 1
+        if self._frames > self._most_frames:
+            raise RemoteProtocolError(
+                f"more than {self._most_frames:g} messages came within a second; raise "
+                "max_frames_per_second in the feeder's [server] if a client needs them"
+            )
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import json
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.feeder.connection import LINGER
+from streamrec.feeder.exposure import check_received
 from streamrec.feeder.watch import Watch
 from streamrec.feeder.welcome import facts_of, mapping_of
 from streamrec.flow.channel import EndOfStream
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from typing import TypeVar
 
-    from pydantic import SecretStr
-
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.server import Feeder
     from streamrec.feeder.session_log import SessionLog
     from streamrec.feeder.subscription import Subscription
+    from streamrec.feeder.tokens import Grant
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
     from streamrec.plan.resume_point import ResumePoint
@@ -64,6 +63,7 @@ class Conversation:
         connection: The connection to the client.
         session_log: The log of the connection.
         peer: The address of the client's machine; ``None``: it is this one.
+        is_private: Nobody on the way can read what the client sends.
     """
 
     def __init__(
@@ -72,9 +72,12 @@ class Conversation:
         connection: AsyncConnection,
         session_log: SessionLog,
         peer: str | None = None,
+        *,
+        is_private: bool = True,
     ) -> None:
         self._feeder = feeder
         self._peer = peer
+        self._is_private = is_private
         self._subscription: Subscription | None = None
         self._connection = connection
         self._log = session_log
@@ -86,10 +89,14 @@ class Conversation:
         """Seconds that the client has to read the last message, and to disconnect."""
         self._told_at = float("-inf")
 
-    async def run(self) -> None:
-        """Serve until either side is done, then close the connection."""
+    async def run(self, refusal: FeederRefused | None = None) -> None:
+        """Serve until either side is done, then close the connection.
+
+        Args:
+            refusal: What to tell the client instead, as soon as it can be told.
+        """
         try:
-            await self._serve_until_stopped()
+            await self._serve_until_stopped(refusal)
         except FeederLost as lost:
             self._connection.abort()
             # The connection keeps it, and its frames would keep the connection and the last batch.
@@ -105,7 +112,7 @@ class Conversation:
         broke_the_protocol = self._connection.machine.error is not None
         await self._connection.aclose(LINGER if broke_the_protocol else self._linger)
 
-    async def _serve_until_stopped(self) -> None:
+    async def _serve_until_stopped(self, refusal: FeederRefused | None) -> None:
         """Serve until the connection has a reason to end, whatever is waited for."""
         connection = self._connection
         try:
@@ -114,7 +121,7 @@ class Conversation:
                 connection.on_broken = partial(serving.reschedule, 0)
                 if connection.broken is not None:
                     raise connection.broken
-                await self._serve()
+                await self._serve(refusal)
         except TimeoutError:
             if connection.broken is None:  # it is somebody else's
                 raise
@@ -122,19 +129,34 @@ class Conversation:
         finally:
             connection.on_broken = None
 
-    async def _serve(self) -> None:
+    async def _serve(self, refusal: FeederRefused | None) -> None:
         hello = await self._in_time("HELLO", self._receive(Hello))
         self._log.hello(hello)
-        _check_token(self._settings.token, hello.token)
+        if refusal is not None:
+            raise refusal
+        grant = await self._admitted(hello)
         version = _common_version(hello)
         await self._feeder.admit(self._connection)
         with Watch(self._connection, self._settings.idle_timeout, self._idle):
-            await self._stream(hello, version)
+            await self._stream(hello, version, grant)
 
-    async def _stream(self, hello: Hello, version: int) -> None:
+    async def _admitted(self, hello: Hello) -> Grant:
+        """Return what a client may read; its own dataset is among it.
+
+        Raises:
+            FeederRefused: It shows no token that opens that, or not in private.
+        """
+        access = self._feeder.access
+        check_received(hello.token, is_private=self._is_private)
+        await access.look()
+        grant = access.tokens.grant(hello.token)
+        grant.check(hello.dataset, given=bool(hello.token))
+        return grant
+
+    async def _stream(self, hello: Hello, version: int, grant: Grant) -> None:
         clock = asyncio.get_running_loop().time
         arrived = clock()
-        dataset = await self._feeder.dataset(hello.dataset)
+        dataset = await self._feeder.dataset(hello.dataset, grant)
         self._dataset = hello.dataset
         self._feeder.statistics.opened(hello.dataset, clock() - arrived)
         batch_size = hello.batch_size or dataset.settings.batch_size
@@ -267,20 +289,14 @@ class Conversation:
             self._connection.abort()
 
 
-def _check_token(expected: SecretStr | None, given: str) -> None:
-    if expected is None:
-        return
-    if not hmac.compare_digest(expected.get_secret_value().encode(), given.encode()):
-        raise FeederRefused("the token is wrong" if given else "a token is needed: give token=")
-
-
 def _common_version(hello: Hello) -> int:
     common = set(PROTOCOL_VERSIONS) & set(hello.protocol_versions)
     if not common or hello.position_version < VERSION:
         raise FeederRefused(
             f"the client speaks the protocol's versions {list(hello.protocol_versions)} and reads "
             f"positions up to {hello.position_version}, the feeder {list(PROTOCOL_VERSIONS)} and "
-            f"{VERSION}; install the same streamrec on both sides"
+            f"{VERSION}; install the same streamrec on both sides",
+            code="version",
         )
     return max(common)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamrec.config.cores import worker_count
 from streamrec.config.memory_budget import daemon_budget
 from streamrec.feeder import status
+from streamrec.feeder.access import Access
 from streamrec.feeder.budget import Budget
 from streamrec.feeder.datasets import ServedDatasets
 from streamrec.feeder.dump import dumping
@@ -38,7 +39,7 @@ class Bound:
     """The addresses at which a daemon really listens."""
 
     feeder: list[str]
-    """``tcp://host:port`` or ``unix:///path``, in the order of the configuration."""
+    """``tcp://host:port``, ``tls://host:port`` or ``unix:///path``, as in the configuration."""
     status: str | None
     """``host:port``."""
     failing: dict[str, str] = field(default_factory=dict)
@@ -64,14 +65,14 @@ async def serve(
         load: Reads the configuration anew.
 
     Raises:
-        ConfigError: An address cannot be listened at.
+        ConfigError: An address cannot be listened at, or a certificate or a token not be read.
         StreamrecError: A dataset cannot be opened, and not because of its store.
     """
     notifier = Notifier.of()
     async with contextlib.AsyncExitStack() as stack:
         datasets = await stack.enter_async_context(ServedDatasets(settings.datasets, opener))
         traces = await stack.enter_async_context(exporting(settings.server.traces))
-        feeder = await stack.enter_async_context(_feeder(settings.server, datasets))
+        feeder = await stack.enter_async_context(_feeder(settings, datasets))
         feeder.statistics.traces = traces
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)
@@ -99,14 +100,16 @@ def run(
         runner.run(serve(settings, ready=ready, load=load))
 
 
-def _feeder(settings: DaemonSettings.Server, datasets: ServedDatasets) -> Feeder:
+def _feeder(settings: DaemonSettings, datasets: ServedDatasets) -> Feeder:
     """Return a feeder in this process, or the supervisor of several."""
-    workers = worker_count(settings)
-    budget = Budget(daemon_budget(settings))
+    server = settings.server
+    workers = worker_count(server)
+    budget = Budget(daemon_budget(server))
+    access = Access(server, {name: one.tokens for name, one in settings.datasets.items()})
     if workers == 1:
-        return Feeder({**datasets}, settings, budget=budget)
+        return Feeder({**datasets}, server, budget=budget, access=access)
     log.info("starts %d worker processes", workers)
-    return Supervisor(datasets, settings, workers, budget)
+    return Supervisor(datasets, server, workers, budget, access)
 
 
 async def _opened(feeder: Feeder, datasets: ServedDatasets) -> None:

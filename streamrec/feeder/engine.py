@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from pydantic_core import PydanticSerializationError
 
+from streamrec.config import DatasetSettings
 from streamrec.config.arguments import place_text
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, FeederLost
@@ -41,7 +42,6 @@ from streamrec.plan.ranges import sent_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.config import DatasetSettings
     from streamrec.stores.base import ObjectInfo
 
 __all__ = ["Engine", "is_started_ahead", "order_for", "start_engine"]
@@ -234,7 +234,10 @@ def order_for(
     names = {name: importable(function) for name, function in given.items()}
     by_value = {name: pickled(name, given[name]) for name, known in names.items() if known is None}
     try:
-        plain = settings.model_copy(update=names).model_dump(mode="json", warnings=False)
+        # Nothing of those of a feeder's dataset, which say who may read.
+        plain = settings.model_copy(update=names).model_dump(
+            mode="json", warnings=False, include=set(DatasetSettings.model_fields)
+        )
     except PydanticSerializationError as error:
         raise ConfigError(
             f"the settings cannot be sent to an engine process: {error}; give plain values in "

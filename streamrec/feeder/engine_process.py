@@ -71,7 +71,9 @@ async def serve(sock: socket.socket, order: dict[str, Any], outbox: Outbox | Non
         order: What to read, as ``engine.order_for`` has written it.
         outbox: The memory that is shared with the parent.
     """
-    patient = DaemonSettings.Server(handshake_timeout=FOR_EVER, idle_timeout=FOR_EVER)
+    patient = DaemonSettings.Server(
+        handshake_timeout=FOR_EVER, idle_timeout=FOR_EVER, max_frames_per_second=sys.maxsize
+    )
     async with (
         opened({ENGINE_DATASET: open_ordered(order)}) as datasets,
         Feeder(dict(datasets), patient, linger=FOR_EVER, outbox=outbox) as feeder,

@@ -25,6 +25,7 @@ from streamrec.feeder.client import PATIENCE, AsyncFeed, BlockingFeed
 from streamrec.feeder.connecting import CONNECT_TIMEOUT, look_up, look_up_async
 from streamrec.feeder.failover import Failover, Pause
 from streamrec.feeder.session import state_of
+from streamrec.feeder.tls import client_context
 from streamrec.feeder.token_file import read_token
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end
@@ -32,7 +33,7 @@ from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.agreement import ENDS
 
 if TYPE_CHECKING:
-    import ssl
+    from collections.abc import Mapping
 
     from streamrec.feeder.session import State
     from streamrec.pipeline.batch.batch import Batch
@@ -60,8 +61,8 @@ class Route(TypedDict, total=False):
     """The secret that feeders ask for, or ``file:/path``, which is read for each connection."""
     fingerprint: Fingerprint | None
     """The fingerprint that feeders must serve; ``None``: that of the first one."""
-    tls: ssl.SSLContext | None
-    """The context of TLS, for addresses that ask for it."""
+    tls: Mapping[str, str] | None
+    """The files of TLS (see `client_context`), which are read for each connection."""
     stall_timeout: float
     """Seconds to wait for a batch from a feeder that gives signs of life."""
     connect_timeout: float
@@ -265,7 +266,10 @@ class AsyncHealingFeed(_HealingFeed):
                 self._failed(error, self._now(), welcomed=False)
 
     async def _attempt(self, place: Address) -> AsyncFeed:
-        feed = await AsyncFeed.open(place, tls=self._tls, **self._arguments())
+        context = None
+        if place.tls:
+            context = await asyncio.to_thread(client_context, self._tls or {})
+        feed = await AsyncFeed.open(place, tls=context, **self._arguments())
         try:
             self._adopt(feed)
         except BaseException:

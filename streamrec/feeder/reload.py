@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import ConfigError
 from streamrec.feeder import log_format
-from streamrec.feeder.address import Address, check_exposure
+from streamrec.feeder.access import Access
+from streamrec.feeder.address import Address
+from streamrec.feeder.exposure import check_exposure
 from streamrec.flow.cleanup import end
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from streamrec.config import DaemonSettings
+    from streamrec.config import DaemonSettings, DatasetSettings
     from streamrec.feeder.datasets import ServedDatasets
     from streamrec.feeder.notify import Notifier
     from streamrec.feeder.server import Feeder
 
-__all__ = ["RELOADED", "reload", "reload_server", "reloading"]
+__all__ = ["RELOADED", "reload", "reload_access", "reload_server", "reloading"]
 
-RELOADED = frozenset({"token", "log_level"})
+ACCESS = frozenset({"tls", "token", "tokens"})
+"""The settings of ``[server]`` that say who may read."""
+RELOADED = ACCESS | {"log_level"}
 """The settings of ``[server]`` that take effect at once."""
 
 log = logging.getLogger("streamrec.feeder")
@@ -90,7 +94,9 @@ def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings) -
     """
     if feeder.draining:
         return ["the feeder is draining and takes over nothing"]
+    own = {name: one.tokens for name, one in settings.datasets.items()}
     sentences = [*reload_server(feeder, settings.server)]
+    sentences += reload_access(feeder, settings.server, own)
     sentences += _reload_datasets(feeder, datasets, settings)
     return sentences or ["nothing has changed"]
 
@@ -105,21 +111,40 @@ def reload_server(feeder: Feeder, new: DaemonSettings.Server) -> Iterator[str]:
         log_format.set_level(new.log_level)
         yield f"the log level is {new.log_level}"
         feeder.settings = feeder.settings.model_copy(update={"log_level": new.log_level})
-    if "token" in changed:
-        yield _reload_token(feeder, new)
 
 
-def _reload_token(feeder: Feeder, new: DaemonSettings.Server) -> str:
-    settings = feeder.settings.model_copy(update={"token": new.token})
+def reload_access(
+    feeder: Feeder, new: DaemonSettings.Server, own: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Take over certificates and tokens, all of them or none, with what their files hold now.
+
+    Args:
+        feeder: The running feeder.
+        new: The new settings of ``[server]``.
+        own: By name, the files of tokens of each dataset.
+
+    Yields:
+        Sentences about what was done.
+    """
+    before = feeder.access
+    server = feeder.settings.model_copy(update={name: getattr(new, name) for name in ACCESS})
     try:
         # The feeder still listens where it did, wherever the new file says.
-        for where in settings.listen:
-            place = Address.parse(where, listen=True)
-            check_exposure(place, token=bool(settings.token), insecure=settings.insecure)
+        for where in server.listen:
+            check_exposure(Address.parse(where, listen=True), server, own)
+        feeder.access = Access(server, own)
     except ConfigError as error:
-        return f"server.token stays as it was, until a restart: {error}"
-    feeder.settings = settings
-    return "new clients need the new token" if settings.token else "new clients need no token"
+        yield f"certificates and tokens stay as they were: {error}"
+        return
+    feeder.settings = server
+    if feeder.access.tokens != before.tokens:
+        yield "the tokens have changed, for new clients"
+    if feeder.access.certificates != before.certificates:
+        yield "the certificates have changed, for new clients"
+
+
+def _without_tokens(dataset: DatasetSettings) -> DatasetSettings:
+    return dataset.model_copy(update={"tokens": []})
 
 
 def _reload_datasets(
@@ -129,7 +154,7 @@ def _reload_datasets(
         if name not in datasets:
             feeder.datasets[name] = datasets.add(name, dataset)
             yield f"the dataset {name!r} is added, and being opened"
-        elif dataset != datasets[name].settings:
+        elif _without_tokens(dataset) != _without_tokens(datasets[name].settings):
             yield f"the dataset {name!r} has changed, which needs a restart"
     for name in sorted(datasets.keys() - settings.datasets.keys()):
         yield f"the dataset {name!r} is no longer in the file; it is served until a restart"

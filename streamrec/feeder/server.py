@@ -11,17 +11,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.config import DaemonSettings
 from streamrec.config.memory_budget import memory_budget
-from streamrec.errors import FeederDraining, FeederRefused
-from streamrec.feeder.address import Address, check_exposure
+from streamrec.errors import FeederDraining, FeederLost, FeederRefused
+from streamrec.feeder.access import Access
+from streamrec.feeder.address import Address
 from streamrec.feeder.admission import Admission
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.datasets import obstacle_of
+from streamrec.feeder.exposure import check_exposure
+from streamrec.feeder.handshake import greet, shake_hands
 from streamrec.feeder.listener import Listener, bind, peer_of, remote_host
 from streamrec.feeder.served_dataset import ServedDataset
 from streamrec.feeder.session_log import SessionLog
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.budget import Budget
     from streamrec.feeder.shared import Outbox
+    from streamrec.feeder.tokens import Grant
     from streamrec.pipeline.dataset import Dataset
 
 __all__ = ["Feeder"]
@@ -49,15 +54,19 @@ class Feeder:
     datasets: dict[str, Dataset | Awaitable[Dataset]]
     """By name; one that is not open yet lets its clients wait."""
     settings: DaemonSettings.Server = field(default_factory=DaemonSettings.Server)
-    """The token that clients must present, the limits and the timeouts."""
+    """The limits and the timeouts."""
     linger: float = 300.0
     """Seconds that a client has to read why its stream has ended, and to disconnect."""
     outbox: Outbox | None = None
     """Memory that is shared with the only client."""
     budget: Budget | None = None
     """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
+    access: Access = field(default=None)  # type: ignore[assignment]
+    """Who may read; ``None``: as the settings say."""
 
     def __post_init__(self) -> None:
+        if self.access is None:
+            self.access = Access(self.settings)
         self.admission: Admission[Any] = Admission(self.settings)
         """The connections: those of this process, or their numbers."""
         self.statistics = Statistics()
@@ -134,8 +143,12 @@ class Feeder:
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
         """Have worker processes do what this process has just done; here are none."""
 
-    async def dataset(self, name: str) -> Dataset:
+    async def dataset(self, name: str, grant: Grant | None = None) -> Dataset:
         """Return a dataset, once it is open.
+
+        Args:
+            name: Its name.
+            grant: What the client may know of; ``None``: everything.
 
         Raises:
             FeederRefused: There is none of this name.
@@ -143,8 +156,11 @@ class Feeder:
         """
         handle = self.datasets.get(name)
         if handle is None:
-            names = ", ".join(sorted(self.datasets))
-            raise FeederRefused(f"there is no dataset {name!r} here; there are: {names}")
+            names = [one for one in self.datasets if grant is None or grant.opens(one)]
+            raise FeederRefused(
+                f"there is no dataset {name!r} here; there are: {', '.join(sorted(names))}",
+                code="dataset",
+            )
         if isinstance(handle, Awaitable):
             # A future would be cancelled with the client that waits for it.
             return await (asyncio.shield(handle) if asyncio.isfuture(handle) else handle)
@@ -160,7 +176,7 @@ class Feeder:
         """Accept connections.
 
         Args:
-            where: ``tcp://host:port`` or ``unix:///path``.
+            where: ``tcp://host:port``, ``tls://host:port`` or ``unix:///path``.
 
         Returns:
             The address with the port that was picked for 0.
@@ -169,14 +185,19 @@ class Feeder:
             ConfigError: It cannot be listened at, or would show a token or the data to the network.
         """
         place = Address.parse(where, listen=True)
-        check_exposure(place, token=bool(self.settings.token), insecure=self.settings.insecure)
-        listener = Listener(bind(place), self._accepted)
+        check_exposure(place, self.access.server, self.access.own)
+        listener = Listener(bind(place), partial(self._accepted, tls=place.tls))
         self._listeners.append(listener)
-        return listener.address
+        return replace(listener.address, tls=place.tls)
 
-    def adopt(self, sock: socket.socket) -> asyncio.Task[None]:
-        """Serve a connected socket, which is then the feeder's, in a task."""
-        task = asyncio.get_running_loop().create_task(self._serve(sock))
+    def adopt(self, sock: socket.socket, *, tls: bool = False) -> asyncio.Task[None]:
+        """Serve a connected socket, which is then the feeder's, in a task.
+
+        Args:
+            sock: The socket.
+            tls: It came to an address of TLS.
+        """
+        task = asyncio.get_running_loop().create_task(self._serve(sock, tls=tls))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         # A task that is cancelled before its first step would not close it.
@@ -222,30 +243,65 @@ class Feeder:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _accepted(self, sock: socket.socket) -> None:
-        self.adopt(sock)
+    def _accepted(self, sock: socket.socket, *, tls: bool) -> None:
+        self.adopt(sock, tls=tls)
 
-    async def _serve(self, sock: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        sock.setblocking(False)
+    async def _serve(self, sock: socket.socket, *, tls: bool) -> None:
         host = remote_host(sock)
         session_log = SessionLog(peer_of(sock))
-        _, connection = await loop.connect_accepted_socket(
-            lambda: AsyncConnection(Connection(Role.SERVER)), sock
+        connection = AsyncConnection(
+            Connection(Role.SERVER), most_frames=self.settings.max_frames_per_second
         )
         if self.draining:
             connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         self.statistics.connections_total += 1
         try:
-            crowded_out = self.admission.arrive(connection, host)
-            if crowded_out is not None:
-                self.statistics.dropped["crowd"] += 1
-                crowded_out.abort()
-            await Conversation(self, connection, session_log, host).run()
+            self._arrive(connection, host)
+            refusal = await self._begin(sock, connection, tls=tls)
+            conversation = Conversation(
+                self, connection, session_log, host, is_private=tls or host is None
+            )
+            await conversation.run(refusal)
+        except (FeederDraining, FeederLost) as reason:
+            connection.stop(reason)
+        except FeederRefused as refused:
+            self.statistics.dropped["tls"] += 1
+            session_log.failed(refused)
         finally:
             self.admission.leave(connection)
             connection.abort()
             session_log.ended(connection.broken)
+
+    async def _begin(
+        self, sock: socket.socket, connection: AsyncConnection, *, tls: bool
+    ) -> FeederRefused | None:
+        """Put a connection on its socket; return what to tell a client that has the wrong port.
+
+        Raises:
+            FeederLost: It is gone, or was too slow.
+            FeederDraining: This feeder serves nobody any more.
+            FeederRefused: The handshake of TLS has failed.
+        """
+        if not tls:
+            await greet(sock, connection)
+            return None
+        await self.access.look()
+        certificates = self.access.certificates
+        if certificates is None:
+            raise FeederLost("there is no certificate any more")
+        seconds = self.settings.handshake_timeout
+        try:
+            return await shake_hands(sock, connection, certificates.context, seconds)
+        except TimeoutError:
+            self.statistics.dropped["handshake"] += 1
+            raise FeederLost("no handshake of TLS came in time") from None
+
+    def _arrive(self, connection: AsyncConnection, host: str | None) -> None:
+        crowded_out = self.admission.arrive(connection, host)
+        if crowded_out is not None:
+            self.statistics.dropped["crowd"] += 1
+            crowded_out.stop(FeederLost("the handshakes under way are too many (max_handshakes)"))
+            crowded_out.abort()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

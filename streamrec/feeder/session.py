@@ -62,7 +62,7 @@ class Options(TypedDict, total=False):
     position: State | None
     """The place to go on at; ``None``: the beginning."""
     token: str | None
-    """The secret that the feeder asks for; never sent over TCP beyond this machine."""
+    """The secret that the feeder asks for; never sent over plain TCP beyond this machine."""
     fingerprint: Fingerprint | None
     """The fingerprint that the feeder must serve; ``None``: any."""
     credit_bytes: int

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import SecretStr
 
 from streamrec.errors import FeederLost, StreamrecError
+from streamrec.feeder.access import Access
 from streamrec.feeder.admission import Admission
 from streamrec.feeder.engine import order_for
 from streamrec.feeder.listener import remote_host
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.statistics import counted, merged
+from streamrec.feeder.tokens import Grant
 from streamrec.feeder.worker import Worker
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.retry import Backoff
@@ -64,6 +66,7 @@ class Supervisor(Feeder):
         settings: The settings of the daemon.
         workers: The number of processes.
         budget: The memory that the sessions of all workers share.
+        access: Who may read; ``None``: as the settings say. The workers follow its files.
     """
 
     def __init__(
@@ -72,8 +75,10 @@ class Supervisor(Feeder):
         settings: DaemonSettings.Server,
         workers: int,
         budget: Budget,
+        access: Access | None = None,
     ) -> None:
-        super().__init__({**datasets}, settings, budget=budget)
+        access = Access(settings) if access is None else access
+        super().__init__({**datasets}, settings, budget=budget, access=access)
         self.admission: Admission[int] = Admission(settings)
         self._served = datasets
         self._count = workers
@@ -118,7 +123,8 @@ class Supervisor(Feeder):
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
         """Have the workers do what this process has just done."""
-        self._tell(**{order: _plain(self.settings) if order == "reload" else True})
+        told = _plain(self.settings) if order == "reload" else True
+        self._tell(**{order: told}, own=self._own)
 
     async def drain(self, grace: float) -> int:
         """End in peace, as :meth:`streamrec.feeder.server.Feeder.drain` does in every worker."""
@@ -146,7 +152,12 @@ class Supervisor(Feeder):
         self._keepers = {loop.create_task(self._keep(number)): None for number in numbers}
         return self
 
-    def _accepted(self, sock: socket.socket) -> None:
+    @property
+    def _own(self) -> dict[str, list[str]]:
+        """The files of tokens of each dataset, as a message can hold them."""
+        return {name: list(files) for name, files in self.access.own.items()}
+
+    def _accepted(self, sock: socket.socket, *, tls: bool) -> None:
         if not self._workers:  # all have just died: the client will come again
             sock.close()
             return
@@ -157,7 +168,7 @@ class Supervisor(Feeder):
             self._owners.pop(crowded_out).cut(crowded_out)
         worker = min(self._workers, key=lambda worker: worker.load)
         self._owners[number] = worker
-        worker.hand_over(number, sock)
+        worker.hand_over(number, sock, tls=tls)
 
     async def _keep(self, number: int) -> None:
         """Keep one worker running until the daemon drains."""
@@ -188,7 +199,7 @@ class Supervisor(Feeder):
         self._keepers[keeper] = worker
         patience = 0.0
         try:
-            worker.link.send(server=_plain(self.settings), number=number)
+            worker.link.send(server=_plain(self.settings), own=self._own, number=number)
             await self._serve_worker(worker)
             patience = GOODBYE
         finally:
@@ -265,16 +276,20 @@ class Supervisor(Feeder):
         """Answer once a dataset is open."""
 
         async def answer() -> None:
-            worker.link.answer(message, await self._order(message["open"], message["known"]))
+            grant = Grant(**message["grant"]) if message.get("grant") else None
+            found = await self._order(message["open"], is_known=message["known"], grant=grant)
+            worker.link.answer(message, found)
 
         task = asyncio.get_running_loop().create_task(answer())
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
-    async def _order(self, name: str, is_known: bool) -> dict[str, Any] | Exception | None:
+    async def _order(
+        self, name: str, *, is_known: bool, grant: Grant | None = None
+    ) -> dict[str, Any] | Exception | None:
         """Return what a worker must know of a dataset, or why it has no client for it."""
         try:
-            dataset = await self.dataset(name)
+            dataset = await self.dataset(name, grant)
             return None if is_known else _order(self._served[name].settings, dataset)
         except Exception as error:  # noqa: BLE001 - the client must hear of a defect too
             return error

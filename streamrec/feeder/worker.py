@@ -53,7 +53,7 @@ class Worker:
         self.loans: list[int] = []
         """Bytes of each of its sessions."""
         self._arrivals = arrivals
-        self._waiting: dict[int, socket.socket] = {}
+        self._waiting: dict[int, tuple[socket.socket, bool]] = {}
         """Connections that are not handed over yet."""
         self._loop = asyncio.get_running_loop()
 
@@ -93,20 +93,26 @@ class Worker:
         """Say how much it has to do; of two workers the one with less gets the next client."""
         return not self.is_ready, len(self.connections)
 
-    def hand_over(self, number: int, sock: socket.socket) -> None:
-        """Give it a connection, which then is its own; the order is kept."""
+    def hand_over(self, number: int, sock: socket.socket, *, tls: bool = False) -> None:
+        """Give it a connection, which then is its own; the order is kept.
+
+        Args:
+            number: The daemon's number of the connection.
+            sock: The connection.
+            tls: It came to an address of TLS, which the worker speaks.
+        """
         self.connections.add(number)
-        self._waiting[number] = sock
+        self._waiting[number] = sock, tls
         if len(self._waiting) == 1:
             self._pass_on()
 
     def cut(self, number: int) -> None:
         """Have a connection closed at once, and count it as its own no longer."""
         self.connections.discard(number)
-        if (sock := self._waiting.pop(number, None)) is None:
+        if (waiting := self._waiting.pop(number, None)) is None:
             self.link.send(cut=number)
         else:
-            sock.close()
+            waiting[0].close()
 
     async def end(self, patience: float = 0.0) -> None:
         """Wait for the process to end by itself, and kill it then.
@@ -116,7 +122,7 @@ class Worker:
         """
         self._loop.remove_writer(self._arrivals.fileno())
         self._arrivals.close()
-        for sock in self._waiting.values():
+        for sock, _ in self._waiting.values():
             sock.close()
         self._waiting.clear()
         await asyncio.to_thread(self._reap, patience)
@@ -139,9 +145,9 @@ class Worker:
     def _pass_on(self) -> None:
         """Hand over what waits, as much as the channel takes."""
         while self._waiting:
-            number, sock = next(iter(self._waiting.items()))
+            number, (sock, tls) = next(iter(self._waiting.items()))
             try:
-                message = number.to_bytes(NUMBER_BYTES, "little")
+                message = number.to_bytes(NUMBER_BYTES, "little") + bytes([tls])
                 socket.send_fds(self._arrivals, [message], [sock.fileno()])
             except (BlockingIOError, InterruptedError):
                 self._loop.add_writer(self._arrivals.fileno(), self._pass_on)

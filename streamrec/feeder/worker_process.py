@@ -12,16 +12,18 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DaemonSettings, validate
 from streamrec.errors import FeederDraining, StoreError
 from streamrec.feeder import log_format
+from streamrec.feeder.access import Access
 from streamrec.feeder.datasets import close_opened
 from streamrec.feeder.dump import log_dump
 from streamrec.feeder.engine_process import find_functions, open_ordered
 from streamrec.feeder.link import Link
-from streamrec.feeder.reload import reload_server
+from streamrec.feeder.reload import reload_access, reload_server
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.tracing import exporting
 from streamrec.feeder.worker import NUMBER_BYTES
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.feeder.connection import AsyncConnection
+    from streamrec.feeder.tokens import Grant
     from streamrec.pipeline.dataset import Dataset
 
 __all__ = ["WorkerFeeder", "main", "serve"]
@@ -66,12 +69,19 @@ class WorkerFeeder(Feeder):
         settings: Those of the daemon.
         link: The channel to the supervisor.
         arrivals: The channel on which connections come.
+        access: Who may read; ``None``: as the settings say.
     """
 
     def __init__(
-        self, number: int, settings: DaemonSettings.Server, link: Link, arrivals: socket.socket
+        self,
+        number: int,
+        settings: DaemonSettings.Server,
+        link: Link,
+        arrivals: socket.socket,
+        access: Access | None = None,
     ) -> None:
-        super().__init__({}, settings)
+        access = Access(settings) if access is None else access
+        super().__init__({}, settings, access=access)
         self.statistics.worker = number
         self._link = link
         self._arrivals = arrivals
@@ -81,14 +91,19 @@ class WorkerFeeder(Feeder):
         """What the supervisor has said about datasets."""
         self._opened: dict[str, asyncio.Task[Dataset]] = {}
 
-    async def dataset(self, name: str) -> Dataset:
+    async def dataset(self, name: str, grant: Grant | None = None) -> Dataset:
         """Return a dataset, once it is open in the supervisor and here.
+
+        Args:
+            name: Its name.
+            grant: What the client may know of; ``None``: everything.
 
         Raises:
             FeederRefused: There is none of this name.
             StreamrecError: It cannot be opened, or its store fails.
         """
-        order = await self._link.ask(open=name, known=name in self._orders)
+        may_know = None if grant is None else asdict(grant)
+        order = await self._link.ask(open=name, known=name in self._orders, grant=may_know)
         if order is not None:
             self._orders[name] = order
         # A task, since several clients may wait for it, and each may go.
@@ -132,15 +147,16 @@ class WorkerFeeder(Feeder):
         """Serve the connections that have come."""
         while True:
             try:
-                message, files, _, _ = socket.recv_fds(self._arrivals, NUMBER_BYTES, 1)
+                message, files, _, _ = socket.recv_fds(self._arrivals, NUMBER_BYTES + 1, 1)
             except (BlockingIOError, InterruptedError):
                 return
             if not message:  # the supervisor is gone
                 asyncio.get_running_loop().remove_reader(self._arrivals.fileno())
                 return
-            number = int.from_bytes(message, "little")
+            number = int.from_bytes(message[:NUMBER_BYTES], "little")
             if files:
-                self._serve_number(number, socket.socket(fileno=files[0]))
+                tls = any(message[NUMBER_BYTES:])
+                self._serve_number(number, socket.socket(fileno=files[0]), tls=tls)
             else:
                 log.error("a client is lost: no file is left; raise the limit of open files")
                 self._link.send(left=number)
@@ -168,8 +184,8 @@ class WorkerFeeder(Feeder):
                 self.failed(name, error)
             raise
 
-    def _serve_number(self, number: int, sock: socket.socket) -> None:
-        task = self.adopt(sock)
+    def _serve_number(self, number: int, sock: socket.socket, *, tls: bool) -> None:
+        task = self.adopt(sock, tls=tls)
         self._numbers[task] = number
         task.add_done_callback(self._left)
 
@@ -206,9 +222,10 @@ async def serve(
         elif "server" in order:  # else it is told to end, before it has begun
             settings = validate(DaemonSettings.Server, order["server"])
             begin(settings, order["number"])
+            access, number = Access(settings, order.get("own")), order["number"]
             async with (
                 exporting(settings.traces) as traces,
-                WorkerFeeder(order["number"], settings, link, arrivals) as feeder,
+                WorkerFeeder(number, settings, link, arrivals, access) as feeder,
             ):
                 feeder.statistics.traces = traces
                 await _work(link, arrivals, feeder, abandoned)
@@ -259,7 +276,9 @@ def _do(feeder: WorkerFeeder, message: dict[str, Any]) -> None:
     if "cut" in message:
         feeder.cut(message["cut"])
     elif "reload" in message:
-        for sentence in reload_server(feeder, validate(DaemonSettings.Server, message["reload"])):
+        server = validate(DaemonSettings.Server, message["reload"])
+        done = [*reload_server(feeder, server), *reload_access(feeder, server, message["own"])]
+        for sentence in done:
             log.debug("reload: %s", sentence)  # the supervisor has said it
     elif "dump" in message:
         log_dump(feeder)

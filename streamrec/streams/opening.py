@@ -10,6 +10,7 @@ from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import kind_of, source_texts
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
+from streamrec.feeder.tls import tls_files
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         Source,
         StreamKeywords,
     )
+    from streamrec.feeder.tls import ClientTls
     from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Fingerprint
@@ -219,6 +221,7 @@ def connect(
     world_size: int | Literal["auto"] = "auto",
     batch_size: int | None = None,
     token: str | None = None,
+    tls: ClientTls = None,
     fingerprint: Fingerprint | None = None,
     stall_timeout: float = 300.0,
     connect_timeout: float = 10.0,
@@ -237,7 +240,11 @@ def connect(
         world_size: The number of parts.
         batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
         token: The secret that the feeder asks for, or ``file:/path``: it is read again for each
-            connection.
+            connection. It is sent over TLS and on this machine alone.
+        tls: For ``tls://``: the path of a file of authorities to trust, or a mapping with the paths
+            ``ca``, and ``cert`` and ``key`` to show, which are read again for each connection;
+            ``None`` or ``True``: trust the system's authorities. The host of the address must stand
+            in the feeder's certificate.
         fingerprint: Refuse a feeder that serves another dataset or order than this.
         stall_timeout: Seconds without anything of the stream before ``Stalled`` says so.
         connect_timeout: Seconds for each attempt to connect.
@@ -249,13 +256,13 @@ def connect(
     Raises:
         ConfigError: The address or an argument is wrong.
     """
-    Address.parse_all(address)
     values = {
         "address": address,
         "rank": rank,
         "world_size": world_size,
         "batch_size": batch_size,
         "token": token,
+        "tls": tls_files(tls, Address.parse_all(address)[0]),
         "fingerprint": fingerprint,
         "stall_timeout": stall_timeout,
         "connect_timeout": connect_timeout,

@@ -16,7 +16,6 @@ from pydantic import Field, InstanceOf, NonNegativeFloat, PositiveFloat, Positiv
 
 from streamrec.config import Settings, StreamSettings
 from streamrec.errors import ConfigError, FeedError
-from streamrec.feeder.address import Address
 from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
 from streamrec.feeder.healing import AsyncHealingFeed, BlockingHealingFeed
@@ -59,6 +58,8 @@ class FeederSettings(Settings):
     world_size: PositiveInt | Literal["auto"]
     batch_size: PositiveInt | None
     token: str | None = Field(repr=False)
+    tls: dict[str, str] | None
+    """The paths of PEM files, as ``client_context`` takes them; ``None``: no TLS."""
     fingerprint: InstanceOf[Fingerprint] | None
     stall_timeout: PositiveFloat
     connect_timeout: Annotated[float, Field(gt=0, le=1e7)]
@@ -136,7 +137,7 @@ def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
     if settings.engine == "thread":
         return ThreadFeed
     # Whoever decrypts lets go of the interpreter for every 16 KiB, so a process does.
-    has_tls = any(place.tls for place in Address.parse_all(settings.address))
+    has_tls = settings.tls is not None
     return open_relay if has_tls or settings.engine == "process" else BlockingHealingFeed
 
 

@@ -33,6 +33,8 @@ from streamrec.wire.messages import Kind
 __all__ = ["ALIGNMENT", "HEADER", "PAYLOAD_CAP", "TRAILER", "Header", "frame_size"]
 
 MAGIC = b"SREC"
+_TLS = (b"\x15", b"\x16")
+"""The first byte of an alert, and of a handshake; the second one is 3."""
 VERSION = 1
 ALIGNMENT = 64
 """Bytes: a cache line, which is also the alignment of the widest vector instructions."""
@@ -49,6 +51,8 @@ TRAILER = _CRC.size
 _CAPS = {
     # HELLO comes from a stranger that has not shown its token; the others are never large.
     Kind.HELLO: 64 << 10,
+    # A position of 65,536 lanes; reading JSON takes many times its bytes.
+    Kind.SUBSCRIBE: 4 << 20,
     Kind.CREDIT: 64,
     Kind.PING: 64,
     Kind.PONG: 64,
@@ -87,6 +91,11 @@ class Header(NamedTuple):
             RemoteProtocolError: The bytes are not a header of this version.
         """
         magic, version, kind, flags, metadata_size, payload_size = _FIELDS.unpack_from(data)
+        if data[:1] in _TLS and data[1:2] == b"\x03":
+            raise RemoteProtocolError(
+                "the other end speaks TLS and this one does not; connect to a feeder's tls:// "
+                "address by tls://, and to no other"
+            )
         if magic != MAGIC:
             raise RemoteProtocolError(
                 f"expected a frame, got {data[:8]!r}; is this the address of a streamrec feeder?"

@@ -118,7 +118,7 @@ def log_until(stream: IO[bytes], words: str) -> list[dict[str, Any]]:
 
 def test_its_log_from_start_to_end(config: Path) -> None:
     """One process for all of it: each takes a second to start."""
-    config.write_text(CONFIG.replace("[server]", '[server]\ntoken = "swordfish"'))
+    config.write_text(CONFIG.replace("[server]", '[server]\ntoken = "swordfish-swordfish"'))
     with started("serve", config, "--json") as process:
         (listen,) = where(process)["listen"]
         log = pipe(process.stderr)
@@ -136,20 +136,24 @@ def test_its_log_from_start_to_end(config: Path) -> None:
         assert refused["level"] == "warning"
         assert refused["peer"].startswith("127.0.0.1:")
 
-        stream = streamrec.connect(f"{listen}/numbers", rank=0, world_size=1, token="swordfish")
+        stream = streamrec.connect(
+            f"{listen}/numbers", rank=0, world_size=1, token="swordfish-swordfish"
+        )
         with stream:
             assert sum(len(batch) for batch in stream) == 60
         gone = log_until(log, "a client has gone")[-1]
         assert (gone["rank"], gone["world_size"], gone["batches"]) == (0, 1, 3)
         assert gone["bytes"] > 0
 
-        more = config.read_text().replace('"swordfish"', '"marlin"')
+        more = config.read_text().replace('"swordfish-swordfish"', '"marlin-marlin-marlin"')
         config.write_text(f"{more}\n[datasets.more]\nsource = '{DATA}/numbers-*'\n")
         process.send_signal(signal.SIGHUP)
         messages = [entry["message"] for entry in log_until(log, "dataset is open")]
-        assert "reload: new clients need the new token" in messages
+        assert "reload: the tokens have changed, for new clients" in messages
         assert "reload: the dataset 'more' is added, and being opened" in messages
-        connected = streamrec.connect(f"{listen}/more", rank=0, world_size=1, token="marlin")
+        connected = streamrec.connect(
+            f"{listen}/more", rank=0, world_size=1, token="marlin-marlin-marlin"
+        )
         with connected as stream:
             assert len(list(stream)) == 60
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamrec.config.access import ServedSettings
 from streamrec.feeder.access import LOOK_EVERY, Access
 from tests.feeder.certificates import Authority, write_secret
 from tests.feeder.support import on_both_loops, server_settings
@@ -20,7 +19,7 @@ A, B = "a" * 16, "b" * 16
 async def test_files_are_looked_at_now_and_then(tmp_path: Path) -> None:
     authority, path = Authority(tmp_path), tmp_path / "tokens"
     write_secret(path, A)
-    own = {"x": ServedSettings(source="x", tokens=[str(path)])}
+    own = {"x": [str(path)]}
     access = Access(server_settings(tls=authority.server()), own)
     await access.look()
     assert access.certificates is not None

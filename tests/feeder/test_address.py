@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.address import Address, check_exposure, host_and_port, is_loopback
+from streamrec.feeder.address import Address, host_and_port, is_loopback
 
 HOSTS = st.sampled_from(["feeder", "127.0.0.1", "::1", "a.b-c.example"])
 NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=10)
@@ -139,26 +139,6 @@ def test_not_loopback(host: str) -> None:
 
 def test_a_unix_socket_is_local() -> None:
     assert Address(path="/a").is_loopback
-
-
-def test_no_tls_is_served() -> None:
-    with pytest.raises(ConfigError, match="no TLS is served yet"):
-        check_exposure(Address("::1", 1, tls=True), token=False, insecure=False)
-
-
-@pytest.mark.parametrize("place", [Address(path="/a"), Address(host="::1", port=1)])
-def test_this_machine_shows_nothing(place: Address) -> None:
-    check_exposure(place, token=True, insecure=False)
-
-
-def test_the_network_sees_what_it_is_meant_to_see_alone() -> None:
-    place = Address(host="0.0.0.0", port=7070)
-    with pytest.raises(ConfigError, match=r"tcp://0\.0\.0\.0:7070: .* set insecure = true"):
-        check_exposure(place, token=False, insecure=False)
-    check_exposure(place, token=False, insecure=True)
-    for insecure in (False, True):
-        with pytest.raises(ConfigError, match="their token in plain TCP"):
-            check_exposure(place, token=True, insecure=insecure)
 
 
 def test_host_and_port() -> None:

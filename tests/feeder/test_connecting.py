@@ -91,6 +91,6 @@ def test_what_openssl_refuses_is_not_tried_again() -> None:
     error = ssl.SSLError(1, "wrong version number")
     error.reason = "WRONG_VERSION_NUMBER"
     assert isinstance(_failed(place, error), FeederRefused)
-    assert "tls://a:1/b: WRONG_VERSION_NUMBER; check" in str(_failed(place, error))
+    assert "tls://a:1/b does not speak TLS" in str(_failed(place, error))
     error.reason = "UNEXPECTED_EOF_WHILE_READING"
     assert isinstance(_failed(place, error), FeederLost)

@@ -124,6 +124,41 @@ class TestAsyncConnection:
             await closed(server)
 
     @on_both_loops
+    async def test_whoever_sends_hears_of_a_violation(self) -> None:
+        client, server = await streaming()
+        client._transport.write(b"junk" * 100)
+        await eventually(lambda: server.broken is not None)
+        with pytest.raises(RemoteProtocolError, match="expected a frame"):
+            await server.send(BatchMessage(b"m"))
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_a_flood_of_messages(self) -> None:
+        client, server = await streaming()
+        server._most_frames = 100
+        client._transport.write(b"".join(map(bytes, client.machine.send(Credit(1)))) * 101)
+        with pytest.raises(RemoteProtocolError, match="more than 100 messages came within a sec"):
+            await server.receive()
+        assert server.machine.error
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_many_messages_in_a_long_time(self) -> None:
+        client, server = await streaming()
+        server._most_frames = 100
+        frames = b"".join(map(bytes, client.machine.send(Credit(1))))
+        for count in range(1, 4):
+            client._transport.write(frames * 90)
+            granted = (1 << 20) + 90 * count
+            await eventually(lambda granted=granted: server.machine.credit == granted)  # type: ignore[misc]
+            server._second -= 1
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_one_that_is_not_made_can_be_cut(self) -> None:
+        AsyncConnection(Connection(Role.SERVER)).abort()
+
+    @on_both_loops
     async def test_closing_waits_for_the_peer_to_read(self) -> None:
         client, server = await streaming(credit=1 << 30)
         large = BatchMessage(b"m", (memoryview(bytes(5_000_000)),))

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from streamrec.config import DaemonSettings, DatasetSettings
+from streamrec.config.access import ServedSettings
 from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound, StoreUnavailable
 from streamrec.feeder import daemon
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 def settings(path: Path, **server: Any) -> DaemonSettings:
     where = [f"unix://{path}/feeder.sock", "tcp://127.0.0.1:0"]
     server = {"listen": where, "status": "127.0.0.1:0", "grace": 10.0, **server}
-    dataset = DatasetSettings(source="double", batch_size=8)
+    dataset = ServedSettings(source="double", batch_size=8)
     return DaemonSettings(server=DaemonSettings.Server(**server), datasets={"train": dataset})
 
 

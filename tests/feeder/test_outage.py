@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from streamrec.config import DaemonSettings, DatasetSettings
+from streamrec.config import DaemonSettings
+from streamrec.config.access import ServedSettings
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreUnavailable
 from streamrec.feeder import daemon, served_dataset
@@ -60,7 +61,7 @@ async def serving(options: dict[str, str]) -> AsyncIterator[daemon.Bound]:
     settings = DaemonSettings(
         server=DaemonSettings.Server(listen=["tcp://127.0.0.1:0"], status=None),
         datasets={
-            "train": DatasetSettings(
+            "train": ServedSettings(
                 source="s3://data/*", batch_size=4, stall_timeout=1.0, storage_options=options
             )
         },

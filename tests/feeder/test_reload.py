@@ -10,21 +10,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.config import DaemonSettings, DatasetSettings
+from streamrec.config.access import ServedSettings
 from streamrec.errors import ConfigError
+from streamrec.feeder.access import Access
 from streamrec.feeder.datasets import ServedDatasets
 from streamrec.feeder.notify import Notifier
 from streamrec.feeder.reload import reload, reloading
 from streamrec.feeder.server import Feeder
+from tests.feeder.certificates import Authority, write_secret
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import eventually, on_both_loops
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
 
-def settings(*datasets: str, size: int = 8, **server: Any) -> DaemonSettings:
-    made = {name: DatasetSettings(source=name, batch_size=size) for name in datasets or ("train",)}
+def settings(
+    *datasets: str, size: int = 8, own: dict[str, list[str]] | None = None, **server: Any
+) -> DaemonSettings:
+    made = {
+        name: ServedSettings(source=name, batch_size=size, tokens=(own or {}).get(name, []))
+        for name in datasets or ("train",)
+    }
     return DaemonSettings(server=DaemonSettings.Server(**server), datasets=made)
 
 
@@ -88,12 +97,12 @@ async def test_what_needs_a_restart_is_named_and_stays() -> None:
 async def test_the_token_and_the_log_level() -> None:
     async with running(settings(token="old")) as (feeder, datasets):
         done = reload(feeder, datasets, settings(token="new", log_level="error"))
-        assert done == ["the log level is error", "new clients need the new token"]
+        assert done == ["the log level is error", "the tokens have changed, for new clients"]
         assert feeder.settings.token is not None
         assert feeder.settings.token.get_secret_value() == "new"
         assert logging.getLogger("streamrec").level == logging.ERROR
         assert reload(feeder, datasets, settings(log_level="error")) == [
-            "new clients need no token"
+            "the tokens have changed, for new clients"
         ]
         assert feeder.settings.token is None
 
@@ -104,8 +113,36 @@ async def test_no_token_crosses_the_network_where_the_feeder_still_listens() -> 
     async with running(exposed) as (feeder, datasets):
         listening, token = reload(feeder, datasets, settings(token="new", insecure=True))
         assert listening == "server.listen has changed, which needs a restart"
-        assert token.startswith("server.token stays as it was, until a restart: tcp://0.0.0.0:0")
+        assert token.startswith("certificates and tokens stay as they were: tcp://0.0.0.0:0")
         assert feeder.settings.token is None
+
+
+@asynchronous
+async def test_certificates_and_tokens(tmp_path: Path) -> None:
+    authority, old, new = Authority(tmp_path), "a" * 16, "b" * 16
+    first: dict[str, Any] = {
+        "tls": authority.server(),
+        "tokens": [write_secret(tmp_path / "all", old)],
+    }
+    own = {"train": [write_secret(tmp_path / "own", old)]}
+    async with running(settings(**first)) as (feeder, datasets):
+        feeder.access = Access(feeder.settings)
+        assert reload(feeder, datasets, settings(**first)) == ["nothing has changed"]
+        done = reload(feeder, datasets, settings(own=own, **first))
+        assert done == ["the tokens have changed, for new clients"]
+        assert feeder.access.tokens.grant(old).own == {"train": True}
+        authority.server()
+        write_secret(tmp_path / "all", new)
+        assert reload(feeder, datasets, settings(own=own, **first)) == [
+            "the tokens have changed, for new clients",
+            "the certificates have changed, for new clients",
+        ]
+        assert feeder.access.tokens.grant(new).opens("any")
+        before = feeder.access
+        write_secret(tmp_path / "all", "")
+        (sentence,) = reload(feeder, datasets, settings(own=own, **first))
+        assert sentence.startswith("certificates and tokens stay as they were: server.tokens: ")
+        assert feeder.access is before
 
 
 @asynchronous

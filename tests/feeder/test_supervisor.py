@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.config import DaemonSettings, DatasetSettings, validate
+from streamrec.config.access import ServedSettings
 from streamrec.errors import (
     ConfigError,
     FeederDraining,
@@ -47,7 +48,7 @@ ROW_BYTES = 1000
 
 
 def settings(source: str, *names: str, **server: Any) -> DaemonSettings:
-    datasets = {name: DatasetSettings(source=source, batch_size=8) for name in names or ("train",)}
+    datasets = {name: ServedSettings(source=source, batch_size=8) for name in names or ("train",)}
     return DaemonSettings(server=DaemonSettings.Server(**server), datasets=datasets)
 
 
@@ -145,7 +146,7 @@ async def test_workers_are_one_daemon(tmp_path: Path, caplog: pytest.LogCaptureF
         assert shown["datasets"]["train"]["sent"]["batches"] >= 12, "what it counted stays"
 
         assert new_token(daemon, source) == [
-            "new clients need the new token",
+            "the tokens have changed, for new clients",
             "the dataset 'more' is added, and being opened",
         ]
         with pytest.raises(FeederRefused, match="a token is needed"):
@@ -308,7 +309,7 @@ async def test_a_worker_is_replaced_whatever_it_ends_with(
             await eventually(lambda: begun > 4)
             ours, theirs = socket.socketpair()
             with ours:
-                supervisor._accepted(theirs)
+                supervisor._accepted(theirs, tls=False)
                 assert ours.recv(1) == b"", "nobody is there to serve it"
         assert supervisor.snapshot()["workers_lost"] >= 3
     assert "a worker is replaced: a defect" in caplog.text

@@ -23,14 +23,21 @@ from streamrec.feeder import worker_process
 from streamrec.feeder.client import ENGINE_DATASET, AsyncFeed
 from streamrec.feeder.engine import order_for
 from streamrec.feeder.link import Link
+from streamrec.feeder.tls import client_context
 from streamrec.feeder.worker import NUMBER_BYTES
+from streamrec.wire.protocol import Connection, Role
+from tests.feeder.certificates import Authority, write_secret
 from tests.feeder.shards import write_shards
-from tests.feeder.support import eventually, on_both_loops
+from tests.feeder.support import eventually, hello, on_both_loops
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
+
+
+OPEN = {"is_known": False, "own": {}, "others": True}
+"""The grant of a client where there are no tokens."""
 
 
 class Served:
@@ -76,11 +83,11 @@ class Served:
                 if self.answers[question] is not ...:
                     self.link.answer(message, self.answers[question])
 
-    def arrive(self, number: int) -> socket.socket:
+    def arrive(self, number: int, *, tls: bool = False) -> socket.socket:
         """Return the client's end of a connection that is handed over."""
         ours, theirs = socket.socketpair()
         with theirs:
-            message = number.to_bytes(NUMBER_BYTES, "little")
+            message = number.to_bytes(NUMBER_BYTES, "little") + bytes([tls])
             socket.send_fds(self.arrivals, [message], [theirs.fileno()])
         return ours
 
@@ -114,10 +121,30 @@ async def test_it_serves_asks_and_tells(source: str) -> None:
     assert served.abandoned
     first, second = served.questions[:3], served.questions[3:]
     assert first[0] == {"ask": 1, "admit": 7}
-    assert first[1] == {"ask": 2, "open": ENGINE_DATASET, "known": False}
+    assert first[1] == {"ask": 2, "open": ENGINE_DATASET, "known": False, "grant": OPEN}
     assert first[2] == {"ask": 3, "lend": first[2]["lend"], "least": 8 * MIB}
-    assert second[1] == {"ask": 5, "open": ENGINE_DATASET, "known": True}
+    assert second[1] == {"ask": 5, "open": ENGINE_DATASET, "known": True, "grant": OPEN}
     assert served.said[-2:] == [{"give_back": 8 * MIB}, {"left": 8}]
+
+
+@on_both_loops
+async def test_it_speaks_tls_where_it_is_told_to(source: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    token = "t" * 16
+    tokens = [write_secret(tmp_path / "tokens", token)]
+    async with Served(source, tls=authority.server("worker"), tokens=tokens) as served:
+        await served.begin()
+        reader, writer = await asyncio.open_connection(
+            sock=served.arrive(1, tls=True),
+            ssl=client_context({"ca": authority.file}),
+            server_hostname="worker",
+        )
+        writer.writelines(Connection(Role.CLIENT).send(hello(dataset="stream", token=token)))
+        assert await reader.readexactly(4) == b"SREC"
+        writer.close()
+        await eventually(lambda: {"left": 1} in served.said)
+        with pytest.raises(FeederRefused, match="a token is needed"):
+            await served.open(2)
 
 
 @on_both_loops
@@ -147,14 +174,14 @@ async def test_new_settings_and_a_dump(source: str, caplog: pytest.LogCaptureFix
     async with Served(source) as served:
         await served.begin()
         changed = served.settings.model_dump(mode="json") | {"token": "new"}
-        served.link.send(reload=changed)
+        served.link.send(own={}, reload=changed)
         with pytest.raises(FeederRefused, match="a token is needed"):
             await served.open(1)
         async with aclosing(await served.open(2, token="new")) as feed:
             await feed.receive()
         served.link.send(dump=True)
         await eventually(lambda: "<WorkerFeeder serving" in caplog.text)
-    assert "reload: new clients need the new token" in caplog.text
+    assert "reload: the tokens have changed, for new clients" in caplog.text
 
 
 @on_both_loops
