@@ -53,7 +53,8 @@ def test_the_patch_is_for_what_the_base_has() -> None:
 
 
 def test_the_configuration_names_files_of_the_secrets() -> None:
-    server = load_daemon(FOLDER / "feeder.toml").server
+    settings = load_daemon(FOLDER / "feeder.toml")
+    server = settings.server
     (feeder,) = POD["containers"]
     volumes = {volume["name"]: volume for volume in POD["volumes"]}
     secrets = {
@@ -62,7 +63,7 @@ def test_the_configuration_names_files_of_the_secrets() -> None:
         if "secret" in volumes[mount["name"]]
     }
     assert server.tls is not None
-    named = [server.tls.cert, server.tls.key, *(one.file for one in server.tokens.values())]
+    named = [server.tls.cert, server.tls.key, *settings.datasets["train"].tokens]
     assert {secrets[str(PurePosixPath(str(path)).parent)] for path in named} == {
         "streamrec-tls", "streamrec-tokens"
     }  # fmt: skip
