@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.server import Feeder
     from streamrec.feeder.session_log import SessionLog
+    from streamrec.feeder.shared import Outbox
     from streamrec.feeder.subscription import Subscription
     from streamrec.feeder.tokens import Grant
+    from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
     from streamrec.plan.resume_point import ResumePoint
@@ -63,7 +65,8 @@ class Conversation:
         connection: The connection to the client.
         session_log: The log of the connection.
         peer: The address of the client's machine; ``None``: it is this one.
-        is_private: Nobody on the way can read what the client sends.
+    outbox: The outbox in memory that the client has brought, if it did.
+    is_private: Nobody on the way can read what the client sends.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Conversation:
         connection: AsyncConnection,
         session_log: SessionLog,
         peer: str | None = None,
+        outbox: Outbox | None = None,
         *,
         is_private: bool = True,
     ) -> None:
@@ -82,8 +86,9 @@ class Conversation:
         self._connection = connection
         self._log = session_log
         self._dataset = ""
-        if feeder.outbox is not None:
-            connection.on_release = feeder.outbox.free
+        self._outbox = outbox
+        if outbox is not None:
+            connection.on_release = outbox.free
         self._settings = feeder.settings
         self._linger = feeder.settings.handshake_timeout
         """Seconds that the client has to read the last message, and to disconnect."""
@@ -130,7 +135,7 @@ class Conversation:
             connection.on_broken = None
 
     async def _serve(self, refusal: FeederRefused | None) -> None:
-        hello = await self._in_time("HELLO", self._receive(Hello))
+        hello = await self._in_time("HELLO", self._receive(Hello), since=self._connection.made_at)
         self._log.hello(hello)
         if refusal is not None:
             raise refusal
@@ -190,13 +195,20 @@ class Conversation:
                     world_size=hello.world_size,
                     batch_size=batch_size,
                     position=_position(subscribe),
-                    allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
+                    allocate=self._allocate(dataset),
                     budget=budget,
                 )
                 # Reading ahead takes memory: a client that gives no credit takes none.
                 await self._connection.wait_for_credit()
                 await self._one_run(run)
                 subscribe = await self._receive(Subscribe)
+
+    def _allocate(self, dataset: Dataset) -> Allocate | None:
+        """Return the source of memory for large columns; ``None``: the run's own."""
+        # A client may write to what it shares, at any time: nothing of it must come to a cache.
+        cache = dataset.settings.cache
+        keeps_batches = cache is not None and cache.of == "batches"
+        return None if self._outbox is None or keeps_batches else self._outbox.allocate
 
     def _idle(self) -> None:
         self._feeder.statistics.dropped["idle"] += 1
@@ -206,10 +218,11 @@ class Conversation:
         )
         self._connection.stop(FeederDraining(reason))
 
-    async def _in_time(self, what: str, event: Awaitable[T]) -> T:
+    async def _in_time(self, what: str, event: Awaitable[T], since: float | None = None) -> T:
         """Wait for what a client sends at once."""
+        since = asyncio.get_running_loop().time() if since is None else since
         try:
-            async with asyncio.timeout(self._settings.handshake_timeout):
+            async with asyncio.timeout_at(since + self._settings.handshake_timeout):
                 return await event
         except TimeoutError:
             self._feeder.statistics.dropped["handshake"] += 1
@@ -250,9 +263,7 @@ class Conversation:
                 message = payload.encode(batch)
                 if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
                     self._tell(batches)
-                outgoing = (
-                    message if self._feeder.outbox is None else self._feeder.outbox.put(message)
-                )
+                outgoing = message if self._outbox is None else self._outbox.put(message)
                 await self._connection.send(outgoing)
                 size = frame_size(len(message.metadata), message.payload_size)
                 step = batch.next_position.step

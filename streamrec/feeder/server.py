@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.config import DaemonSettings
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.memory_budget import memory_budget, shared_limit
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
 from streamrec.feeder.access import Access
 from streamrec.feeder.address import Address
@@ -26,19 +27,18 @@ from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.datasets import obstacle_of
 from streamrec.feeder.exposure import check_exposure
 from streamrec.feeder.handshake import greet, shake_hands
-from streamrec.feeder.listener import Listener, bind, peer_of, remote_host
+from streamrec.feeder.listener import Listener, bind, first_bytes, peer_of, remote_host
 from streamrec.feeder.served_dataset import ServedDataset
 from streamrec.feeder.session_log import SessionLog
+from streamrec.feeder.shared import Outboxes
 from streamrec.feeder.snapshot import snapshot_of
 from streamrec.feeder.statistics import Statistics
 from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator
 
     from streamrec.feeder.budget import Budget
-    from streamrec.feeder.shared import Outbox
     from streamrec.feeder.tokens import Grant
     from streamrec.pipeline.dataset import Dataset
 
@@ -57,8 +57,6 @@ class Feeder:
     """The limits and the timeouts."""
     linger: float = 300.0
     """Seconds that a client has to read why its stream has ended, and to disconnect."""
-    outbox: Outbox | None = None
-    """Memory that is shared with the only client."""
     budget: Budget | None = None
     """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
     access: Access = field(default=None)  # type: ignore[assignment]
@@ -71,6 +69,7 @@ class Feeder:
         """The connections: those of this process, or their numbers."""
         self.statistics = Statistics()
         self.draining = False
+        self._outboxes = Outboxes(shared_limit(self.settings))
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -247,6 +246,7 @@ class Feeder:
         self.adopt(sock, tls=tls)
 
     async def _serve(self, sock: socket.socket, *, tls: bool) -> None:
+        sock.setblocking(False)
         host = remote_host(sock)
         session_log = SessionLog(peer_of(sock))
         connection = AsyncConnection(
@@ -257,11 +257,13 @@ class Feeder:
         self.statistics.connections_total += 1
         try:
             self._arrive(connection, host)
-            refusal = await self._begin(sock, connection, tls=tls)
-            conversation = Conversation(
-                self, connection, session_log, host, is_private=tls or host is None
-            )
-            await conversation.run(refusal)
+            with self._outboxes.open(await self._descriptor(sock, connection)) as outbox:
+                refusal = await self._begin(sock, connection, tls=tls)
+                is_private = tls or host is None
+                conversation = Conversation(
+                    self, connection, session_log, host, outbox, is_private=is_private
+                )
+                await conversation.run(refusal)
         except (FeederDraining, FeederLost) as reason:
             connection.stop(reason)
         except FeederRefused as refused:
@@ -271,6 +273,23 @@ class Feeder:
             self.admission.leave(connection)
             connection.abort()
             session_log.ended(connection.broken)
+
+    async def _descriptor(self, sock: socket.socket, connection: AsyncConnection) -> int | None:
+        """Receive what a client on this machine says first; return the descriptor that it sends."""
+        if sock.family != socket.AF_UNIX or connection.broken is not None:
+            return None
+        descriptor = None
+        try:
+            async with asyncio.timeout(self.settings.handshake_timeout) as waiting:
+                connection.on_broken = partial(waiting.reschedule, 0)
+                connection.first, descriptor = await first_bytes(sock)
+        except TimeoutError:
+            if connection.broken is None:
+                self.statistics.dropped["handshake"] += 1
+                connection.stop(FeederLost("no HELLO came in time"))
+        finally:
+            connection.on_broken = None
+        return descriptor
 
     async def _begin(
         self, sock: socket.socket, connection: AsyncConnection, *, tls: bool

@@ -83,8 +83,8 @@ class FakeDataset(Dataset):
 
     ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
     what was received from all runs, ``open_runs`` the runs that were not closed.
-    With ``counts`` the runs have statistics. ``made`` is shown every batch, ``budgets`` those of
-    the runs.
+    With ``counts`` the runs have statistics. ``made`` is shown every batch, ``budgets`` and
+    ``allocates`` are those of the runs.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class FakeDataset(Dataset):
         self._stores = Stores()
         self.closed = False
         self.budgets: list[int | None] = []
+        self.allocates: list[Allocate | None] = []
         self.made: Callable[[Batch], object] = lambda _: None
 
     @property
@@ -135,6 +136,7 @@ class FakeDataset(Dataset):
         budget: int | None = None,
     ) -> FakeRun:
         self.budgets.append(budget)
+        self.allocates.append(allocate)
         if isinstance(position, Position):
             self.fingerprint(batch_size, world_size).check(position.fingerprint)
             if position.rank != rank:

@@ -23,6 +23,7 @@ from streamrec.formats.examples.descriptions import (
 )
 from streamrec.formats.examples.example import Example, SequenceExample
 from streamrec.formats.examples.faults import DTYPES, ColumnFault, UrlOf, explain, malformed
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Needs, Share, one_by_one
 from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import (
@@ -82,6 +83,7 @@ class FeatureParser:
         pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
             a :class:`Ragged` of items, so that a row does not depend on those beside it.
         allocate: A function that gives the memory of large columns; new memory by default.
+        scratch: The same, for pictures that are decoded afterwards.
         share: A function that decodes a batch's pictures; one after the other by default.
 
     Raises:
@@ -94,6 +96,7 @@ class FeatureParser:
         *,
         pad: bool = True,
         allocate: Allocate = fresh,
+        scratch: Allocate = fresh,
         share: Share = one_by_one,
     ) -> None:
         self._of_sequences = isinstance(features, tuple | list)
@@ -119,7 +122,10 @@ class FeatureParser:
         self._needs |= {(name, True): need for name, need in steps.by_name.items()}
         self._split = len(needs.by_name)
         lists = steps.plans if self._of_sequences else None
-        self._parser = kernel.Parser(needs.plans, lists, allocate)
+        # Libraries in C decode pictures: nobody else may be able to change what they read.
+        every = (*specs.context.values(), *specs.sequence.values())
+        has_pictures = any(isinstance(spec, Image) for spec in every)
+        self._parser = kernel.Parser(needs.plans, lists, scratch if has_pictures else allocate)
 
     def parse_parts(self, rows: RecordRows, url_of: UrlOf | None = None) -> SequenceColumns:
         """Parse records into columns of the context, of the feature lists, and of their lengths.
@@ -168,6 +174,7 @@ def parser_of(
     *,
     pad: bool = True,
     allocate: Allocate = fresh,
+    scratch: Allocate = fresh,
     share: Share = one_by_one,
 ) -> FeatureParser:
     """Make the parser for features in their plain form.
@@ -177,12 +184,14 @@ def parser_of(
             :mod:`streamrec.formats.examples.descriptions`.
         pad: As in :class:`FeatureParser`.
         allocate: As in :class:`FeatureParser`.
+        scratch: As in :class:`FeatureParser`.
         share: As in :class:`FeatureParser`.
 
     Raises:
         ConfigError: A spec is wrong, or two columns would have the same name.
     """
-    return FeatureParser(from_description(plain), pad=pad, allocate=allocate, share=share)
+    specs = from_description(plain)
+    return FeatureParser(specs, pad=pad, allocate=allocate, scratch=scratch, share=share)
 
 
 @overload
