@@ -17,6 +17,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder.connection import LINGER
 from streamrec.feeder.exposure import check_received
+from streamrec.feeder.replicas import Reader
 from streamrec.feeder.watch import Watch
 from streamrec.feeder.welcome import facts_of, mapping_of
 from streamrec.flow.channel import EndOfStream
@@ -30,10 +31,11 @@ from streamrec.wire.messages import End, Fault, Goaway, Hello, Statistics, Subsc
 from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
     from typing import TypeVar
 
     from streamrec.feeder.connection import AsyncConnection
+    from streamrec.feeder.replicas import Replica
     from streamrec.feeder.server import Feeder
     from streamrec.feeder.session_log import SessionLog
     from streamrec.feeder.shared import Outbox
@@ -65,8 +67,8 @@ class Conversation:
         connection: The connection to the client.
         session_log: The log of the connection.
         peer: The address of the client's machine; ``None``: it is this one.
-    outbox: The outbox in memory that the client has brought, if it did.
-    is_private: Nobody on the way can read what the client sends.
+        outbox: The outbox in memory that the client has brought, if it did.
+        is_private: Nobody on the way can read what the client sends.
     """
 
     def __init__(
@@ -188,20 +190,31 @@ class Conversation:
         self, dataset: Dataset, hello: Hello, batch_size: int | None, subscribe: Subscribe
     ) -> None:
         """Serve one run after the other."""
+        if hello.replicas:
+            part = self._dataset, dataset, subscribe.rank, hello.world_size, batch_size
+            replica = partial(self._feeder.readings.replica, Reader(*part))
+            await self._each_run(subscribe, replica)
+            return
         async with self._feeder.memory(dataset, hello.world_size) as budget:
-            while True:
-                run = dataset.run(
-                    rank=subscribe.rank,
-                    world_size=hello.world_size,
-                    batch_size=batch_size,
-                    position=_position(subscribe),
-                    allocate=self._allocate(dataset),
-                    budget=budget,
-                )
-                # Reading ahead takes memory: a client that gives no credit takes none.
-                await self._connection.wait_for_credit()
-                await self._one_run(run)
-                subscribe = await self._receive(Subscribe)
+            run = partial(
+                dataset.run,
+                rank=subscribe.rank,
+                world_size=hello.world_size,
+                batch_size=batch_size,
+                allocate=self._allocate(dataset),
+                budget=budget,
+            )
+            await self._each_run(subscribe, lambda position: run(position=position))
+
+    async def _each_run(
+        self, subscribe: Subscribe, start: Callable[[ResumePoint | None], Run | Replica]
+    ) -> None:
+        while True:
+            run = start(_position(subscribe))
+            # Reading ahead takes memory: a client that gives no credit takes none.
+            await self._connection.wait_for_credit()
+            await self._one_run(run)
+            subscribe = await self._receive(Subscribe)
 
     def _allocate(self, dataset: Dataset) -> Allocate | None:
         """Return the source of memory for large columns; ``None``: the run's own."""
@@ -239,7 +252,7 @@ class Conversation:
         assert isinstance(message, kind)
         return message
 
-    async def _one_run(self, run: Run) -> None:
+    async def _one_run(self, run: Run | Replica) -> None:
         assert self._subscription is not None
         async with run as batches:
             self._log.subscribed(self._subscription.rank, batches.position.step)
@@ -252,7 +265,7 @@ class Conversation:
             end = End(json.dumps(batches.position.to_dict()).encode())
         await self._connection.send(end)
 
-    async def _send_all(self, batches: Run, subscription: Subscription) -> None:
+    async def _send_all(self, batches: Run | Replica, subscription: Subscription) -> None:
         waits = batches.measures.waits
         with contextlib.suppress(EndOfStream):
             while True:
@@ -270,7 +283,7 @@ class Conversation:
                 self._feeder.statistics.sent(subscription, step, len(batch), size)
                 self._log.sent(size)
 
-    def _tell(self, batches: Run) -> None:
+    def _tell(self, batches: Run | Replica) -> None:
         """Send the run's counters along; in front of a batch, the end, or what went wrong."""
         self._told_at = asyncio.get_running_loop().time()
         counters = batches.statistics()

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.config import DaemonSettings
-from streamrec.config.memory_budget import memory_budget, shared_limit
+from streamrec.config.memory_budget import daemon_budget, memory_budget, shared_limit
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
 from streamrec.feeder.access import Access
 from streamrec.feeder.address import Address
@@ -28,6 +28,7 @@ from streamrec.feeder.datasets import obstacle_of
 from streamrec.feeder.exposure import check_exposure
 from streamrec.feeder.handshake import greet, shake_hands
 from streamrec.feeder.listener import Listener, bind, first_bytes, peer_of, remote_host
+from streamrec.feeder.replicas import WINDOW, Readings
 from streamrec.feeder.served_dataset import ServedDataset
 from streamrec.feeder.session_log import SessionLog
 from streamrec.feeder.shared import Outboxes
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from streamrec.feeder.budget import Budget
+    from streamrec.feeder.replicas import Reader
     from streamrec.feeder.tokens import Grant
     from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.run import Run
+    from streamrec.plan.position import Position
 
 __all__ = ["Feeder"]
 
@@ -69,6 +73,7 @@ class Feeder:
         """The connections: those of this process, or their numbers."""
         self.statistics = Statistics()
         self.draining = False
+        self.readings = Readings(self._reading)
         self._outboxes = Outboxes(shared_limit(self.settings))
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,8 +111,15 @@ class Feeder:
             raise FeederDraining(refusal)
 
     @asynccontextmanager
-    async def memory(self, dataset: Dataset, world_size: int) -> AsyncIterator[int | None]:
+    async def memory(
+        self, dataset: Dataset, world_size: int, more: int = 0
+    ) -> AsyncIterator[int | None]:
         """Lend a session its memory while the block runs.
+
+        Args:
+            dataset: What it reads.
+            world_size: The number of ranks.
+            more: Bytes that it needs besides.
 
         Yields:
             The bytes that it may take; ``None``: as many as the dataset's settings say.
@@ -116,16 +128,17 @@ class Feeder:
             FeederDraining: Other sessions have too much of it now.
             ConfigError: The daemon's whole budget is too small for a session.
         """
-        asked = memory_budget(dataset.settings)
+        wanted = memory_budget(dataset.settings)
+        asked, least = wanted + more, min(wanted, dataset.least_budget(world_size)) + more
         try:
-            granted = await self.lend(asked, min(asked, dataset.least_budget(world_size)))
+            granted = await self.lend(asked, least)
         except FeederDraining:
             self.statistics.dropped["full"] += 1
             raise
         if granted is not None and granted < asked:
             log.info("a session gets %d of the %d MiB it asks for", granted >> 20, asked >> 20)
         try:
-            yield granted
+            yield None if granted is None else granted - more
         finally:
             if granted is not None:
                 self.give_back(granted)
@@ -141,6 +154,23 @@ class Feeder:
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
         """Have worker processes do what this process has just done; here are none."""
+
+    @asynccontextmanager
+    async def _reading(self, reader: Reader, position: Position) -> AsyncIterator[tuple[Run, int]]:
+        """Start a run whose batches go to several clients."""
+        dataset = reader.dataset
+        kept = min(WINDOW, daemon_budget(self.settings) // 4)
+        async with self.memory(dataset, reader.world_size, kept) as budget:
+            run = dataset.run(
+                rank=reader.rank,
+                world_size=reader.world_size,
+                batch_size=reader.batch_size,
+                position=position,
+                budget=budget,
+            )
+            with self.statistics.reading(reader.name, run):
+                async with run as batches:
+                    yield batches, kept
 
     async def dataset(self, name: str, grant: Grant | None = None) -> Dataset:
         """Return a dataset, once it is open.

@@ -68,6 +68,8 @@ class Options(TypedDict, total=False):
     """The fingerprint that the feeder must serve; ``None``: any."""
     credit_bytes: int
     """Bytes of batches that may wait on this side."""
+    replicas: bool
+    """True: other clients read the same rank, and the feeder reads once for all of them."""
     shared_bytes: int
     """Bytes of memory to share with a feeder on this machine; four times the credit by default."""
 
@@ -104,6 +106,7 @@ class Subscription:
             position_version=VERSION,
             protocol_versions=PROTOCOL_VERSIONS,
             token=options.get("token") or "",
+            replicas=options.get("replicas", False),
         )
 
     @property
