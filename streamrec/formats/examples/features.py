@@ -23,13 +23,13 @@ from streamrec.formats.examples.descriptions import (
 )
 from streamrec.formats.examples.example import Example, SequenceExample
 from streamrec.formats.examples.faults import DTYPES, ColumnFault, UrlOf, explain, malformed
-from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Needs, Share, one_by_one
 from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
+    RaggedFeature,
     VarLenFeature,
     as_specs,
 )
@@ -83,7 +83,7 @@ class FeatureParser:
         pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
             a :class:`Ragged` of items, so that a row does not depend on those beside it.
         allocate: A function that gives the memory of large columns; new memory by default.
-        scratch: The same, for pictures that are decoded afterwards.
+        scratch: The same, for what other columns are made of: pictures, sizes, indices.
         share: A function that decodes a batch's pictures; one after the other by default.
 
     Raises:
@@ -122,10 +122,11 @@ class FeatureParser:
         self._needs |= {(name, True): need for name, need in steps.by_name.items()}
         self._split = len(needs.by_name)
         lists = steps.plans if self._of_sequences else None
-        # Libraries in C decode pictures: nobody else may be able to change what they read.
+        # Pictures, sizes and indices are read again: nobody else may be able to change them.
         every = (*specs.context.values(), *specs.sequence.values())
-        has_pictures = any(isinstance(spec, Image) for spec in every)
-        self._parser = kernel.Parser(needs.plans, lists, scratch if has_pictures else allocate)
+        self._parser = kernel.Parser(
+            needs.plans, lists, allocate if all(map(_is_plain, every)) else scratch
+        )
 
     def parse_parts(self, rows: RecordRows, url_of: UrlOf | None = None) -> SequenceColumns:
         """Parse records into columns of the context, of the feature lists, and of their lengths.
@@ -163,6 +164,13 @@ class FeatureParser:
         """
         context, sequences, lengths = self.parse_parts(rows, url_of)
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
+
+
+def _is_plain(spec: FeatureSpec) -> bool:
+    """Return True if a column's form does not depend on the values of any feature."""
+    if isinstance(spec, RaggedFeature):
+        return not spec.partitions
+    return isinstance(spec, FixedLenFeature | FixedLenSequenceFeature | VarLenFeature)
 
 
 def _lengths(column: Ragged) -> npt.NDArray[np.int64]:

@@ -5,14 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import PIL.Image
 import pytest
 
 import streamrec.demo
-from streamrec import kernel
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
 from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.descriptions import describe
@@ -35,11 +34,6 @@ from streamrec.formats.images.image import decode_image, decode_jpeg, encode_png
 from streamrec.values.columns import Arrays, Ragged
 from streamrec.values.records import RecordRows
 from tests.formats.pictures.encoded import animation, noise, saved, smooth
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from streamrec.kernel.contract import Allocate
 
 pytestmark = pytest.mark.both_kernels
 
@@ -331,23 +325,3 @@ def test_without_a_library_it_is_said_before_anything_is_read(
 )
 def test_how_records_grow(features: Any, row: int, factor: int) -> None:
     assert growth_of(describe(features)) == (row, factor)
-
-
-def test_pictures_are_decoded_from_memory_of_their_own() -> None:
-    lent: dict[str, list[int]] = {"columns": [], "scratch": []}
-
-    def lender(name: str) -> Allocate:
-        def allocate(size: int) -> npt.NDArray[np.uint8]:
-            lent[name].append(size)
-            return np.empty(size, np.uint8)
-
-        return allocate
-
-    pictures = [encode_png(noise((256, 256, 3), seed=k).astype(np.uint8)) for k in range(2)]
-    parser = FeatureParser(
-        {"p": Image(shape=(256, 256, 3))}, allocate=lender("columns"), scratch=lender("scratch")
-    )
-    parser.parse(RecordRows.of(examples(pictures)))
-    assert lent["columns"] == [2 * 256 * 256 * 3]
-    if kernel.implementation == "native":  # the other one brings its own
-        assert lent["scratch"] == [sum(map(len, pictures))]
