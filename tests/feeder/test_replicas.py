@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamrec as sr
 from streamrec.config import DatasetSettings
 from streamrec.errors import CorruptRecord, FeederDraining
 from streamrec.feeder import replicas
@@ -22,7 +23,7 @@ from streamrec.pipeline.dataset import Dataset
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import ROWS, FakeDataset
 from tests.feeder.shards import write_shards
-from tests.feeder.support import eventually, on_both_loops
+from tests.feeder.support import eventually, on_both_loops, served, until
 from tests.feeder.test_client import all_of, check, dataset_at, listening
 from tests.feeder.test_same_host import check_all
 
@@ -299,3 +300,17 @@ class TestServed:
             assert len(found[0]) == 25
             assert all(batches == found[0] for batches in found)
         await dataset.aclose()
+
+    @pytest.mark.parametrize("engine", [None, "process"])
+    def test_streams_say_that_they_are_some(self, engine: Any) -> None:
+        dataset = FakeDataset(steps=1000, size=10_000)
+        with served({"train": dataset}) as feeder:
+            address = f"{feeder.listen(HERE)}/train"
+            streams = [sr.connect(address, rank=0, world_size=1, replicas=True, engine=engine)]
+            streams += [sr.connect(address, rank=0, world_size=1)]
+            for stream in streams:
+                with stream:
+                    assert (next(iter(stream))["number"] == range(ROWS)).all()
+                    readings = repr(feeder.feeder.readings)
+                    assert readings == f"<Readings, {int(stream is streams[0])} of them>"
+                until(lambda: not dataset.open_runs)
