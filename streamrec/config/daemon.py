@@ -86,6 +86,9 @@ class DaemonSettings(Settings):
         """The most connections that have not finished their handshake; the oldest are closed."""
         max_frames_per_second: PositiveInt = 1000
         """The most messages of one client in a second; one that sends more is cut."""
+        shared_memory: Annotated[ByteSize, Field(ge=0)] | Literal["auto"] = "auto"
+        """Bytes of memory that clients on this machine together may share with the daemon, beside
+        the budget; auto: a quarter of the memory limit; 0: none."""
         handshake_timeout: _Wait = 10.0
         """Seconds to wait for HELLO, and after WELCOME for SUBSCRIBE and CREDIT."""
         idle_timeout: _Wait = 7200.0

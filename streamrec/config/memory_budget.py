@@ -17,6 +17,7 @@ __all__ = [
     "memory_budget",
     "memory_share",
     "record_limit",
+    "shared_limit",
 ]
 
 
@@ -34,6 +35,12 @@ def daemon_budget(settings: DaemonSettings.Server) -> int:
     """
     budget = settings.memory_budget
     return max(64 * MIB, _memory_limit() // 2) if budget == "auto" else int(budget)
+
+
+def shared_limit(settings: DaemonSettings.Server) -> int:
+    """Return the bytes that a feeder's clients may share with it: the setting, or a quarter."""
+    limit = settings.shared_memory
+    return _memory_limit() // 4 if limit == "auto" else int(limit)
 
 
 def record_limit(settings: DatasetSettings) -> int:

@@ -115,6 +115,21 @@ class BlockingConnection:
         """
         self._write(self.machine.send(message))
 
+    @property
+    def is_local(self) -> bool:
+        """True for a Unix socket, which carries descriptors too."""
+        return self._socket.family == socket.AF_UNIX
+
+    def post_with(self, descriptor: int, message: Message) -> None:
+        """Write the first message of all, and a descriptor along with it.
+
+        The caller may close the descriptor then. Where it cannot be sent, the message is.
+        """
+        data, sent = b"".join(self.machine.send(message)), 0
+        with contextlib.suppress(OSError):
+            sent = socket.send_fds(self._socket, [data], [descriptor])
+        self._write_if_possible([memoryview(data)[sent:]])
+
     def post_if_possible(self, *messages: Message) -> None:
         """Write messages at once, unless the connection is gone: :meth:`receive` will say so."""
         if messages and self._broken is None and not self.machine.over:

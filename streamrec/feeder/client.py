@@ -8,6 +8,7 @@ comes, with the position of the last batch that was taken.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import socket
 from time import monotonic
@@ -20,6 +21,7 @@ from streamrec.feeder.connecting import CONNECT_TIMEOUT, connect, connect_async
 from streamrec.feeder.connection import AsyncConnection, silence, stalled
 from streamrec.feeder.exposure import check_sending
 from streamrec.feeder.session import Options, Subscription
+from streamrec.feeder.shared import Inbox, created
 from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire.protocol import Connection, Role
@@ -84,6 +86,17 @@ class _Feed(Subscription):
         """Return the seconds without a sign of life until WELCOME: few, where it may be nobody."""
         return min(patience, connect_timeout) if isinstance(self._address, Address) else patience
 
+    def _say_hello(self) -> None:
+        """Greet the feeder, and bring memory along where it is on this machine."""
+        with created(self.shared_bytes if self._connection.is_local else 0) as memory:
+            if memory is not None:
+                with contextlib.suppress(OSError):  # no room for it in this process
+                    self.inbox = Inbox(memory)
+            if memory is None or self.inbox is None:
+                self._connection.post_if_possible(self.hello)
+            else:
+                self._connection.post_with(memory, self.hello)
+
     def _check_receivable(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -93,6 +106,7 @@ class _Feed(Subscription):
     def _fail(self, error: StreamrecError) -> StreamrecError:
         """Cut the connection; return the error, which every later call raises too."""
         self._connection.abort()
+        self.inbox = None
         self._failure = self.lost(error)
         return self._failure
 
@@ -143,7 +157,7 @@ class AsyncFeed(_Feed):
             self._address, machine, timeout=connect_timeout, tls=tls
         )
         try:
-            self._connection.post_if_possible(self.hello)
+            self._say_hello()
             self.welcome(await self._next())
             self._patience = patience
             self.subscribe()
@@ -176,6 +190,7 @@ class AsyncFeed(_Feed):
     async def aclose(self) -> None:
         """Disconnect; closing again changes nothing."""
         self._connection.abort()
+        self.inbox = None
         await self._connection.wait_closed()
 
     async def _next(self) -> Message:
@@ -258,7 +273,7 @@ class BlockingFeed(_Feed):
             patience=self._patience_for_welcome(patience, connect_timeout),
             stall_timeout=stall_timeout,
         )
-        self._connection.post_if_possible(self.hello)
+        self._say_hello()
         return self
 
     @property
@@ -303,6 +318,7 @@ class BlockingFeed(_Feed):
     def close(self) -> None:
         """Disconnect, and end the engine process; closing again changes nothing."""
         self._connection.abort()
+        self.inbox = None
         if self._engine is not None:
             self._engine.close(at_once=not self.has_begun)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import socket
 import ssl
 from collections import deque
@@ -42,6 +43,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         where: The feeder's address, at its client.
     """
 
+    first = b""
+    """Bytes that have come already, when there is a transport."""
+
     def __init__(
         self, machine: Connection, *, most_frames: float = math.inf, where: str | None = None
     ) -> None:
@@ -51,7 +55,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._frames = 0
         """Messages of the peer since the beginning of the present second."""
         self._second = -math.inf
-        self.heard_at = asyncio.get_running_loop().time()
+        self.made_at = asyncio.get_running_loop().time()
+        """The loop's time at the beginning of the connection."""
+        self.heard_at = self.made_at
         """The loop's time at which the last bytes came."""
         self.on_release: Callable[[Iterable[int]], None] = _refuse
         """Called with the places in shared memory that the peer no longer uses."""
@@ -89,6 +95,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _is_deaf(self) -> bool:
         return self.machine.error is not None or self.machine.state is State.CLOSED
 
+    @property
+    def is_local(self) -> bool:
+        """True for a Unix socket, which carries descriptors too."""
+        return _is_unix(self._transport.get_extra_info("socket"))
+
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -99,6 +110,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             tune(sock)
+        while self.first:
+            buffer = self.get_buffer(-1)
+            count = min(len(buffer), len(self.first))
+            buffer[:count], self.first = self.first[:count], self.first[count:]
+            self.buffer_updated(count)
 
     def get_buffer(self, sizehint: int) -> Any:  # noqa: ARG002 - asyncio's signature
         """Return the memory for the socket's next bytes."""
@@ -193,6 +209,20 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self.post(message)
         await self._writable.wait()
 
+    def post_with(self, descriptor: int, message: Message) -> None:
+        """Write the first message of all, and a descriptor along with it.
+
+        The caller may close the descriptor then. Where it cannot be sent, the message is.
+        """
+        data, sent = b"".join(self.machine.send(message)), 0
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(fileno=os.dup(self._fileno())) as sock,
+        ):
+            # No transport sends descriptors. This one has nothing to write yet.
+            sent = socket.send_fds(sock, [data], [descriptor])
+        self._transport.write(data[sent:])
+
     def post(self, message: Message) -> None:
         """Write a message, without waiting for room; for small ones.
 
@@ -252,6 +282,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Return once the transport is closed."""
         await self._closed.wait()
 
+    def _fileno(self) -> int:
+        return int(self._transport.get_extra_info("socket").fileno())
+
     async def _changed(self) -> None:
         if self._waiter is not None:
             raise WireError("two tasks receive from one connection; use one")
@@ -286,6 +319,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
             replies = self.machine.replies()
             if replies:
                 self._transport.writelines(replies)
+
+
+def _is_unix(sock: socket.socket | None) -> bool:
+    return sock is not None and sock.family == socket.AF_UNIX
 
 
 def _refuse(offsets: Iterable[int]) -> NoReturn:

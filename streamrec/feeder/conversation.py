@@ -17,6 +17,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder.connection import LINGER
 from streamrec.feeder.exposure import check_received
+from streamrec.feeder.replicas import Reader
 from streamrec.feeder.watch import Watch
 from streamrec.feeder.welcome import facts_of, mapping_of
 from streamrec.flow.channel import EndOfStream
@@ -30,14 +31,17 @@ from streamrec.wire.messages import End, Fault, Goaway, Hello, Statistics, Subsc
 from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
     from typing import TypeVar
 
     from streamrec.feeder.connection import AsyncConnection
+    from streamrec.feeder.replicas import Replica
     from streamrec.feeder.server import Feeder
     from streamrec.feeder.session_log import SessionLog
+    from streamrec.feeder.shared import Outbox
     from streamrec.feeder.subscription import Subscription
     from streamrec.feeder.tokens import Grant
+    from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
     from streamrec.plan.resume_point import ResumePoint
@@ -63,6 +67,7 @@ class Conversation:
         connection: The connection to the client.
         session_log: The log of the connection.
         peer: The address of the client's machine; ``None``: it is this one.
+        outbox: The outbox in memory that the client has brought, if it did.
         is_private: Nobody on the way can read what the client sends.
     """
 
@@ -72,6 +77,7 @@ class Conversation:
         connection: AsyncConnection,
         session_log: SessionLog,
         peer: str | None = None,
+        outbox: Outbox | None = None,
         *,
         is_private: bool = True,
     ) -> None:
@@ -82,8 +88,9 @@ class Conversation:
         self._connection = connection
         self._log = session_log
         self._dataset = ""
-        if feeder.outbox is not None:
-            connection.on_release = feeder.outbox.free
+        self._outbox = outbox
+        if outbox is not None:
+            connection.on_release = outbox.free
         self._settings = feeder.settings
         self._linger = feeder.settings.handshake_timeout
         """Seconds that the client has to read the last message, and to disconnect."""
@@ -130,7 +137,7 @@ class Conversation:
             connection.on_broken = None
 
     async def _serve(self, refusal: FeederRefused | None) -> None:
-        hello = await self._in_time("HELLO", self._receive(Hello))
+        hello = await self._in_time("HELLO", self._receive(Hello), since=self._connection.made_at)
         self._log.hello(hello)
         if refusal is not None:
             raise refusal
@@ -183,20 +190,38 @@ class Conversation:
         self, dataset: Dataset, hello: Hello, batch_size: int | None, subscribe: Subscribe
     ) -> None:
         """Serve one run after the other."""
+        if hello.replicas:
+            part = self._dataset, dataset, subscribe.rank, hello.world_size, batch_size
+            replica = partial(self._feeder.readings.replica, Reader(*part))
+            await self._each_run(subscribe, replica)
+            return
         async with self._feeder.memory(dataset, hello.world_size) as budget:
-            while True:
-                run = dataset.run(
-                    rank=subscribe.rank,
-                    world_size=hello.world_size,
-                    batch_size=batch_size,
-                    position=_position(subscribe),
-                    allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
-                    budget=budget,
-                )
-                # Reading ahead takes memory: a client that gives no credit takes none.
-                await self._connection.wait_for_credit()
-                await self._one_run(run)
-                subscribe = await self._receive(Subscribe)
+            run = partial(
+                dataset.run,
+                rank=subscribe.rank,
+                world_size=hello.world_size,
+                batch_size=batch_size,
+                allocate=self._allocate(dataset),
+                budget=budget,
+            )
+            await self._each_run(subscribe, lambda position: run(position=position))
+
+    async def _each_run(
+        self, subscribe: Subscribe, start: Callable[[ResumePoint | None], Run | Replica]
+    ) -> None:
+        while True:
+            run = start(_position(subscribe))
+            # Reading ahead takes memory: a client that gives no credit takes none.
+            await self._connection.wait_for_credit()
+            await self._one_run(run)
+            subscribe = await self._receive(Subscribe)
+
+    def _allocate(self, dataset: Dataset) -> Allocate | None:
+        """Return the source of memory for large columns; ``None``: the run's own."""
+        # A client may write to what it shares, at any time: nothing of it must come to a cache.
+        cache = dataset.settings.cache
+        keeps_batches = cache is not None and cache.of == "batches"
+        return None if self._outbox is None or keeps_batches else self._outbox.allocate
 
     def _idle(self) -> None:
         self._feeder.statistics.dropped["idle"] += 1
@@ -206,10 +231,11 @@ class Conversation:
         )
         self._connection.stop(FeederDraining(reason))
 
-    async def _in_time(self, what: str, event: Awaitable[T]) -> T:
+    async def _in_time(self, what: str, event: Awaitable[T], since: float | None = None) -> T:
         """Wait for what a client sends at once."""
+        since = asyncio.get_running_loop().time() if since is None else since
         try:
-            async with asyncio.timeout(self._settings.handshake_timeout):
+            async with asyncio.timeout_at(since + self._settings.handshake_timeout):
                 return await event
         except TimeoutError:
             self._feeder.statistics.dropped["handshake"] += 1
@@ -226,7 +252,7 @@ class Conversation:
         assert isinstance(message, kind)
         return message
 
-    async def _one_run(self, run: Run) -> None:
+    async def _one_run(self, run: Run | Replica) -> None:
         assert self._subscription is not None
         async with run as batches:
             self._log.subscribed(self._subscription.rank, batches.position.step)
@@ -239,7 +265,7 @@ class Conversation:
             end = End(json.dumps(batches.position.to_dict()).encode())
         await self._connection.send(end)
 
-    async def _send_all(self, batches: Run, subscription: Subscription) -> None:
+    async def _send_all(self, batches: Run | Replica, subscription: Subscription) -> None:
         waits = batches.measures.waits
         with contextlib.suppress(EndOfStream):
             while True:
@@ -250,16 +276,14 @@ class Conversation:
                 message = payload.encode(batch)
                 if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
                     self._tell(batches)
-                outgoing = (
-                    message if self._feeder.outbox is None else self._feeder.outbox.put(message)
-                )
+                outgoing = message if self._outbox is None else self._outbox.put(message)
                 await self._connection.send(outgoing)
                 size = frame_size(len(message.metadata), message.payload_size)
                 step = batch.next_position.step
                 self._feeder.statistics.sent(subscription, step, len(batch), size)
                 self._log.sent(size)
 
-    def _tell(self, batches: Run) -> None:
+    def _tell(self, batches: Run | Replica) -> None:
         """Send the run's counters along; in front of a batch, the end, or what went wrong."""
         self._told_at = asyncio.get_running_loop().time()
         counters = batches.statistics()

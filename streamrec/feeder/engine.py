@@ -1,8 +1,9 @@
 """The trainer's side of its private engine process, which reads where the interpreter lock is free.
 
-The process is started as ``engine_process PARENT FD MEMORY STORE``, over one end of a socket pair
-and over memory in which payloads travel. The dataset's settings go to its standard input: never to
-its arguments, which others can read. They may come later: meanwhile it imports its libraries.
+The process is started as ``engine_process PARENT FD STORE``, over one end of a socket pair; what
+comes first over that brings memory in which payloads travel. The dataset's settings go to its
+standard input: never to its arguments, which others can read. They may come later: meanwhile it
+imports its libraries.
 
 It serves that one connection and ends with it. It also watches the trainer itself, in case that is
 killed while another process (a forked worker) still holds the socket. It is in a process group of
@@ -30,14 +31,11 @@ from pydantic_core import PydanticSerializationError
 
 from streamrec.config import DatasetSettings
 from streamrec.config.arguments import place_text
-from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.child import child_command, child_environment
 from streamrec.feeder.sent_functions import pickled
-from streamrec.feeder.shared import Inbox, created
 from streamrec.masking import printable
 from streamrec.pipeline.functions import SETTINGS, importable
-from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +49,6 @@ GOODBYE = 2.0
 """Seconds that a child gets to end by itself, before it is killed."""
 SOCKET_BUFFER = 4 << 20
 """Bytes to ask for; the system's limit (``net.core.wmem_max``) may give less."""
-SHARED_CREDITS = 4
-"""Shared memory is this many times what may be on its way: batches wait before, and the
-trainer holds them after."""
 PIPE_BYTES = 1 << 20
 """To ask for: a list of thousands of URLs waits there while the child imports, not the trainer."""
 MOST_LISTED = 4096
@@ -72,14 +67,11 @@ class Engine:
         process: subprocess.Popen[bytes],
         sock: socket.socket,
         errors: IO[bytes],
-        inbox: Inbox | None = None,
     ) -> None:
         self._situation = _situation()
         self.process = process
         self.socket = sock
         """The parent's end of the connection, for a feed to own."""
-        self.inbox = inbox
-        """The shared memory that batches come in, if there is any."""
         self._errors = errors
         self._finalizer = weakref.finalize(self, _end, process, sock, errors, os.getpid())
 
@@ -116,10 +108,9 @@ class Engine:
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile(prefix="streamrec-engine-")  # noqa: SIM115 - ends with the engine
         try:
-            with theirs, created(SHARED_CREDITS * sent_bytes(sys.maxsize)) as memory:
+            with theirs:
                 theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
-                inbox = None if memory is None else Inbox(memory)
-                process = _spawn(theirs.fileno(), memory, store, errors)
+                process = _spawn(theirs.fileno(), store, errors)
         except OSError as error:
             ours.close()
             errors.close()
@@ -127,7 +118,7 @@ class Engine:
                 f"cannot start {sys.executable!r} as the engine process: {error.strerror}; "
                 'set engine="thread"'
             ) from None
-        return cls(process, ours, errors, inbox)
+        return cls(process, ours, errors)
 
     @property
     def fits(self) -> bool:
@@ -153,7 +144,6 @@ class Engine:
         if at_once and self._finalizer.alive:
             self.process.kill()
         self._finalizer()
-        self.inbox = None  # what batches still view of it stays
 
     def _tell(self, order: bytes) -> None:
         stdin = self.process.stdin
@@ -250,20 +240,18 @@ def order_for(
             "settings": plain,
             "functions": by_value,
             "objects": listed,
-            "shared": SHARED_CREDITS * sent_bytes(memory_budget(settings)),
             "path": [place or str(Path.cwd()) for place in sys.path],
         }
     ).encode()
 
 
-def _spawn(sock: int, memory: int | None, store: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    shared = "" if memory is None else str(memory)
+def _spawn(sock: int, store: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        child_command(PROCESS, os.getpid(), sock, shared, store),
+        child_command(PROCESS, os.getpid(), sock, store),
         stdin=subprocess.PIPE,
         stdout=errors,
         stderr=errors,
-        pass_fds=[sock] if memory is None else [sock, memory],
+        pass_fds=[sock],
         env=child_environment(),
         process_group=0,
     )

@@ -15,13 +15,14 @@ import socket
 import sys
 from typing import Any
 
+from pydantic import ByteSize
+
 from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.feeder.client import ENGINE_DATASET
 from streamrec.feeder.datasets import opened
 from streamrec.feeder.relay import relay
 from streamrec.feeder.sent_functions import unpickled
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.shared import Outbox
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
@@ -40,43 +41,44 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's business
     # The parent is the only client, and is told all by itself.
     logging.getLogger("streamrec.feeder").setLevel(logging.CRITICAL)
-    parent, sock, memory, store = (*sys.argv[1:], "", "")[:4]
+    parent, sock, store = (*sys.argv[1:], "")[:3]
     with contextlib.suppress(Exception):  # what is missing here is told when the dataset is opened
         import_store(store)
-    life = _live(int(parent), socket.socket(fileno=int(sock)), int(memory) if memory else None)
+    life = _live(int(parent), socket.socket(fileno=int(sock)))
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(life)
 
 
-async def _live(parent: int, sock: socket.socket, memory: int | None) -> None:
+async def _live(parent: int, sock: socket.socket) -> None:
     """Read the settings and serve, as long as the parent lives."""
     watching = asyncio.create_task(_watch(parent))
     order = await asyncio.to_thread(sys.stdin.buffer.read)
     if order:  # else the parent has no use for this process
         told = json.loads(order)
-        outbox = None if memory is None else Outbox(memory, told["shared"])
         if "route" in told:
-            await relay(sock, told["route"], outbox, FOR_EVER)
+            await relay(sock, told["route"], FOR_EVER)
         else:
             find_functions(told)
-            await serve(sock, told, outbox)
+            await serve(sock, told)
     watching.cancel()
 
 
-async def serve(sock: socket.socket, order: dict[str, Any], outbox: Outbox | None) -> None:
+async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
     """Serve one connection, as long as it lives.
 
     Args:
         sock: Connected.
         order: What to read, as ``engine.order_for`` has written it.
-        outbox: The memory that is shared with the parent.
     """
     patient = DaemonSettings.Server(
-        handshake_timeout=FOR_EVER, idle_timeout=FOR_EVER, max_frames_per_second=sys.maxsize
+        handshake_timeout=FOR_EVER,
+        idle_timeout=FOR_EVER,
+        max_frames_per_second=sys.maxsize,
+        shared_memory=ByteSize(sys.maxsize),
     )
     async with (
         opened({ENGINE_DATASET: open_ordered(order)}) as datasets,
-        Feeder(dict(datasets), patient, linger=FOR_EVER, outbox=outbox) as feeder,
+        Feeder(dict(datasets), patient, linger=FOR_EVER) as feeder,
     ):
         await feeder.serve_socket(sock)
 

@@ -61,6 +61,8 @@ class Route(TypedDict, total=False):
     """The secret that feeders ask for, or ``file:/path``, which is read for each connection."""
     fingerprint: Fingerprint | None
     """The fingerprint that feeders must serve; ``None``: that of the first one."""
+    replicas: bool
+    """True: other clients read the same rank, and the feeder reads once for all of them."""
     tls: Mapping[str, str] | None
     """The files of TLS (see `client_context`), which are read for each connection."""
     stall_timeout: float

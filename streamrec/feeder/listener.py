@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import stat
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,11 +20,14 @@ from streamrec.feeder.address import Address, is_loopback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Listener", "address_of", "bind", "peer_of", "remote_host"]
+__all__ = ["Listener", "address_of", "bind", "first_bytes", "peer_of", "remote_host"]
 
 BACKLOG = 512
 PAUSE = 1.0
 """Seconds without accepting, where the system has no more files to give."""
+DESCRIPTOR = struct.Struct("i")
+FIRST_BYTES = 64 << 10
+"""The most bytes that come with a descriptor; a HELLO is far shorter."""
 
 log = logging.getLogger("streamrec.feeder")
 
@@ -129,6 +133,48 @@ def address_of(sock: socket.socket) -> Address:
     if sock.family == socket.AF_UNIX:
         return Address(path=cast("str", name))
     return Address(host=name[0], port=name[1])
+
+
+async def first_bytes(sock: socket.socket) -> tuple[bytes, int | None]:
+    """Wait for the first bytes of a client on this machine, and a descriptor that comes with them.
+
+    No event loop receives descriptors: so this is done before one has the socket.
+
+    Args:
+        sock: A Unix socket that does not block.
+
+    Returns:
+        The bytes, none at the end of the stream; and the descriptor, which is the caller's to
+        close. The system closes any other.
+    """
+    while True:
+        await _readable(sock)
+        try:
+            data, extras, _, _ = sock.recvmsg(
+                FIRST_BYTES, socket.CMSG_LEN(DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC
+            )
+        except (BlockingIOError, InterruptedError):
+            continue
+        except OSError:  # whoever reads on finds it too
+            return b"", None
+        return data, next(filter(None, map(_descriptor, extras)), None)
+
+
+def _descriptor(extra: tuple[int, int, bytes]) -> int | None:
+    level, kind, content = extra
+    if (level, kind) != (socket.SOL_SOCKET, socket.SCM_RIGHTS) or len(content) < DESCRIPTOR.size:
+        return None
+    return int(DESCRIPTOR.unpack_from(content)[0])
+
+
+async def _readable(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(sock.fileno(), ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sock.fileno())
 
 
 def remote_host(sock: socket.socket) -> str | None:

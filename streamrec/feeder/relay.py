@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import StreamrecError
-from streamrec.feeder.connecting import connect_async
+from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.healing import AsyncHealingFeed
+from streamrec.feeder.listener import first_bytes
+from streamrec.feeder.shared import Outboxes
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
 from streamrec.wire.error_fields import to_fields
@@ -23,7 +26,6 @@ from streamrec.wire.protocol import PROTOCOL_VERSIONS, Connection, Role
 if TYPE_CHECKING:
     import socket
 
-    from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.shared import Outbox
 
 __all__ = ["relay"]
@@ -32,24 +34,25 @@ TELL_EVERY = 0.1
 """Seconds between two STATISTICS, at least."""
 
 
-async def relay(
-    sock: socket.socket, route: dict[str, Any], outbox: Outbox | None, linger: float
-) -> None:
+async def relay(sock: socket.socket, route: dict[str, Any], linger: float) -> None:
     """Serve the trainer's connection with the batches of feeders, as long as it lives.
 
     Args:
         sock: Connected to the trainer.
         route: The arguments of `AsyncHealingFeed.open`.
-        outbox: The memory that is shared with the trainer.
         linger: Seconds that the trainer has to read the last message.
     """
-    connection = await connect_async(sock, Connection(Role.SERVER))
-    serving = asyncio.ensure_future(_Relay(connection, outbox).run(route))
-    connection.on_broken = serving.cancel
-    await asyncio.wait([serving])
-    if not serving.cancelled():
-        serving.result()
-    await connection.aclose(linger)
+    sock.setblocking(False)
+    connection = AsyncConnection(Connection(Role.SERVER))
+    connection.first, memory = await first_bytes(sock)
+    with Outboxes(sys.maxsize).open(memory) as outbox:
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, sock)
+        serving = asyncio.ensure_future(_Relay(connection, outbox).run(route))
+        connection.on_broken = serving.cancel
+        await asyncio.wait([serving])
+        if not serving.cancelled():
+            serving.result()
+        await connection.aclose(linger)
 
 
 class _Relay:

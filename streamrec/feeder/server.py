@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.config import DaemonSettings
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.memory_budget import daemon_budget, memory_budget, shared_limit
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
 from streamrec.feeder.access import Access
 from streamrec.feeder.address import Address
@@ -26,21 +27,24 @@ from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.datasets import obstacle_of
 from streamrec.feeder.exposure import check_exposure
 from streamrec.feeder.handshake import greet, shake_hands
-from streamrec.feeder.listener import Listener, bind, peer_of, remote_host
+from streamrec.feeder.listener import Listener, bind, first_bytes, peer_of, remote_host
+from streamrec.feeder.replicas import WINDOW, Readings
 from streamrec.feeder.served_dataset import ServedDataset
 from streamrec.feeder.session_log import SessionLog
+from streamrec.feeder.shared import Outboxes
 from streamrec.feeder.snapshot import snapshot_of
 from streamrec.feeder.statistics import Statistics
 from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator
 
     from streamrec.feeder.budget import Budget
-    from streamrec.feeder.shared import Outbox
+    from streamrec.feeder.replicas import Reader
     from streamrec.feeder.tokens import Grant
     from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.run import Run
+    from streamrec.plan.position import Position
 
 __all__ = ["Feeder"]
 
@@ -57,8 +61,6 @@ class Feeder:
     """The limits and the timeouts."""
     linger: float = 300.0
     """Seconds that a client has to read why its stream has ended, and to disconnect."""
-    outbox: Outbox | None = None
-    """Memory that is shared with the only client."""
     budget: Budget | None = None
     """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
     access: Access = field(default=None)  # type: ignore[assignment]
@@ -71,6 +73,8 @@ class Feeder:
         """The connections: those of this process, or their numbers."""
         self.statistics = Statistics()
         self.draining = False
+        self.readings = Readings(self._reading)
+        self._outboxes = Outboxes(shared_limit(self.settings))
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -107,8 +111,15 @@ class Feeder:
             raise FeederDraining(refusal)
 
     @asynccontextmanager
-    async def memory(self, dataset: Dataset, world_size: int) -> AsyncIterator[int | None]:
+    async def memory(
+        self, dataset: Dataset, world_size: int, more: int = 0
+    ) -> AsyncIterator[int | None]:
         """Lend a session its memory while the block runs.
+
+        Args:
+            dataset: What it reads.
+            world_size: The number of ranks.
+            more: Bytes that it needs besides.
 
         Yields:
             The bytes that it may take; ``None``: as many as the dataset's settings say.
@@ -117,16 +128,17 @@ class Feeder:
             FeederDraining: Other sessions have too much of it now.
             ConfigError: The daemon's whole budget is too small for a session.
         """
-        asked = memory_budget(dataset.settings)
+        wanted = memory_budget(dataset.settings)
+        asked, least = wanted + more, min(wanted, dataset.least_budget(world_size)) + more
         try:
-            granted = await self.lend(asked, min(asked, dataset.least_budget(world_size)))
+            granted = await self.lend(asked, least)
         except FeederDraining:
             self.statistics.dropped["full"] += 1
             raise
         if granted is not None and granted < asked:
             log.info("a session gets %d of the %d MiB it asks for", granted >> 20, asked >> 20)
         try:
-            yield granted
+            yield None if granted is None else granted - more
         finally:
             if granted is not None:
                 self.give_back(granted)
@@ -142,6 +154,23 @@ class Feeder:
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
         """Have worker processes do what this process has just done; here are none."""
+
+    @asynccontextmanager
+    async def _reading(self, reader: Reader, position: Position) -> AsyncIterator[tuple[Run, int]]:
+        """Start a run whose batches go to several clients."""
+        dataset = reader.dataset
+        kept = min(WINDOW, daemon_budget(self.settings) // 4)
+        async with self.memory(dataset, reader.world_size, kept) as budget:
+            run = dataset.run(
+                rank=reader.rank,
+                world_size=reader.world_size,
+                batch_size=reader.batch_size,
+                position=position,
+                budget=budget,
+            )
+            with self.statistics.reading(reader.name, run):
+                async with run as batches:
+                    yield batches, kept
 
     async def dataset(self, name: str, grant: Grant | None = None) -> Dataset:
         """Return a dataset, once it is open.
@@ -247,6 +276,7 @@ class Feeder:
         self.adopt(sock, tls=tls)
 
     async def _serve(self, sock: socket.socket, *, tls: bool) -> None:
+        sock.setblocking(False)
         host = remote_host(sock)
         session_log = SessionLog(peer_of(sock))
         connection = AsyncConnection(
@@ -257,11 +287,13 @@ class Feeder:
         self.statistics.connections_total += 1
         try:
             self._arrive(connection, host)
-            refusal = await self._begin(sock, connection, tls=tls)
-            conversation = Conversation(
-                self, connection, session_log, host, is_private=tls or host is None
-            )
-            await conversation.run(refusal)
+            with self._outboxes.open(await self._descriptor(sock, connection)) as outbox:
+                refusal = await self._begin(sock, connection, tls=tls)
+                is_private = tls or host is None
+                conversation = Conversation(
+                    self, connection, session_log, host, outbox, is_private=is_private
+                )
+                await conversation.run(refusal)
         except (FeederDraining, FeederLost) as reason:
             connection.stop(reason)
         except FeederRefused as refused:
@@ -271,6 +303,23 @@ class Feeder:
             self.admission.leave(connection)
             connection.abort()
             session_log.ended(connection.broken)
+
+    async def _descriptor(self, sock: socket.socket, connection: AsyncConnection) -> int | None:
+        """Receive what a client on this machine says first; return the descriptor that it sends."""
+        if sock.family != socket.AF_UNIX or connection.broken is not None:
+            return None
+        descriptor = None
+        try:
+            async with asyncio.timeout(self.settings.handshake_timeout) as waiting:
+                connection.on_broken = partial(waiting.reschedule, 0)
+                connection.first, descriptor = await first_bytes(sock)
+        except TimeoutError:
+            if connection.broken is None:
+                self.statistics.dropped["handshake"] += 1
+                connection.stop(FeederLost("no HELLO came in time"))
+        finally:
+            connection.on_broken = None
+        return descriptor
 
     async def _begin(
         self, sock: socket.socket, connection: AsyncConnection, *, tls: bool

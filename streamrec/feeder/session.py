@@ -14,6 +14,7 @@ from streamrec.errors import (
     StateError,
     StreamrecError,
 )
+from streamrec.feeder.shared import SHARED_CREDITS
 from streamrec.feeder.welcome import mapping_of, read_welcome
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
@@ -67,8 +68,10 @@ class Options(TypedDict, total=False):
     """The fingerprint that the feeder must serve; ``None``: any."""
     credit_bytes: int
     """Bytes of batches that may wait on this side."""
-    inbox: Inbox | None
-    """Memory that the feeder may share."""
+    replicas: bool
+    """True: other clients read the same rank, and the feeder reads once for all of them."""
+    shared_bytes: int
+    """Bytes of memory to share with a feeder on this machine; four times the credit by default."""
 
 
 class Subscription:
@@ -93,7 +96,9 @@ class Subscription:
         self._rank = rank
         self._expected = options.get("fingerprint")
         self._credit_bytes = self._owed = credit_bytes
-        self._inbox = options.get("inbox")
+        self.shared_bytes = options.get("shared_bytes", SHARED_CREDITS * credit_bytes)
+        self.inbox: Inbox | None = None
+        """The memory that the feeder shares, if it does."""
         self.hello = Hello(
             dataset=dataset,
             world_size=world_size,
@@ -101,6 +106,7 @@ class Subscription:
             position_version=VERSION,
             protocol_versions=PROTOCOL_VERSIONS,
             token=options.get("token") or "",
+            replicas=options.get("replicas", False),
         )
 
     @property
@@ -200,14 +206,14 @@ class Subscription:
         return batch
 
     def _shared(self, message: Shared) -> BatchMessage:
-        if self._inbox is None:
+        if self.inbox is None:
             raise RemoteProtocolError("a batch came in shared memory, and there is none")
         if len(message.offsets) != len(message.sizes):
             raise RemoteProtocolError(
                 "a batch came in places without sizes, or sizes without places"
             )
         places = zip(message.offsets, message.sizes, strict=True)
-        return BatchMessage(message.metadata, tuple(self._inbox.view(*place) for place in places))
+        return BatchMessage(message.metadata, tuple(self.inbox.view(*place) for place in places))
 
     def due(self) -> list[Message]:
         """Return the credit for batches that were taken, and the shared memory that is free again.
@@ -219,7 +225,7 @@ class Subscription:
         if self._owed * 4 < self._credit_bytes:
             return []
         credit, self._owed = Credit(self._owed), 0
-        offsets = self._inbox.freed() if self._inbox is not None else ()
+        offsets = self.inbox.freed() if self.inbox is not None else ()
         return [Release(offsets), credit] if offsets else [credit]
 
     def lost(self, error: StreamrecError) -> StreamrecError:

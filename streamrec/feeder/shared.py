@@ -1,19 +1,24 @@
 """Batches in memory that two processes of one machine share: only their places go over the socket.
 
-The private engine process decodes large columns right there and copies the rest, the trainer's
-process views them, and says so once nothing refers to them any more. What the trainer keeps is its
-own for as long as it likes: while the memory is full of that, batches travel over the socket as
-they would from any feeder.
+The client makes the memory, and sends its descriptor along with its first bytes. The feeder, a
+private engine process or a daemon, decodes large columns right there and copies the rest; the
+client views them, and says so once nothing refers to them any more. What it keeps is its own for as
+long as it likes: while the memory is full of that, batches travel over the socket as they would
+from any feeder.
+
+The two need not trust each other. A client's memory cannot shrink under the feeder, and nothing
+that steers the feeder is read from it; a feeder's places are checked by the client.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 import threading
 from bisect import bisect_left
 from collections import deque
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,29 +35,54 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray
     from streamrec.wire.messages import BatchMessage
 
-__all__ = ["Inbox", "Outbox", "Places", "created"]
+__all__ = ["SHARED_CREDITS", "Inbox", "Outbox", "Outboxes", "Places", "created"]
 
 PAGE = 4 << 10
+SHARED_CREDITS = 4
+"""Shared memory is this many times what may be on its way: batches wait before, and the
+trainer holds them after."""
+SHARE = 4
+"""A client gets one part in this many of what is free, at most, and so leaves room for others."""
 FEW = 64 << 10
 """Bytes for which NumPy should not let go of the interpreter: to have it back takes longer."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def created(size: int) -> Iterator[int | None]:
-    """Create memory, and give its descriptor; ``None`` where the system has no such thing."""
-    if not hasattr(os, "memfd_create"):
-        yield None
-        return
-    fd = os.memfd_create("streamrec-batches")
-    try:
-        os.ftruncate(fd, size)
+    """Create memory of a size that stays, and give its descriptor; ``None`` where there is none."""
+    with contextlib.ExitStack() as stack:
+        fd = None
+        with contextlib.suppress(OSError):  # the socket serves, too
+            fd = _sealed(size, stack)
         yield fd
-    finally:
-        os.close(fd)
 
 
-def _mapped(fd: int) -> ByteArray:
-    return np.frombuffer(mmap.mmap(fd, 0), np.uint8)
+def _sealed(size: int, stack: contextlib.ExitStack) -> int | None:
+    if not size or not hasattr(os, "memfd_create"):
+        return None
+    fd = os.memfd_create("streamrec-batches", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    stack.callback(os.close, fd)
+    os.ftruncate(fd, size)
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def _safe_size(fd: int) -> int:
+    """Return the bytes that can be written whatever the owner of the descriptor does."""
+    # Whoever touches a page that a file has lost, or a huge page where none is left, is killed.
+    # Only memory of memfd_create can have this seal, and nobody can take it off again.
+    try:
+        keeps_its_size = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+    except OSError:  # it is no memory at all
+        return 0
+    if not keeps_its_size or os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:
+        return 0
+    return os.fstat(fd).st_size
+
+
+def _mapped(fd: int, size: int) -> ByteArray:
+    return np.frombuffer(mmap.mmap(fd, size), np.uint8)
 
 
 class Places:
@@ -96,8 +126,51 @@ def _in_pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
+class Outboxes:
+    """The outboxes of a feeder's clients, each in memory that its client has brought.
+
+    Args:
+        total: Bytes that they may have together: what is written there counts for the feeder.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._free = total
+
+    def __repr__(self) -> str:
+        return f"<Outboxes, {self._free} bytes free>"
+
+    @contextlib.contextmanager
+    def open(self, fd: int | None) -> Iterator[Outbox | None]:
+        """Map a client's memory while the block runs.
+
+        Args:
+            fd: From a client, so it may be of anything; it is closed. ``None``: it sent none.
+
+        Yields:
+            The outbox; ``None`` where it could do harm, or none is left.
+        """
+        if fd is None:
+            yield None
+            return
+        size = 0
+        try:
+            size = min(_safe_size(fd), self._free // SHARE)
+            outbox = Outbox(fd, size) if size >= PAGE else None
+        except OSError:  # it may not be written
+            outbox = None
+        finally:
+            os.close(fd)
+        self._free -= size
+        try:
+            yield outbox
+        finally:
+            self._free += size
+            if outbox is not None:
+                outbox.close()
+
+
 class Outbox:
-    """The engine's side: memory to decode into, and to send from. Lent in any thread, sent in one.
+    """The feeder's side: memory to decode into, and to send from. Lent in any thread, sent in one.
 
     A place is free again once no array of this process views it and, if it was sent, the other side
     has said that it does not refer to it either.
@@ -105,16 +178,25 @@ class Outbox:
     Args:
         fd: Of the memory; it may be closed afterwards.
         size: How many bytes of it are for use; what is not used takes none.
+
+    Raises:
+        OSError: It cannot be mapped for writing.
     """
 
     def __init__(self, fd: int, size: int) -> None:
-        self._memory = _mapped(fd)[:size]
+        self._memory = _mapped(fd, size)
         self._address = _address(self._memory)
         self._places = Places(len(self._memory))
         self._overflow = BatchMemory()
         self._lock = threading.Lock()
         self._ended: deque[int] = deque()  # by garbage collection: in whatever thread, and line
         self._sent: dict[int, ByteArray] = {}
+
+    def close(self) -> None:
+        """Let the memory go, as soon as no array views it."""
+        self._sent.clear()
+        self._places = Places(0)
+        self._memory = self._memory[:0].copy()
 
     def allocate(self, size: int) -> ByteArray:
         """Return an array of ``size`` undefined bytes; not shared if the memory is full."""
@@ -189,14 +271,14 @@ def _address(array: ByteArray) -> int:
 
 
 class Inbox:
-    """The trainer's side.
+    """The client's side.
 
     Args:
         fd: Of the memory; it may be closed afterwards.
     """
 
     def __init__(self, fd: int) -> None:
-        self._memory = _mapped(fd)
+        self._memory = _mapped(fd, 0)
         self._freed: deque[int] = deque()  # by garbage collection, in whatever thread
 
     def view(self, offset: int, size: int) -> memoryview:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from streamrec.feeder.subscription import Subscription
+from streamrec.feeder.subscription import Subscription, gauges_of, measures_of
 from streamrec.flow.timings import added
 from streamrec.masking import printable
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from streamrec.feeder.tracing import Traces
+    from streamrec.pipeline.run import Run
 
 __all__ = ["VERSION", "Statistics", "counted", "merged"]
 
@@ -53,8 +54,10 @@ class Statistics:
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     """The subscriptions that are served now, by number."""
     traces: Traces | None = None
+    readings: dict[Run, str] = field(default_factory=dict)
+    """The datasets of the runs that several subscriptions share."""
     _ended: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The measures of subscriptions that are over, by dataset."""
+    """The measures of subscriptions and readings that are over, by dataset."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     @contextmanager
@@ -68,6 +71,16 @@ class Statistics:
         finally:
             del self.subscriptions[subscription.number]
             self._end(dataset, subscription.measures())
+
+    @contextmanager
+    def reading(self, dataset: str, run: Run) -> Iterator[None]:
+        """Count with a run that several subscriptions share while the block runs."""
+        self.readings[run] = dataset
+        try:
+            yield
+        finally:
+            del self.readings[run]
+            self._end(dataset, _shared(run))
 
     def sent(self, subscription: Subscription, step: int, records: int, nbytes: int) -> None:
         """Count a batch that was sent, behind which the run stands at ``step``."""
@@ -111,6 +124,8 @@ class Statistics:
         parts = {name: [ended] for name, ended in self._ended.items()}
         for each in self.subscriptions.values():
             parts.setdefault(each.dataset, []).append(each.measures())
+        for run, dataset in self.readings.items():
+            parts.setdefault(dataset, []).append(_shared(run))
         return {name: added(every) for name, every in parts.items()}
 
     def _names(self, measures: Mapping[str, Any]) -> Iterable[str]:
@@ -118,6 +133,8 @@ class Statistics:
 
     def _dataset(self, name: str, measures: Mapping[str, Any]) -> dict[str, Any]:
         parts, readers = measures.get(name, {}), self._readers(name)
+        shared = [gauges_of(run) for run, dataset in self.readings.items() if dataset == name]
+        now = added((*(each.gauges() for each in readers), *shared))
         return {
             "sent": {
                 "batches": self.batches[name],
@@ -126,7 +143,7 @@ class Statistics:
             },
             "fetch": parts.get("fetch", {}),
             "waits": parts.get("waits", {}),
-            "now": {"subscriptions": len(readers), **added(each.gauges() for each in readers)},
+            "now": {"subscriptions": len(readers), **now},
         }
 
     def _readers(self, name: str) -> list[Subscription]:
@@ -179,3 +196,10 @@ def _merged_dataset(name: str, parts: Iterable[Mapping[str, Any]]) -> dict[str, 
 def _time(error: Mapping[str, Any]) -> float:
     time: float = error["time"]
     return time
+
+
+def _shared(run: Run) -> dict[str, Any]:
+    """Return the measures of a shared run; its replicas know best what their clients do."""
+    measures = measures_of(run)
+    measures["waits"].pop("client", None)
+    return measures

@@ -11,9 +11,10 @@ from streamrec.flow.timings import added
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from streamrec.feeder.replicas import Replica
     from streamrec.pipeline.run import Run
 
-__all__ = ["FETCHED", "GAUGES", "Subscription"]
+__all__ = ["FETCHED", "GAUGES", "Subscription", "gauges_of", "measures_of"]
 
 FETCHED = (
     *("requests", "retries", "throttled", "cut", "hedges", "hedges_won"),
@@ -49,11 +50,11 @@ class Subscription:
     bytes: int = 0
     on_first_batch: Callable[[], None] | None = None
     """Called once, when the first batch was sent."""
-    _run: Run | None = None
+    _run: Run | Replica | None = None
     _ended: dict[str, Any] = field(default_factory=dict)
     """The measures of its runs that are over."""
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run | Replica) -> None:
         """Count on with a run."""
         self._run = run
         self.step = run.position.step
@@ -73,11 +74,11 @@ class Subscription:
 
     def measures(self) -> dict[str, Any]:
         """Return the counters, the waits and the times of requests of all its runs."""
-        return self._ended if self._run is None else added((self._ended, _measures(self._run)))
+        return self._ended if self._run is None else added((self._ended, measures_of(self._run)))
 
     def gauges(self) -> dict[str, int]:
         """Return the sizes of its run now."""
-        return {} if self._run is None else _some(self._run.statistics(), GAUGES)
+        return {} if self._run is None else gauges_of(self._run)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts and the counters that are shown."""
@@ -96,12 +97,18 @@ class Subscription:
         }
 
 
-def _measures(run: Run) -> dict[str, Any]:
+def measures_of(run: Run | Replica) -> dict[str, Any]:
+    """Return the counters, the waits and the times of requests of a run."""
     return {
         "fetch": _some(run.statistics(), FETCHED),
         "waits": run.measures.waits.seconds(),
         "timings": run.measures.timings.to_dict(),
     }
+
+
+def gauges_of(run: Run | Replica) -> dict[str, int]:
+    """Return the sizes of a run now."""
+    return _some(run.statistics(), GAUGES)
 
 
 def _some(statistics: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, int]:

@@ -15,8 +15,9 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import SecretStr
+from pydantic import ByteSize, SecretStr
 
+from streamrec.config.memory_budget import shared_limit
 from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.access import Access
 from streamrec.feeder.admission import Admission
@@ -199,7 +200,8 @@ class Supervisor(Feeder):
         self._keepers[keeper] = worker
         patience = 0.0
         try:
-            worker.link.send(server=_plain(self.settings), own=self._own, number=number)
+            settings = _plain(_divided(self.settings, self._count))
+            worker.link.send(server=settings, own=self._own, number=number)
             await self._serve_worker(worker)
             patience = GOODBYE
         finally:
@@ -312,6 +314,12 @@ async def _heard(worker: Worker) -> dict[str, Any] | None:
     silent = SILENCE * LOOKS
     log.error("a worker has said nothing for %g s", silent, extra={"worker": worker.number})
     return None
+
+
+def _divided(settings: DaemonSettings.Server, workers: int) -> DaemonSettings.Server:
+    """Return the settings of each worker."""
+    shared = ByteSize(shared_limit(settings) // workers)
+    return settings.model_copy(update={"shared_memory": shared})
 
 
 def _plain(settings: DaemonSettings.Server) -> dict[str, Any]:

@@ -270,7 +270,7 @@ class Dataset:
         plan = RunPlan(
             self.settings,
             self._orders,
-            self._position(batch_size, rank, world_size, position or Beginning()),
+            self.position(batch_size, rank, world_size, position or Beginning()),
             self._memory(world_size, budget),
             batch_size,
             self._remainder(world_size, batch_size),
@@ -292,7 +292,7 @@ class Dataset:
         """Return whether there is a cache of ranges, or of batches."""
         return self.settings.cache is not None and self.settings.cache.of == kind
 
-    def _position(
+    def position(
         self, batch_size: int | None, rank: int, world_size: int, point: ResumePoint
     ) -> Position:
         """Return the position of a rank at which to begin; its order must be that of the dataset.

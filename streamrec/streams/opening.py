@@ -227,6 +227,7 @@ def connect(
     connect_timeout: float = 10.0,
     retry_for: float = 600.0,
     engine: Engine | None = None,
+    replicas: bool = False,
 ) -> Stream[Any]:
     """Subscribe to a feeder: the same kind of stream, read by a daemon.
 
@@ -252,6 +253,7 @@ def connect(
         engine: ``"process"``: for a plain ``for``, a process of its own receives, however busy
             this one keeps the interpreter; ``"thread"``: a thread does. ``None``: whoever takes
             the batches, or for TLS a process.
+        replicas: Other clients read the same rank: the feeder reads once for all of them.
 
     Raises:
         ConfigError: The address or an argument is wrong.
@@ -268,5 +270,6 @@ def connect(
         "connect_timeout": connect_timeout,
         "retry_for": retry_for,
         "engine": engine,
+        "replicas": replicas,
     }
     return Stream(validate(FeederSettings, values))

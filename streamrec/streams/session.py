@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 
 from streamrec.config.memory_budget import memory_budget
 from streamrec.feeder.client import BlockingFeed
-from streamrec.feeder.engine import SHARED_CREDITS, Engine, order_for
+from streamrec.feeder.engine import Engine, order_for
 from streamrec.feeder.healing import AsyncHealingFeed
-from streamrec.feeder.session import CREDIT_BYTES, state_of
+from streamrec.feeder.session import state_of
 from streamrec.feeder.welcome import facts_of
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import finish, until_done
@@ -252,7 +252,6 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
             engine.socket,
             patience=ENGINE_PATIENCE,
             engine=engine,
-            inbox=engine.inbox,
             rank=rank.rank,
             world_size=rank.world_size,
             batch_size=settings.batch_size,
@@ -286,14 +285,12 @@ def open_relay(address: str, **route: Unpack[Route]) -> BlockingFeed:
     """
     fingerprint, position = route.pop("fingerprint", None), route.pop("position", None)
     told = {"address": address, "position": state_of(position), **route}
-    shared = SHARED_CREDITS * CREDIT_BYTES
-    engine = Engine.start(json.dumps({"route": told, "shared": shared}).encode())
+    engine = Engine.start(json.dumps({"route": told}).encode())
     try:
         feed = BlockingFeed.call(
             engine.socket,
             patience=ENGINE_PATIENCE,
             engine=engine,
-            inbox=engine.inbox,
             fingerprint=fingerprint,
             position=position,
             rank=route["rank"],

@@ -65,6 +65,7 @@ class FeederSettings(Settings):
     connect_timeout: Annotated[float, Field(gt=0, le=1e7)]
     retry_for: NonNegativeFloat
     engine: Literal["process", "thread"] | None
+    replicas: bool
 
 
 Description: TypeAlias = StreamSettings | FeederSettings

@@ -83,6 +83,8 @@ class Hello(Message):
     """Records per rank and batch; 0: the dataset's own batch size."""
     world_size: Uint32
     """The number of ranks that read the dataset together."""
+    replicas: bool = False
+    """True: other clients read the same rank, and may share its reading."""
 
 
 @dataclass(frozen=True)

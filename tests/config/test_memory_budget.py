@@ -7,7 +7,12 @@ from pydantic import ByteSize
 
 from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.config import memory_budget as memory
-from streamrec.config.memory_budget import daemon_budget, memory_budget, record_limit
+from streamrec.config.memory_budget import (
+    daemon_budget,
+    memory_budget,
+    record_limit,
+    shared_limit,
+)
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +41,16 @@ def test_the_budget_of_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     assert daemon_budget(DaemonSettings.Server()) == 64 << 20
     with pytest.raises(ConfigError, match=r"'server.memory_budget' is less than the 8 MiB"):
         validate(DaemonSettings, {"server": {"memory_budget": "1MiB"}, "datasets": {}})
+
+
+def test_the_shared_memory_of_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_memory_limit", lambda: 8 << 30)
+    assert shared_limit(DaemonSettings.Server()) == 2 << 30
+    assert shared_limit(DaemonSettings.Server(shared_memory=ByteSize(0))) == 0
+    described = {"server": {"shared_memory": "1GiB"}, "datasets": {"a": {"source": "x"}}}
+    assert shared_limit(validate(DaemonSettings, described).server) == 1 << 30
+    with pytest.raises(ConfigError, match=r"'server.shared_memory'"):
+        validate(DaemonSettings, {**described, "server": {"shared_memory": "-1"}})
 
 
 def test_the_memory_limit_is_a_number_of_this_machine() -> None:

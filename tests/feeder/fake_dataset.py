@@ -17,6 +17,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.measures import Measures
 from streamrec.pipeline.run import Run
 from streamrec.plan.position import Fingerprint, Position
+from streamrec.plan.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.values.columns import BytesColumn
@@ -83,8 +84,8 @@ class FakeDataset(Dataset):
 
     ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
     what was received from all runs, ``open_runs`` the runs that were not closed.
-    With ``counts`` the runs have statistics. ``made`` is shown every batch, ``budgets`` those of
-    the runs.
+    With ``counts`` the runs have statistics. ``made`` is shown every batch, ``budgets`` and
+    ``allocates`` are those of the runs.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class FakeDataset(Dataset):
         self._stores = Stores()
         self.closed = False
         self.budgets: list[int | None] = []
+        self.allocates: list[Allocate | None] = []
         self.made: Callable[[Batch], object] = lambda _: None
 
     @property
@@ -135,11 +137,19 @@ class FakeDataset(Dataset):
         budget: int | None = None,
     ) -> FakeRun:
         self.budgets.append(budget)
-        if isinstance(position, Position):
-            self.fingerprint(batch_size, world_size).check(position.fingerprint)
-            if position.rank != rank:
-                raise StateError(f"the position is of rank {position.rank}")
-        return FakeRun(self, rank, world_size, position.step if position else 0)
+        self.allocates.append(allocate)
+        start = self.position(batch_size, rank, world_size, position or Beginning())
+        return FakeRun(self, rank, world_size, start.step)
+
+    def position(
+        self, batch_size: int | None, rank: int, world_size: int, point: ResumePoint
+    ) -> Position:
+        if not isinstance(point, Position):
+            return position(0, rank, world_size)
+        self.fingerprint(batch_size, world_size).check(point.fingerprint)
+        if point.rank != rank:
+            raise StateError(f"the position is of rank {point.rank}")
+        return point
 
     def least_budget(self, world_size: int) -> int:
         return 8 << 20

@@ -48,6 +48,22 @@ def open_fds() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def is_open(fd: int) -> bool:
+    return Path(f"/proc/self/fd/{fd}").exists()
+
+
+def shared_mappings(name: str = "streamrec-batches") -> int:
+    """Return how often this process has mapped memory of a name."""
+    return Path("/proc/self/maps").read_text().count(f"memfd:{name}")
+
+
+def unsealed(size: int) -> int:
+    """Return memory that its owner can shrink at any time."""
+    fd = os.memfd_create("other", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    return fd
+
+
 def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run a test in asyncio and in uvloop; no task and no file may outlive it."""
 

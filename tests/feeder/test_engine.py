@@ -57,7 +57,7 @@ def settings(path: Path, records: int = 20, size: int = 0, **more: object) -> Da
 
 
 def fed(engine: Engine, position: State | None = None, **options: Any) -> BlockingFeed:
-    feed = BlockingFeed.call(engine.socket, engine=engine, inbox=engine.inbox, **options)
+    feed = BlockingFeed.call(engine.socket, engine=engine, **options)
     feed.begin(position)
     return feed
 
@@ -120,7 +120,7 @@ def test_what_the_trainer_keeps_stays_its_own(
     described = settings(tmp_path, records=40, size=33_000, memory_budget="8MiB")
     kept, found = [], []
     with closing(Engine.start(order_for(described))) as engine:
-        feed = fed(engine, credit_bytes=1 << 16)
+        feed = fed(engine, credit_bytes=1 << 16, shared_bytes=2 << 20)
         with contextlib.suppress(EndOfStream):
             while True:
                 batch = feed.receive()
@@ -162,7 +162,7 @@ async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Dataset, "open", opened)
     ours, theirs = socket.socketpair()
-    serving = asyncio.create_task(serve(theirs, DOUBLE, None))
+    serving = asyncio.create_task(serve(theirs, DOUBLE))
     with ours:
         trainer = Scripted(ours, Role.CLIENT)
         await asyncio.sleep(A_WEEK)
@@ -217,7 +217,7 @@ def test_last_words_are_passed_on(
     with caplog.at_level(logging.WARNING), closing(Engine.start(order)) as engine:
         with pytest.raises(FeederLost, match="ended with exit code 1; its last words:") as caught:
             fed(engine)
-        assert "KeyError: 'shared'" in str(caught.value)
+        assert "KeyError: 'path'" in str(caught.value)
     assert "KeyError" in caplog.text
 
 
@@ -318,7 +318,7 @@ from streamrec.config import DatasetSettings
 from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import Engine, order_for
 engine = Engine.start(order_for(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None)))
-feed = BlockingFeed.call(engine.socket, engine=engine, inbox=engine.inbox)
+feed = BlockingFeed.call(engine.socket, engine=engine)
 feed.begin(None)
 feed.receive()
 holder = 0
@@ -366,7 +366,7 @@ async def test_cancelled_in_every_turn_it_closes_the_dataset(
     monkeypatch.setattr(Dataset, "open", opener)
     ours, theirs = socket.socketpair()
     with ours:
-        await cancel_in_every_turn(serve(theirs, DOUBLE, None), 5)
+        await cancel_in_every_turn(serve(theirs, DOUBLE), 5)
     assert dataset.closed
 
 

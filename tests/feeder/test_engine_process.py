@@ -16,12 +16,12 @@ CHILD = """
 import os, socket, sys
 from streamrec.feeder import engine_process
 
-async def serve(sock, order, outbox):
+async def serve(sock, order):
     print(order["settings"]["batch_size"], sys.path[-1], *sys.modules)
 
 engine_process.serve = serve
 ours, theirs = socket.socketpair()
-sys.argv = ["", str(os.getppid()), str(theirs.detach()), "", sys.argv[1]]
+sys.argv = ["", str(os.getppid()), str(theirs.detach()), sys.argv[1]]
 engine_process.main()
 """
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,8 @@ from streamrec.errors import ConfigError
 from streamrec.feeder import listener
 from streamrec.feeder.address import Address
 from streamrec.feeder.connecting import connect_unix
-from streamrec.feeder.listener import Listener, address_of, bind, remote_host
-from tests.feeder.support import eventually, on_both_loops
+from streamrec.feeder.listener import Listener, address_of, bind, first_bytes, remote_host
+from tests.feeder.support import eventually, on_both_loops, open_fds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,3 +144,50 @@ def test_taken() -> None:
 def test_no_such_directory(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         bind(Address(path=f"{tmp_path}/none/s"))
+
+
+class TestFirstBytes:
+    @pytest.mark.parametrize("count", [0, 1, 2, 64])
+    @on_both_loops
+    async def test_one_descriptor_comes_along(self, count: int) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        before = open_fds()
+        with ours, theirs:
+            receiving = asyncio.create_task(first_bytes(theirs))
+            socket.send_fds(ours, [b"HELLO", b"!"], [ours.fileno()] * count)
+            data, descriptor = await receiving
+            assert data == b"HELLO!"
+            assert (descriptor is not None) == bool(count)
+            assert open_fds() == before + bool(count), "the others are closed"
+            if descriptor is not None:
+                assert not os.get_inheritable(descriptor)
+                os.close(descriptor)
+
+    @on_both_loops
+    async def test_the_end(self) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        with theirs:
+            ours.close()
+            assert await first_bytes(theirs) == (b"", None)
+
+    @on_both_loops
+    async def test_a_connection_that_was_reset(self) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        with theirs:
+            theirs.send(b"never read")
+            ours.close()
+            assert await first_bytes(theirs) == (b"", None)
+
+    @on_both_loops
+    async def test_cancelled(self) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        with ours, theirs:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await first_bytes(theirs)
+            ours.send(b"a")
+            assert await first_bytes(theirs) == (b"a", None)

@@ -81,7 +81,7 @@ def test_goes_on_from_a_position_with_large_batches_and_a_token() -> None:
 async def relaying(**route: Any) -> AsyncIterator[tuple[socket.socket, asyncio.Task[None]]]:
     """A relay in this process; the trainer's end of its connection, and its task."""
     ours, theirs = socket.socketpair()
-    task = asyncio.create_task(relay(theirs, route, None, PATIENCE))
+    task = asyncio.create_task(relay(theirs, route, PATIENCE))
     with ours:
         yield ours, task
     await task

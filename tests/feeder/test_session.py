@@ -111,10 +111,8 @@ def test_places_are_released_along_with_credit() -> None:
     content = b"".join(encoded.payload)
     with created(4 * PAGE) as fd:
         assert fd is not None
-        outbox, ours = (
-            Outbox(fd, 4 * PAGE),
-            welcomed(inbox=Inbox(fd), credit_bytes=8 * len(content)),
-        )
+        outbox, ours = Outbox(fd, 4 * PAGE), welcomed(credit_bytes=8 * len(content))
+        ours.inbox = Inbox(fd)
     ours.request()
     batch = ours.take(outbox.put(encoded))
     assert ours.due() == []
@@ -196,7 +194,8 @@ def test_places_that_cannot_be(
 ) -> None:
     with created(PAGE) as fd:
         assert fd is not None
-        ours = welcomed(inbox=Inbox(fd))
+        ours = welcomed()
+        ours.inbox = Inbox(fd)
     with pytest.raises(RemoteProtocolError, match=words):
         ours.take(Shared(b"", offsets, sizes))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import RemoteProtocolError
-from streamrec.feeder.shared import FEW, PAGE, Inbox, Outbox, Places, created
+from streamrec.feeder.shared import FEW, PAGE, SHARE, Inbox, Outbox, Outboxes, Places, created
 from streamrec.pipeline.batch import payload
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage, Shared
 from tests.feeder.fake_dataset import decoded
+from tests.feeder.support import is_open, shared_mappings, unsealed
 from tests.pipeline.batch.test_payload import arrays_of, batches, same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.values.columns import ByteArray
@@ -269,6 +272,140 @@ def test_batches_arrive_wherever_their_arrays_lie(batch: Batch, data: st.DataObj
 def test_what_lies_outside_is_refused(ends: tuple[Outbox, Inbox], offset: int, size: int) -> None:
     with pytest.raises(RemoteProtocolError, match="are not in a shared memory of 65536"):
         ends[1].view(offset, size)
+
+
+def sealed(size: int, *seals: int, flags: int = 0) -> int:
+    fd = os.memfd_create("other", os.MFD_ALLOW_SEALING | flags)
+    os.ftruncate(fd, size)
+    for seal in (fcntl.F_SEAL_SHRINK, *seals):
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seal)
+    return fd
+
+
+def shrunk() -> int:
+    """Return memory that was large, and is not."""
+    fd = unsealed(PAGES * PAGE)
+    os.ftruncate(fd, PAGE - 1)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return fd
+
+
+def read_only() -> int:
+    writable = sealed(PAGES * PAGE)
+    fd = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY)
+    os.close(writable)
+    return fd
+
+
+def pipe() -> int:
+    ours, theirs = os.pipe()
+    os.close(theirs)
+    return ours
+
+
+HOSTILE = {
+    "unsealed": lambda: unsealed(PAGES * PAGE),
+    "sealed against growing alone": lambda: _grown(PAGES * PAGE),
+    "shrunk": shrunk,
+    "small": lambda: sealed(PAGE - 1),
+    "of no size": lambda: sealed(0),
+    "sealed against writing": lambda: sealed(PAGES * PAGE, fcntl.F_SEAL_WRITE),
+    "read only": read_only,
+    "a pipe": pipe,
+    "a device": lambda: os.open("/dev/zero", os.O_RDWR),
+    "a directory": lambda: os.open("/", os.O_RDONLY),
+    "a path": lambda: os.open("/", os.O_PATH),
+}
+
+
+def _grown(size: int) -> int:
+    fd = unsealed(size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    return fd
+
+
+@needs_memory
+class TestOutboxes:
+    def test_no_memory_came(self) -> None:
+        with Outboxes(1 << 20).open(None) as outbox:
+            assert outbox is None
+
+    def test_each_gets_a_part_of_what_is_free_until_it_leaves(self) -> None:
+        outboxes = Outboxes(SHARE * SHARE * PAGE)
+        whole = repr(outboxes)
+        with ExitStack() as stack:
+            for pages in (SHARE, SHARE - 1):
+                outbox = stack.enter_context(outboxes.open(sealed(PAGES * PAGE)))
+                assert outbox is not None
+                assert put(outbox, pages * PAGE).offsets == (0,)
+                assert isinstance(outbox.put(message(b"1")), BatchMessage)
+        assert repr(outboxes) == whole
+
+    def test_none_is_left(self) -> None:
+        with Outboxes(SHARE * PAGE - 1).open(sealed(PAGE)) as outbox:
+            assert outbox is None
+
+    def test_all_of_a_small_one(self) -> None:
+        with Outboxes(1 << 30).open(sealed(PAGE)) as outbox:
+            assert outbox is not None
+            assert put(outbox, PAGE).offsets == (0,)
+
+    def test_a_huge_one_takes_no_more_than_others(self) -> None:
+        with Outboxes(SHARE * PAGE).open(sealed(1 << 40)) as outbox:
+            assert outbox is not None
+            assert isinstance(outbox.put(message(bytes(PAGE + 1))), BatchMessage)
+
+    @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+    def test_what_could_do_harm_is_not_used(self, make: Callable[[], int]) -> None:
+        before, fd = shared_mappings(), make()
+        outboxes = Outboxes(1 << 30)
+        whole = repr(outboxes)
+        with outboxes.open(fd) as outbox:
+            assert outbox is None
+            assert not is_open(fd)
+        assert repr(outboxes) == whole
+        assert shared_mappings() == before
+
+    def test_files_that_can_be_cut_are_not_used(self, tmp_path: Path) -> None:
+        for directory in (str(tmp_path), "/dev/shm"):
+            fd = os.open(directory, os.O_TMPFILE | os.O_RDWR)
+            os.truncate(fd, PAGE)
+            with Outboxes(1 << 30).open(fd) as outbox:
+                assert outbox is None
+
+    def test_huge_pages_that_may_not_be_there_are_not_used(self) -> None:
+        try:
+            fd = sealed(2 << 20, flags=os.MFD_HUGETLB)
+        except OSError:
+            pytest.skip("no huge pages here")
+        with Outboxes(1 << 30).open(fd) as outbox:
+            assert outbox is None
+
+    def test_it_stays_as_it_is(self) -> None:
+        with created(PAGE) as fd:
+            assert fd is not None
+            for size in (0, 2 * PAGE):
+                with pytest.raises(PermissionError):
+                    os.ftruncate(fd, size)
+
+    def test_what_a_client_drops_takes_nothing_from_the_feeder(self) -> None:
+        theirs = sealed(PAGES * PAGE)
+        with Outboxes(1 << 30).open(os.dup(theirs)) as outbox:
+            os.close(theirs)
+            assert outbox is not None
+            assert put(outbox, PAGES * PAGE).offsets == (0,)
+
+    def test_it_is_unmapped_with_the_last_batch_in_it(self) -> None:
+        before = shared_mappings("other")
+        with Outboxes(1 << 30).open(sealed(PAGES * PAGE)) as outbox:
+            assert outbox is not None
+            put(outbox, PAGE)
+            kept = outbox.allocate(100)
+            assert shared_mappings("other") == before + 1
+        assert shared_mappings("other") == before + 1
+        assert kept.tobytes() == bytes(100)
+        del kept
+        assert shared_mappings("other") == before
 
 
 def test_a_system_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

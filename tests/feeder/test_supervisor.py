@@ -28,7 +28,7 @@ from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.datasets import ServedDatasets
 from streamrec.feeder.reload import reload
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.supervisor import Supervisor, _plain
+from streamrec.feeder.supervisor import Supervisor, _divided, _plain
 from streamrec.pipeline.dataset import Dataset
 from streamrec.wire.error_fields import to_fields
 from tests.feeder.fake_dataset import FakeDataset
@@ -314,3 +314,8 @@ async def test_a_worker_is_replaced_whatever_it_ends_with(
         assert supervisor.snapshot()["workers_lost"] >= 3
     assert "a worker is replaced: a defect" in caplog.text
     assert "Traceback" in caplog.text
+
+
+def test_workers_share_the_shared_memory() -> None:
+    start = settings("x", shared_memory="1GiB")
+    assert _divided(start.server, 4).shared_memory == 256 << 20

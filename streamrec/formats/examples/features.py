@@ -29,6 +29,7 @@ from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
+    RaggedFeature,
     VarLenFeature,
     as_specs,
 )
@@ -82,6 +83,7 @@ class FeatureParser:
         pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
             a :class:`Ragged` of items, so that a row does not depend on those beside it.
         allocate: A function that gives the memory of large columns; new memory by default.
+        scratch: The same, for what other columns are made of: pictures, sizes, indices.
         share: A function that decodes a batch's pictures; one after the other by default.
 
     Raises:
@@ -94,6 +96,7 @@ class FeatureParser:
         *,
         pad: bool = True,
         allocate: Allocate = fresh,
+        scratch: Allocate = fresh,
         share: Share = one_by_one,
     ) -> None:
         self._of_sequences = isinstance(features, tuple | list)
@@ -119,7 +122,11 @@ class FeatureParser:
         self._needs |= {(name, True): need for name, need in steps.by_name.items()}
         self._split = len(needs.by_name)
         lists = steps.plans if self._of_sequences else None
-        self._parser = kernel.Parser(needs.plans, lists, allocate)
+        # Pictures, sizes and indices are read again: nobody else may be able to change them.
+        every = (*specs.context.values(), *specs.sequence.values())
+        self._parser = kernel.Parser(
+            needs.plans, lists, allocate if all(map(_is_plain, every)) else scratch
+        )
 
     def parse_parts(self, rows: RecordRows, url_of: UrlOf | None = None) -> SequenceColumns:
         """Parse records into columns of the context, of the feature lists, and of their lengths.
@@ -159,6 +166,13 @@ class FeatureParser:
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
 
 
+def _is_plain(spec: FeatureSpec) -> bool:
+    """Return True if a column's form does not depend on the values of any feature."""
+    if isinstance(spec, RaggedFeature):
+        return not spec.partitions
+    return isinstance(spec, FixedLenFeature | FixedLenSequenceFeature | VarLenFeature)
+
+
 def _lengths(column: Ragged) -> npt.NDArray[np.int64]:
     return aligned(np.diff(column.row_splits))
 
@@ -168,6 +182,7 @@ def parser_of(
     *,
     pad: bool = True,
     allocate: Allocate = fresh,
+    scratch: Allocate = fresh,
     share: Share = one_by_one,
 ) -> FeatureParser:
     """Make the parser for features in their plain form.
@@ -177,12 +192,14 @@ def parser_of(
             :mod:`streamrec.formats.examples.descriptions`.
         pad: As in :class:`FeatureParser`.
         allocate: As in :class:`FeatureParser`.
+        scratch: As in :class:`FeatureParser`.
         share: As in :class:`FeatureParser`.
 
     Raises:
         ConfigError: A spec is wrong, or two columns would have the same name.
     """
-    return FeatureParser(from_description(plain), pad=pad, allocate=allocate, share=share)
+    specs = from_description(plain)
+    return FeatureParser(specs, pad=pad, allocate=allocate, scratch=scratch, share=share)
 
 
 @overload

@@ -84,7 +84,13 @@ class Decoder:
         self._parser = None
         self._row, self._factor = growth_of(features)  # bytes a row, and times the records' bytes
         if features is not None:
-            self._parser = parser_of(features, pad=not single, allocate=allocate, share=share)
+            self._parser = parser_of(
+                features,
+                pad=not single,
+                allocate=allocate,
+                scratch=self._memory.allocate,
+                share=share,
+            )
 
     def size(self, chunk: Chunk) -> int:
         """Estimate the bytes of a batch of these rows when it is decoded.

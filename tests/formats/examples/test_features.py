@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec import kernel
 from streamrec.errors import (
     ConfigError,
     DataError,
@@ -25,13 +26,26 @@ from streamrec.formats.examples.features import (
     parse_example,
     parse_single_example,
 )
-from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
+from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.partitions import RowLengths
+from streamrec.formats.examples.specs import (
+    FixedLenFeature,
+    RaggedFeature,
+    SparseFeature,
+    VarLenFeature,
+)
+from streamrec.formats.images.image import encode_png
 from streamrec.kernel.contract import Fault, KernelFault
 from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
 from tests.data.expected import EXAMPLES, assert_column, records_of
 from tests.formats.counted_names import CountedName
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from streamrec.kernel.contract import Allocate
 
 pytestmark = pytest.mark.both_kernels
 
@@ -339,3 +353,38 @@ class TestInfer:
     def test_no_records_are_an_error(self) -> None:
         with pytest.raises(ConfigError, match="there are no records"):
             infer_features([])
+
+
+LENGTHS = RaggedFeature("int64", value_key="n", partitions=[RowLengths("lengths")])
+
+
+@pytest.mark.parametrize(
+    ("features", "is_plain"),
+    [
+        ({"n": FixedLenFeature([20_000], "int64")}, True),
+        ({"n": FixedLenFeature([20_000], "int32")}, True),
+        ({"n": VarLenFeature("int64")}, True),
+        ({"n": RaggedFeature("int64")}, True),
+        ({"n": VarLenFeature("int64"), "lists": LENGTHS}, False),
+        ({"s": SparseFeature("n", "n", "int64", 1 << 40)}, False),
+        ({"n": VarLenFeature("int64"), "p": Image()}, False),
+    ],
+)
+def test_what_decides_the_form_of_columns_is_in_memory_of_its_own(
+    features: dict[str, Any], is_plain: bool
+) -> None:
+    lent: dict[str, list[int]] = {"columns": [], "scratch": []}
+
+    def lender(name: str) -> Allocate:
+        def allocate(size: int) -> npt.NDArray[np.uint8]:
+            lent[name].append(size)
+            return np.empty(size, np.uint8)
+
+        return allocate
+
+    picture = encode_png(np.zeros((8, 8, 3), np.uint8))
+    record = encode_example({"n": np.arange(20_000), "lengths": [20_000], "p": picture})
+    parser = FeatureParser(features, allocate=lender("columns"), scratch=lender("scratch"))
+    parser.parse(RecordRows.of([record]))
+    if kernel.implementation == "native":  # the other one brings its own
+        assert (160_000 in lent["columns"], 160_000 in lent["scratch"]) == (is_plain, not is_plain)
