@@ -287,7 +287,8 @@ class Feeder:
         self.statistics.connections_total += 1
         try:
             self._arrive(connection, host)
-            with self._outboxes.open(await self._descriptor(sock, connection)) as outbox:
+            memory = None if tls else await self._descriptor(sock, connection)
+            with self._outboxes.open(memory) as outbox:
                 refusal = await self._begin(sock, connection, tls=tls)
                 is_private = tls or host is None
                 conversation = Conversation(
