@@ -21,6 +21,8 @@ STEP = WIDTH / (MOST - 1)
 
 ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 20)
 """The last is for what rounding makes of the logarithm of a power of ten."""
+TINY = 1e-12
+"""A rate or a time below this is nothing: the least floats are no multiples of a power of ten."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,10 @@ def chart_of(values: Sequence[float | None]) -> Chart:
 
 def _round_above(value: float) -> float:
     """Return the least number of one digit, or 1.5, times a power of ten that is not below."""
-    if value <= 0:
+    if value < TINY:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(
-        power * digit for digit in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 20) if power * digit >= value
-    )
+    return next(power * digit for digit in ROUND if power * digit >= value)
 
 
 def _pieces(

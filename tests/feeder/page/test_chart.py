@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.feeder.page.chart import HEIGHT, WIDTH, chart_of
@@ -11,6 +11,7 @@ from streamrec.feeder.samples import MOST
 VALUES = st.lists(st.none() | st.floats(0, 1e12), max_size=MOST)
 
 
+@example([5e-324])
 @given(VALUES)
 def test_every_value_is_a_point_in_the_box(values: list[float | None]) -> None:
     chart = chart_of(values)
