@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import streamrec as sr
 
 
-class Server(fl.FlightServerBase):
+class Server(fl.FlightServerBase):  # type: ignore[misc]
     """A server of the streams that tickets describe."""
 
     def do_get(self, context: Any, ticket: Any) -> Any:  # noqa: ARG002 - Flight's signature

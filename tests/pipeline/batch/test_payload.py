@@ -140,6 +140,23 @@ def test_what_is_encoded_is_decoded(batch: Batch) -> None:
         same(got.mask, batch.mask)
 
 
+def test_what_is_remembered_of_a_batch_is_not_taken_for_another() -> None:
+    for rows, dtype, name in [(3, "int64", "a"), (2, "int64", "a"), (3, "int32", "a")] * 2:
+        batch = of_columns({name: np.arange(2 * rows, dtype=dtype).reshape(rows, 2)}, rows)
+        again = decoded(received(payload.encode(batch)))
+        assert again.columns[name].dtype == dtype
+        np.testing.assert_array_equal(again.columns[name], batch.columns[name])
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    batch = of_columns({name: np.zeros(3, np.int64) for name in "ab"}, 3)
+    message = received(payload.encode(batch))
+    changed = BatchMessage(message.metadata.replace(b"\x01b", b"\x01a"), message.payload)
+    assert changed != message
+    with pytest.raises(RemoteProtocolError, match="two columns have the same name"):
+        decoded(changed)
+
+
 def test_nothing_is_copied() -> None:
     numbers = np.arange(1000.0)
     message = payload.encode(of_columns({"a": numbers}, 1000))
