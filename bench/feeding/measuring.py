@@ -23,6 +23,8 @@ __all__ = ["Cell", "Turn", "measure"]
 
 WARMING = 0.25
 """Seconds before each measurement in which clients empty what was read ahead while they waited."""
+PATIENCE = 5.0
+"""Seconds after which a turn without a batch is a failure; a shorter one is had again."""
 LEAST_BYTES = 0.95
 """Part of the bytes of streamrec's batch that another system's must have to count as the same."""
 
@@ -135,8 +137,10 @@ class _Running:
         after = cpu_seconds(self._servers), cpu_seconds(self._clients)
         answers = [host.answer() for host in self._hosts]
         records = sum(answer["records"] for answer in answers)
-        if not records:
+        if not records and seconds > PATIENCE:
             raise Failure(f"no batch came in {seconds:g} s")
+        if not records:
+            return self.run(2 * seconds)
         megabytes = records * self._cell.load.nbytes / self._cell.load.batch_size / 1e6
         servers, clients = (
             sum(late[pid] - early[pid] for pid in late if pid in early)
