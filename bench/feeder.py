@@ -53,6 +53,8 @@ PARTS = ("ready", "shards")
 CLIENTS = (1, 4, 16, 64)
 SCALED = ("images", "recsys")
 """Kinds of which parsed batches go to several clients."""
+MOST_TOGETHER = 4
+"""Most clients of each system that stay connected while another has its turn."""
 MOST_READING = 4
 """Most clients that read shards: each of them reads all."""
 
@@ -150,8 +152,10 @@ def groups(
                         if part in system.parts
                         and system.fewest_clients <= clients <= system.most_clients
                     ]
-                    if found:
-                        yield found
+                    # The sockets of more clients would take all memory that TCP may have.
+                    together = len(found) if clients <= MOST_TOGETHER else 1
+                    for first in range(0, len(found), together):
+                        yield found[first : first + together]
 
 
 def _selected(system: System, only: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,11 +32,20 @@ class Server(fl.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> Any:  # noqa: ARG002 - Flight's signature
         """Return a stream without an end."""
         arguments = json.loads(ticket.ticket)
-        found: Iterator[Any] = map(record_batch, opened(arguments, engine="thread"))
-        if arguments["repeats"]:
-            found = itertools.cycle(list(itertools.islice(found, KEPT)))
+        found = itertools.cycle(ready(ticket.ticket)) if arguments["repeats"] else read(arguments)
         first = next(found)
         return fl.GeneratorStream(first.schema, itertools.chain([first], found))
+
+
+@cache
+def ready(ticket: bytes) -> list[Any]:
+    """Return some batches, which all clients share."""
+    return list(itertools.islice(read(json.loads(ticket)), KEPT))
+
+
+def read(arguments: dict[str, Any]) -> Iterator[Any]:
+    """Yield batches without an end."""
+    return map(record_batch, opened(arguments, engine="thread"))
 
 
 def record_batch(batch: sr.Batch) -> Any:

@@ -100,6 +100,7 @@ class _Running:
         repeats = cell.part == "ready"
         self._cell = cell
         servers, arguments = cell.system.reach(setup, cell.load, repeats=repeats)
+        arguments["job"] = cell.title.replace(" ", "-")
         self._hosts = cell.system.hosts(setup, cell.clients, repeats=repeats)
         before = set(_descendants(self._hosts))
         self._open(arguments)

@@ -23,8 +23,9 @@ HOSTS = 2
 """Processes that clients are divided over: one for each core of a small machine."""
 MEMORY = "256MiB"
 """Budget of a session."""
-ALL_MEMORY = "4GiB"
-"""Budget of all sessions of a feeder, and what they may share of their clients' memory."""
+ALL_MEMORY = "32GiB"
+"""Budget of all sessions of a feeder, and what they may share of their clients' memory: never
+reached, and large enough that the last of many clients gets as much as the first."""
 FOR_EVER = 1_000_000_000
 SPEAKS_TLS = "tls" in DaemonSettings.Server.model_fields
 SHARES_MEMORY = "shared_memory" in DaemonSettings.Server.model_fields

@@ -106,10 +106,12 @@ SYSTEMS = (
     System(TCP, STREAMS, "feeder", scheme="tcp"),
     System(f"{TCP}, 2 workers", STREAMS, "feeder", scheme="tcp", workers=2, fewest_clients=4),
     System(SHARED, STREAMS, "feeder", scheme="unix"),
-    System("streamrec, TLS", STREAMS, "feeder", scheme="tls", most_clients=16),
+    System("streamrec, TLS", STREAMS, "feeder", scheme="tls", most_clients=4),
     System(ENGINE, STREAMS, "engine", most_clients=1),
-    System(TF_SERVICE, TF_MODULE, "tf_service", TF_MODULE, needs=("tensorflow",)),
-    System("pyarrow Flight", FLIGHT_MODULE, "flight", FLIGHT_MODULE, needs=("pyarrow",)),
+    System(TF_SERVICE, TF_MODULE, "tf_service", TF_MODULE, most_clients=4, needs=("tensorflow",)),
+    System(
+        "pyarrow Flight", FLIGHT_MODULE, "flight", FLIGHT_MODULE, most_clients=4, needs=("pyarrow",)
+    ),
     System(
         "torch DataLoader, 2 workers",
         "bench.feeding.loader",

@@ -1,7 +1,7 @@
 """tf.data service: ``python -m bench.feeding.tf_service serve`` or a process of clients.
 
 The server is a dispatcher and a worker in one process, as in TensorFlow's documentation for one
-machine. Nothing is compressed on the way.
+machine. Nothing is compressed on the way. Clients share one job: each batch goes to one of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def connected(arguments: dict[str, Any]) -> Iterator[Any]:
     if arguments["repeats"]:
         found = found.take(KEPT).cache().repeat()
     service = tf.data.experimental.service.distribute(
-        processing_mode="parallel_epochs", service=arguments["address"], compression=None
+        processing_mode="parallel_epochs",
+        service=arguments["address"],
+        job_name=arguments["job"],
+        compression=None,
     )
     yield from found.apply(service)
 

@@ -22,10 +22,13 @@ run_of = Dataset.run
 
 async def take(run: Run) -> Batch:
     """Return one of the first batches, with the number that is due."""
-    kept: list[Batch] = run.__dict__.setdefault("kept", [])
+    kept = run.__dict__["kept"]
     if len(kept) < KEPT:
         kept.append(await read_on(run))
         return kept[-1]
+    if not run.__dict__.get("is_halted"):
+        run.__dict__["is_halted"] = True
+        await run.halt()
     kept.append(kept.pop(0))
     run.position = replace(run.position, step=run.position.step + 1)
     return replace(kept[-1], next_position=run.position)
@@ -33,7 +36,9 @@ async def take(run: Run) -> Batch:
 
 def run(dataset: Dataset, *args: Any, allocate: object = None, **settings: Any) -> Run:  # noqa: ARG001 - kept batches lie in memory of their own
     """Return a run whose batches lie in no memory that is shared with a client."""
-    return run_of(dataset, *args, **settings)
+    made = run_of(dataset, *args, **settings)
+    made.__dict__["kept"] = dataset.__dict__.setdefault("kept", [])
+    return made
 
 
 of_run: Any = Run
