@@ -22,9 +22,9 @@ from google.protobuf.message import DecodeError
 from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolError, StateError
 from streamrec.formats.examples.dtypes import numpy_dtype
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
+from streamrec.pipeline.batch.schema import DTYPES, PROTO
 from streamrec.plan.position import NUMBERS, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, cut, offsets_of, volumes
-from streamrec.values.message_schema import Field, build
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage
 
@@ -36,73 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["decode", "encode"]
 
-DTYPES = {
-    name: np.dtype(name)
-    for name in (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64", "complex64", "complex128"),
-    )
-}
-"""The dtypes that travel; bfloat16, of another package, does too where that is installed."""
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 VIEWED = {dtype for dtype in DTYPES.values() if dtype.kind in "biuf" and sys.byteorder == "little"}
 """The dtypes whose bytes travel as they are in memory, and that a memoryview knows."""
 MOST_REMEMBERED = 64 << 10
 """Bytes of the largest description of columns that is kept for the next batch."""
 MOST_DIMENSIONS = 32
-
-_PROTO = build(
-    "streamrec.feeder",
-    {
-        "Array": [Field("string", "dtype", 1), Field("repeated uint64", "shape", 2)],
-        "Bytes": [
-            Field("uint64", "size", 1),
-            Field("uint64", "count", 2),
-            Field("repeated uint64", "item_shape", 3),
-        ],
-        "Values": [
-            Field("Array", "array", 1, "kind"),
-            Field("Bytes", "bytes", 2, "kind"),
-            Field("Ragged", "ragged", 3, "kind"),  # as the values of another Ragged alone
-            Field("Arrays", "arrays", 4, "kind"),
-        ],
-        "Arrays": [
-            Field("string", "dtype", 1),
-            Field("uint64", "size", 2),
-            Field("uint64", "count", 3),
-            Field("uint64", "dimensions", 4),
-        ],
-        "Ragged": [Field("Values", "values", 1)],
-        "Sparse": [
-            Field("Values", "values", 1),
-            Field("uint64", "count", 2),
-            Field("repeated uint64", "dense_shape", 3),
-        ],
-        "Column": [
-            Field("string", "name", 1),
-            Field("Values", "values", 2, "kind"),
-            Field("Ragged", "ragged", 3, "kind"),
-            Field("Sparse", "sparse", 4, "kind"),
-        ],
-        "Position": [
-            Field("uint64", "step", 1),
-            Field("uint64", "run_epoch", 2),
-            Field("uint64", "epoch", 3),
-            Field("uint64", "skip", 4),
-            Field("repeated uint64", "since", 5),
-            Field("uint64", "rows", 6),
-        ],
-        "Batch": [
-            Field("uint64", "rows", 1),
-            Field("uint64", "epoch", 2),
-            Field("Position", "position", 3),
-            Field("bool", "mask", 4),
-            Field("repeated Column", "columns", 5),
-            Field("repeated string", "component_names", 6),
-            Field("repeated uint64", "component_shards", 7),
-        ],
-    },
-)
 
 
 def encode(batch: Batch) -> BatchMessage:
@@ -111,7 +50,7 @@ def encode(batch: Batch) -> BatchMessage:
     Raises:
         LocalProtocolError: A column has a type that cannot travel.
     """
-    metadata = _PROTO["Batch"](
+    metadata = PROTO["Batch"](
         rows=batch.rows,
         epoch=batch.epoch,
         position=batch.next_position.numbers,
@@ -141,7 +80,7 @@ def encode(batch: Batch) -> BatchMessage:
 @lru_cache(maxsize=1024)
 def _description(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
     """Return a batch's metadata with one column alone, an array: alike in nearly all batches."""
-    metadata = _PROTO["Batch"]()
+    metadata = PROTO["Batch"]()
     values = metadata.columns.add(name=name).values
     values.array.dtype = dtype
     values.array.shape.extend(shape)
@@ -175,7 +114,7 @@ def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
 
 def _encode_column(name: str, column: Column, payload: _Payload) -> bytes:
     """Add a column's arrays to the payload; return a batch's metadata with this column alone."""
-    metadata = _PROTO["Batch"]()
+    metadata = PROTO["Batch"]()
     proto = metadata.columns.add(name=name)
     if isinstance(column, Ragged):
         _encode_ragged(proto.ragged, column, payload)
@@ -257,7 +196,7 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
         RemoteProtocolError: The metadata is none, or does not fit the payload.
     """
     try:
-        metadata = _PROTO["Batch"].FromString(message.metadata)
+        metadata = PROTO["Batch"].FromString(message.metadata)
     except DecodeError:
         raise RemoteProtocolError("the metadata of BATCH is not its message") from None
     reader = _Reader(message.payload)
@@ -280,7 +219,7 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
 
 
 def _decode_columns(metadata: Any, reader: _Reader) -> dict[str, Column]:
-    known = _PROTO["Batch"](rows=metadata.rows, columns=metadata.columns).SerializeToString()
+    known = PROTO["Batch"](rows=metadata.rows, columns=metadata.columns).SerializeToString()
     plain = _layout(known) if len(known) <= MOST_REMEMBERED else None
     if plain is not None:
         return {name: reader.take(dtype, shape, size) for name, dtype, shape, size in plain}
@@ -296,7 +235,7 @@ def _layout(description: bytes) -> list[tuple[str, np.dtype[Any], tuple[int, ...
 
     It is ``None`` unless all of them are arrays that need no look at their values.
     """
-    metadata = _PROTO["Batch"].FromString(description)
+    metadata = PROTO["Batch"].FromString(description)
     found = {}
     for column in metadata.columns:
         array = column.values.array
