@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import threading
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.feeding import KEPT
@@ -48,12 +49,17 @@ def _accept(server: socket.socket) -> None:
 def _send(client: socket.socket) -> None:
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     [size] = REQUEST.unpack(client.recv(REQUEST.size, socket.MSG_WAITALL))
-    ready = [os.urandom(size) for _ in range(KEPT)]
     try:
-        for batch in itertools.cycle(ready):
+        for batch in itertools.cycle(ready(size)):
             client.sendall(batch)
     except OSError:  # the client has left
         client.close()
+
+
+@cache
+def ready(size: int) -> list[bytes]:
+    """Return some batches, which all clients share."""
+    return [os.urandom(size) for _ in range(KEPT)]
 
 
 def connected(arguments: dict[str, Any]) -> Iterator[Came]:
