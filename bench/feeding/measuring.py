@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
@@ -25,6 +26,8 @@ WARMING = 0.25
 """Seconds before each measurement in which clients empty what was read ahead while they waited."""
 PATIENCE = 5.0
 """Seconds after which a turn without a batch is a failure; a shorter one is had again."""
+CLOSING = 10.0
+"""Seconds for clients to disconnect; some of TensorFlow's never do."""
 LEAST_BYTES = 0.95
 """Part of the bytes of streamrec's batch that another system's must have to count as the same."""
 
@@ -157,11 +160,13 @@ class _Running:
         )
 
     def close(self) -> None:
-        """Disconnect the clients."""
+        """Disconnect the clients; a process that cannot do so in time is killed."""
         for host in self._hosts:
-            host.tell(do="close", name=self._cell.title)
+            with suppress(Failure):
+                host.tell(do="close", name=self._cell.title)
         for host in self._hosts:
-            host.answer()
+            with suppress(Failure):
+                host.answer(CLOSING)
 
 
 def measure(

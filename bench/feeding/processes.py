@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 from bench.machine import ROOT
 from bench.measure import Failure
 from bench.traceback_paths import without_folders
-from bench.usage import TICKS, children
+from bench.usage import TICKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,13 +71,13 @@ class Process:
         except OSError:
             raise self._failure() from None
 
-    def answer(self) -> dict[str, Any]:
-        """Wait for a line of JSON, and return it.
+    def answer(self, seconds: float = ANSWER) -> dict[str, Any]:
+        """Wait for a line of JSON, and return it; a process that sends none in time is killed.
 
         Raises:
             Failure: It came not in time, or says that something failed.
         """
-        timer = threading.Timer(ANSWER, self._process.kill)
+        timer = threading.Timer(seconds, self._process.kill)
         timer.start()
         try:
             line = self._stdout.readline()
@@ -89,14 +90,16 @@ class Process:
             raise Failure(f"{self._module}: {found['failed']}")
         return found
 
-    def pids(self) -> list[int]:
-        """Return the ids of this process and of those that it has started."""
-        return [self.pid, *children(self.pid)]
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the process has not ended."""
+        return self._process.poll() is None
 
     def close(self) -> None:
         """End the process and wait for it."""
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.stdout.close()  # type: ignore[union-attr]
+        with contextlib.suppress(OSError):  # where it has ended, with something unsent
+            self._stdin.close()
+        self._stdout.close()
         try:
             self._process.wait(GOODBYE)
         except subprocess.TimeoutExpired:

@@ -124,7 +124,8 @@ class Setup:
 
     def hosts(self, module: str, python: str, clients: int, *, repeats: bool) -> list[Process]:
         """Return the processes that clients are divided over."""
-        running = self._hosts.setdefault((module, repeats), [])
+        running = [one for one in self._hosts.get((module, repeats), []) if one.is_alive]
+        self._hosts[module, repeats] = running
         while len(running) < min(HOSTS, clients):
             process = self._start(module, [], python=python, repeats=repeats)
             process.answer()
