@@ -9,8 +9,8 @@ streamrec's engine process; tf.data service; pyarrow Flight; torch's DataLoader 
 the same bytes by bare ``sendall`` and ``recv_into``. Clients and servers are processes apart.
 
 *ready*: a few batches are sent again and again, so that only the way counts. *shards*: local shards
-are read, checked, and parsed or not. All systems of a group are connected at once, and take turns
-in each round. bench/results/README.md says how each number is made.
+are read, checked, and parsed or not. The systems of a group take turns in each round, and no other
+is connected meanwhile. bench/results/README.md says how each number is made.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ PARTS = ("ready", "shards")
 CLIENTS = (1, 4, 16, 64)
 SCALED = ("images", "recsys")
 """Kinds of which parsed batches go to several clients."""
-MOST_TOGETHER = 4
-"""Most clients of each system that stay connected while another has its turn."""
 MOST_READING = 4
 """Most clients that read shards: each of them reads all."""
 
@@ -152,10 +150,8 @@ def groups(
                         if part in system.parts
                         and system.fewest_clients <= clients <= system.most_clients
                     ]
-                    # The sockets of more clients would take all memory that TCP may have.
-                    together = len(found) if clients <= MOST_TOGETHER else 1
-                    for first in range(0, len(found), together):
-                        yield found[first : first + together]
+                    if found:
+                        yield found
 
 
 def _selected(system: System, only: Sequence[str]) -> bool:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Cell", "Turn", "measure"]
 
 WARMING = 0.25
-"""Seconds before each measurement in which clients empty what was read ahead while they waited."""
+"""Seconds before each measurement in which clients fetch what was read ahead meanwhile."""
 PATIENCE = 5.0
 """Seconds after which a turn without a batch is a failure; a shorter one is had again."""
-CLOSING = 10.0
+CLOSING = 5.0
 """Seconds for clients to disconnect; some of TensorFlow's never do."""
 LEAST_BYTES = 0.95
 """Part of the bytes of streamrec's batch that another system's must have to count as the same."""
@@ -103,7 +103,7 @@ class _Running:
         repeats = cell.part == "ready"
         self._cell = cell
         servers, arguments = cell.system.reach(setup, cell.load, repeats=repeats)
-        arguments["job"] = cell.title.replace(" ", "-")
+        arguments["job"] = f"{cell.title}, turn {len(cell.turns)}".replace(" ", "-")
         self._hosts = cell.system.hosts(setup, cell.clients, repeats=repeats)
         before = set(_descendants(self._hosts))
         self._open(arguments)
@@ -176,27 +176,27 @@ def measure(
     rounds: int,
     progress: Callable[[str], None],
 ) -> None:
-    """Measure cells of one load: all are connected, and each has a turn in each round."""
-    running: dict[str, _Running] = {}
-    for cell in cells:
-        progress(cell.title)
-        try:
-            running[cell.title] = _Running(setup, cell)
-        except Failure as failure:
-            cell.failure = str(failure)
+    """Measure cells of one load: each has a turn in each round, and connects for that alone.
+
+    Whoever stayed connected would go on to read ahead in the turn of the next.
+    """
     for number in range(rounds):
         for cell in Random(number).sample(cells, len(cells)):
             if cell.failure is None:
                 progress(cell.title)
                 try:
-                    cell.turns.append(running[cell.title].run(seconds))
+                    cell.turns.append(_turn(setup, cell, seconds))
                 except Failure as failure:
                     cell.failure = str(failure)
-    for cell in cells:
-        if cell.failure is None:
-            running[cell.title].close()
-        else:
-            cell.turns.clear()
+                    cell.turns.clear()
+
+
+def _turn(setup: Setup, cell: Cell, seconds: float) -> Turn:
+    running = _Running(setup, cell)
+    try:
+        return running.run(seconds)
+    finally:
+        running.close()
 
 
 def _sleep_until(when: float) -> None:

@@ -22,7 +22,7 @@ run_of = Dataset.run
 
 async def take(run: Run) -> Batch:
     """Return one of the first batches, with the number that is due."""
-    kept = run.__dict__["kept"]
+    kept: list[Batch] = run.__dict__["kept"]
     if len(kept) < KEPT:
         kept.append(await read_on(run))
         return kept[-1]
