@@ -54,9 +54,9 @@ def main(*, output: Path | None, idle: int, busy: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as directory:
         source = write_shards(Path(directory))
         for workers in (1, 2):
-            with serving(source, workers, idle + busy) as running:
-                with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                    stages[workers] = runner.run(measure(running, idle, busy, seconds))
+            loop = asyncio.Runner(loop_factory=new_event_loop)
+            with serving(source, workers, idle + busy) as running, loop as runner:
+                stages[workers] = runner.run(measure(running, idle, busy, seconds))
     text = as_markdown(stages)
     click.echo(text)
     if output is not None:

@@ -17,8 +17,8 @@ __all__ = ["Readers", "finished", "reading"]
 AT_ONCE = 50
 """Clients that connect at a time."""
 CREDIT = 1 << 20
-CONNECT = 60.0
-"""Seconds that a client may wait for WELCOME: two hundred sessions begin at once."""
+PATIENCE = 120.0
+"""Seconds that a client waits for a sign of life: two hundred sessions begin at once."""
 
 
 class Readers:
@@ -40,10 +40,10 @@ class Readers:
         """Take no more batches, and keep the connections."""
         self._going.clear()
 
-    async def read(self, address: str, world_size: int = 1) -> None:
+    async def read(self, address: str) -> None:
         """Read until cancelled."""
         feed = await AsyncFeed.open(
-            address, world_size=world_size, credit_bytes=CREDIT, patience=CONNECT
+            address, credit_bytes=CREDIT, patience=PATIENCE, connect_timeout=PATIENCE
         )
         async with aclosing(feed):
             while True:
@@ -70,7 +70,7 @@ async def finished(address: str, count: int) -> AsyncIterator[None]:
 
     async def open_and_finish() -> AsyncFeed:
         async with limit:
-            feed = await AsyncFeed.open(address, patience=CONNECT)
+            feed = await AsyncFeed.open(address, patience=PATIENCE, connect_timeout=PATIENCE)
             try:
                 while True:
                     await feed.receive()

@@ -23,6 +23,7 @@ LIFETIMES = 2.0, 40.0
 SLOW = 0.2
 """Seconds that a slow client spends on each batch."""
 BATCH_SIZES = 8, 16, 32
+RANKS = 4
 
 
 class Visit(NamedTuple):
@@ -37,9 +38,12 @@ class Visit(NamedTuple):
     def read(self, seconds_a_batch: float = 0.0) -> None:
         """Read from a rank of its own until the time is over."""
         rng = random.Random(self.seed)
-        where = {"rank": rng.randrange(4), "world_size": 4}
         with sr.connect(
-            self.address, token=self.token, batch_size=rng.choice(BATCH_SIZES), **where
+            self.address,
+            rank=rng.randrange(RANKS),
+            world_size=RANKS,
+            batch_size=rng.choice(BATCH_SIZES),
+            token=self.token,
         ) as stream:
             for _ in stream:
                 time.sleep(seconds_a_batch)
