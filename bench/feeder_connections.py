@@ -39,7 +39,7 @@ SESSION = 8 << 20
 """Bytes of memory that a session may take: the least."""
 WINDOWS = 5
 """Measurements of a rate, whose median counts."""
-SETTLE = 3.0
+SETTLE = 5.0
 """Seconds until a change of clients no longer shows."""
 
 
@@ -107,6 +107,7 @@ async def measure(running: Daemon, idle: int, busy: int, seconds: float) -> list
         stages.append(await loaded(running, f"{busy} busy", busy, readers, seconds))
         readers.rest()
         stages.append(await held(running, f"{busy} that take no more", busy))
+    await asyncio.to_thread(running.until, lambda snapshot: not snapshot["connections"])
     stages.append(await held(running, "all have left", 0))
     return stages
 
@@ -120,6 +121,7 @@ async def loaded(
     base: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return what a feeder holds while clients read, and their rate together."""
+    await readers.all_read(clients)
     await asyncio.sleep(SETTLE)
     rate = median([await readers.rate(seconds) for _ in range(WINDOWS)])
     found = await held(running, what, clients, base)

@@ -62,7 +62,7 @@ DATASET: dict[str, Any] = {
 CLIENTS = 16
 TURN = 0.1
 """Seconds between two looks at the clients."""
-REST = 20.0
+REST = 40.0
 """Seconds after the last client has left until what is held is noted: idle connections to the store
 are closed by then."""
 MOST_GROWTH: dict[str, float] = {

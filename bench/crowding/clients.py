@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Readers", "finished", "reading"]
 
+LATE = 0.5
+"""Seconds that a client with a pace makes up for, as one with batches ahead does."""
 AT_ONCE = 50
 """Clients that connect at a time."""
 CREDIT = 1 << 20
@@ -26,6 +29,10 @@ class Readers:
 
     def __init__(self) -> None:
         self.records = 0
+        self.pace = math.inf
+        """The most records a second that each of them takes."""
+        self._reading = 0
+        self._next = -math.inf
         self._going = asyncio.Event()
         self._going.set()
 
@@ -36,28 +43,42 @@ class Readers:
         await asyncio.sleep(seconds)
         return (self.records - records) / (loop.time() - began)
 
+    async def all_read(self, count: int) -> None:
+        """Return once each of so many has read something."""
+        while self._reading < count:
+            await asyncio.sleep(LATE)
+
+    async def _wait_for_pace(self, records: int) -> None:
+        if self.pace < math.inf:
+            now = asyncio.get_running_loop().time()
+            self._next = max(self._next, now - LATE) + records / self.pace
+            await asyncio.sleep(self._next - now)
+
     def rest(self) -> None:
         """Take no more batches, and keep the connections."""
         self._going.clear()
 
-    async def read(self, address: str) -> None:
+    async def read(self, address: str, token: str | None) -> None:
         """Read until cancelled."""
         feed = await AsyncFeed.open(
-            address, credit_bytes=CREDIT, patience=PATIENCE, connect_timeout=PATIENCE
+            address, token=token, credit_bytes=CREDIT, patience=PATIENCE, connect_timeout=PATIENCE
         )
         async with aclosing(feed):
+            await feed.receive()
+            self._reading += 1
             while True:
                 await self._going.wait()
                 batch = await feed.receive()
                 self.records += len(batch)
+                await self._wait_for_pace(len(batch))
 
 
 @asynccontextmanager
-async def reading(address: str, count: int) -> AsyncIterator[Readers]:
+async def reading(address: str, count: int, token: str | None = None) -> AsyncIterator[Readers]:
     """Have clients read while the block runs, each all that there is."""
     readers = Readers()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(readers.read(address)) for _ in range(count)]
+        tasks = [group.create_task(readers.read(address, token)) for _ in range(count)]
         yield readers
         for task in tasks:
             task.cancel()
