@@ -26,6 +26,7 @@ from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.datasets import obstacle_of
 from streamrec.feeder.exposure import check_exposure
 from streamrec.feeder.handshake import greet, shake_hands
+from streamrec.feeder.heap import Heap
 from streamrec.feeder.listener import Listener, bind, peer_of, remote_host
 from streamrec.feeder.served_dataset import ServedDataset
 from streamrec.feeder.session_log import SessionLog
@@ -73,6 +74,7 @@ class Feeder:
         self.draining = False
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._heap = Heap()
 
     def __repr__(self) -> str:
         state = "draining" if self.draining else "serving"
@@ -130,6 +132,7 @@ class Feeder:
         finally:
             if granted is not None:
                 self.give_back(granted)
+            self._heap.shrink_soon()
 
     async def lend(self, asked: int, least: int) -> int | None:
         """Lend memory as :meth:`streamrec.feeder.budget.Budget.lend` does, if there is a budget."""
