@@ -69,13 +69,15 @@ class Listener:
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._socket.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            pass
-        except OSError as error:
-            self._wait_for_files(error)
-        else:
+        # All who wait: with hundreds of sessions a turn of the loop takes a quarter of a second.
+        for _ in range(BACKLOG):
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._wait_for_files(error)
+                return
             self._accepted(connection)
 
     def _wait_for_files(self, error: OSError) -> None:
