@@ -85,7 +85,8 @@ async def attack(kind: str, place: Place) -> float:
     async def again_and_again() -> None:
         nonlocal done
         while True:
-            with contextlib.suppress(OSError):
+            # uvloop's, for writing to a connection that the feeder has just cut
+            with contextlib.suppress(OSError, RuntimeError):
                 await go(place)
             done += 1
             await asyncio.sleep(0)
