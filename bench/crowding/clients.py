@@ -31,7 +31,7 @@ class Readers:
         self.records = 0
         self.pace = math.inf
         """The most records a second that each of them takes."""
-        self._reading = 0
+        self._began = asyncio.Semaphore(0)
         self._next = -math.inf
         self._going = asyncio.Event()
         self._going.set()
@@ -45,8 +45,8 @@ class Readers:
 
     async def all_read(self, count: int) -> None:
         """Return once each of so many has read something."""
-        while self._reading < count:
-            await asyncio.sleep(LATE)
+        for _ in range(count):
+            await self._began.acquire()
 
     async def _wait_for_pace(self, records: int) -> None:
         if self.pace < math.inf:
@@ -65,7 +65,7 @@ class Readers:
         )
         async with aclosing(feed):
             await feed.receive()
-            self._reading += 1
+            self._began.release()
             while True:
                 await self._going.wait()
                 batch = await feed.receive()
