@@ -41,7 +41,7 @@ class Listener:
     Args:
         sock: Bound; owned from now on.
         accepted: Called with each connection, which is then its own.
-        burst: Connections that are accepted as fast as they come.
+        burst: Connections that are accepted as fast as they come, 10 or more.
     """
 
     def __init__(
