@@ -13,6 +13,7 @@ that does nothing, too: the difference is what the feeder has to do with it.
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 import tempfile
@@ -76,18 +77,26 @@ async def measure(
     rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     feeder = int(running.listen.rpartition(":")[2])
     with sink() as nobody:
-        for kind in [kind for _ in range(repeat) for kind in KINDS]:
-            async with honest(running) as client:
-                alone = await client.rate(seconds)
-                async with attacked(kind, nobody):
-                    elsewhere = await client.rate(seconds)
-                async with attacked(kind, feeder) as attack:
-                    beside = await client.rate(seconds)
-                    client.pace = PACE * alone
-                    paced = await client.rate(seconds)
-            found = {"alone": alone, "elsewhere": elsewhere, "beside": beside, "paced": paced}
-            rounds[kind].append({**found, "pace": PACE * alone, **attack})
+        async with honest(running) as client:
+            for kind in [kind for _ in range(repeat) for kind in KINDS]:
+                rounds[kind].append(await compare(client, kind, nobody, feeder, seconds))
     return rounds
+
+
+async def compare(
+    client: Readers, kind: str, nobody: int, feeder: int, seconds: float
+) -> dict[str, float]:
+    """Return a client's rates: alone, beside an attack on nobody, and on its feeder."""
+    client.pace = math.inf
+    alone = await client.rate(seconds)
+    async with attacked(kind, nobody):
+        elsewhere = await client.rate(seconds)
+    async with attacked(kind, feeder) as attack:
+        beside = await client.rate(seconds)
+        client.pace = PACE * alone
+        paced = await client.rate(seconds)
+    found = {"alone": alone, "elsewhere": elsewhere, "beside": beside, "paced": paced}
+    return {**found, "pace": PACE * alone, **attack}
 
 
 @asynccontextmanager
