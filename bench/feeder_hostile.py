@@ -4,8 +4,7 @@
 
     python -m bench.feeder_hostile --output bench/results
 
-One client reads from ``streamrec serve``, as fast as it can, and then at a rate of its own. Beside
-it a process attacks: garbage, wrong tokens, slow bytes, half-open handshakes, connections that
+One client reads from ``streamrec serve``, as fast as it can. Beside it a process attacks: garbage, wrong tokens, slow bytes, half-open handshakes, connections that
 leave at once. All of it shares the cores of one machine. So the same attack goes against a server
 that does nothing, too: the difference is what the feeder has to do with it.
 """
@@ -13,7 +12,6 @@ that does nothing, too: the difference is what the feeder has to do with it.
 from __future__ import annotations
 
 import asyncio
-import math
 import subprocess
 import sys
 import tempfile
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
     from bench.services import Daemon
 
 TOKEN = "a-token-of-the-bench"
-PACE = 1 / 3
-"""Part of its full rate that a client with a pace of its own takes, as a trainer does."""
 
 
 @click.command()
@@ -61,7 +57,7 @@ def main(*, output: Path | None, repeat: int, workers: int, seconds: float) -> N
     text = as_markdown(rounds)
     click.echo(text)
     if output is not None:
-        settings = {"workers": workers, "pace": PACE, "seconds": seconds}
+        settings = {"workers": workers, "seconds": seconds}
         write(
             output,
             "feeder_hostile",
@@ -87,16 +83,12 @@ async def compare(
     client: Readers, kind: str, nobody: int, feeder: int, seconds: float
 ) -> dict[str, float]:
     """Return a client's rates: alone, beside an attack on nobody, and on its feeder."""
-    client.pace = math.inf
     alone = await client.rate(seconds)
     async with attacked(kind, nobody):
         elsewhere = await client.rate(seconds)
     async with attacked(kind, feeder) as attack:
         beside = await client.rate(seconds)
-        client.pace = PACE * alone
-        paced = await client.rate(seconds)
-    found = {"alone": alone, "elsewhere": elsewhere, "beside": beside, "paced": paced}
-    return {**found, "pace": PACE * alone, **attack}
+    return {"alone": alone, "elsewhere": elsewhere, "beside": beside, **attack}
 
 
 @asynccontextmanager
@@ -149,7 +141,6 @@ def as_markdown(rounds: dict[str, list[dict[str, float]]]) -> str:
         "beside the attack",
         "of alone",
         "of elsewhere",
-        "of its pace",
     )
     rows = []
     for kind, found in rounds.items():
@@ -160,7 +151,7 @@ def as_markdown(rounds: dict[str, list[dict[str, float]]]) -> str:
 
 
 ABSOLUTE = ("attacks_s", "alone", "elsewhere", "beside")
-RATIOS: tuple[Any, ...] = (("beside", "alone"), ("beside", "elsewhere"), ("paced", "pace"))
+RATIOS: tuple[Any, ...] = (("beside", "alone"), ("beside", "elsewhere"))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Readers", "finished", "reading"]
 
-LATE = 0.5
-"""Seconds that a client with a pace makes up for, as one with batches ahead does."""
 AT_ONCE = 50
 """Clients that connect at a time."""
 CREDIT = 1 << 20
@@ -29,10 +26,7 @@ class Readers:
 
     def __init__(self) -> None:
         self.records = 0
-        self.pace = math.inf
-        """The most records a second that each of them takes."""
         self._began = asyncio.Semaphore(0)
-        self._next = -math.inf
         self._going = asyncio.Event()
         self._going.set()
 
@@ -47,12 +41,6 @@ class Readers:
         """Return once each of so many has read something."""
         for _ in range(count):
             await self._began.acquire()
-
-    async def _wait_for_pace(self, records: int) -> None:
-        if self.pace < math.inf:
-            now = asyncio.get_running_loop().time()
-            self._next = max(self._next, now - LATE) + records / self.pace
-            await asyncio.sleep(self._next - now)
 
     def rest(self) -> None:
         """Take no more batches, and keep the connections."""
@@ -70,7 +58,6 @@ class Readers:
                 await self._going.wait()
                 batch = await feed.receive()
                 self.records += len(batch)
-                await self._wait_for_pace(len(batch))
 
 
 @asynccontextmanager
