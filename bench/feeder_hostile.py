@@ -4,9 +4,10 @@
 
     python -m bench.feeder_hostile --output bench/results
 
-One client reads from ``streamrec serve``, as fast as it can. Beside it a process attacks: garbage, wrong tokens, slow bytes, half-open handshakes, connections that
-leave at once. All of it shares the cores of one machine. So the same attack goes against a server
-that does nothing, too: the difference is what the feeder has to do with it.
+One client reads from ``streamrec serve``, as fast as it can. Beside it a process attacks: garbage,
+wrong tokens, slow bytes, half-open handshakes, connections that leave at once. All of it shares the
+cores of one machine. So the same attack goes against a server that does nothing, too: the
+difference is what the feeder has to do with it.
 """
 
 from __future__ import annotations
