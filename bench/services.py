@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +21,10 @@ from streamrec.demo.processes import Child
 __all__ = [
     "STORE_KEYS",
     "Certificate",
+    "Daemon",
     "Served",
     "burner",
+    "daemon",
     "feeder",
     "nginx",
     "self_signed",
@@ -199,6 +201,30 @@ def burner() -> Iterator[tuple[Mapping[str, Any], Mapping[str, int]]]:
         process.wait()
 
 
+class Daemon(NamedTuple):
+    """A running ``streamrec serve``."""
+
+    listen: str
+    """Address of its clients."""
+    status: str
+    """``host:port`` of its status page."""
+    pid: int
+    log: Path
+    """File of its standard error, which is gone when the daemon is."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what the daemon says of itself."""
+        with urllib.request.urlopen(f"http://{self.status}/status.json") as answer:
+            plain: dict[str, Any] = json.load(answer)
+        return plain
+
+    def until(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the first snapshot that fulfils a condition."""
+        while not condition(snapshot := self.snapshot()):
+            time.sleep(0.1)
+        return snapshot
+
+
 @contextlib.contextmanager
 def feeder(name: str, dataset: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Run a feeder of one dataset; yield the dataset's address and the id of the process.
@@ -207,13 +233,26 @@ def feeder(name: str, dataset: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         name: Name of the dataset.
         dataset: Settings of the dataset, plain values; mappings in it become tables.
     """
+    with daemon({name: dataset}) as running:
+        yield f"{running.listen}/{name}", running.pid
+
+
+@contextlib.contextmanager
+def daemon(datasets: Mapping[str, Mapping[str, Any]], **server: Any) -> Iterator[Daemon]:
+    """Run a feeder.
+
+    Args:
+        datasets: Settings of the datasets by name, plain values; mappings in them become tables.
+        **server: Settings of the daemon, plain values.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        config = Path(directory, "feeder.toml")
-        server = {"listen": ["tcp://127.0.0.1:0"], "status": "127.0.0.1:0"}
-        config.write_text(toml({"server": server, "datasets": {name: dataset}}))
+        config, log = Path(directory, "feeder.toml"), Path(directory, "feeder.log")
+        server = {"listen": ["tcp://127.0.0.1:0"], "status": "127.0.0.1:0", **server}
+        config.write_text(toml({"server": server, "datasets": datasets}))
         command = ["streamrec", "serve", str(config), "--until-eof", "--json"]
-        with Child("feeder", command, Path(directory, "feeder.log")) as child:
-            yield f"{child.ready()['listen'][0]}/{name}", child.process.pid
+        with Child("feeder", command, log) as child:
+            ready = child.ready()
+            yield Daemon(ready["listen"][0], ready["status"], child.process.pid, log)
 
 
 def toml(tables: Mapping[str, Any], above: str = "") -> str:

@@ -6,7 +6,17 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Usage", "children", "helpers_usage", "resident_megabytes", "usage"]
+__all__ = [
+    "Usage",
+    "children",
+    "descriptors",
+    "helpers_usage",
+    "proportional_megabytes",
+    "resident_megabytes",
+    "threads",
+    "tree",
+    "usage",
+]
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -48,10 +58,34 @@ def resident_megabytes(pid: int) -> float:
     return _status_megabytes(pid, "VmRSS:")
 
 
+def proportional_megabytes(pid: int) -> float:
+    """Return the memory of a running process; of what it shares with others, its part."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return _kilobytes(rollup, "Pss:") * 1024 / 1e6
+
+
+def descriptors(pid: int) -> int:
+    """Return the number of descriptors that a running process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def threads(pid: int) -> int:
+    """Return the number of threads of a running process."""
+    return int(_stat(pid)[17])
+
+
+def tree(pid: int) -> list[int]:
+    """Return the ids of a process and of all that descend from it."""
+    return [pid, *(one for child in children(pid) for one in tree(child))]
+
+
 def _status_megabytes(pid: int, name: str) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024 / 1e6
+    return _kilobytes(Path(f"/proc/{pid}/status").read_text(), name) * 1024 / 1e6
+
+
+def _kilobytes(text: str, name: str) -> int:
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return int(line.split()[1])
 
 
 def children(pid: int) -> list[int]:

@@ -29,6 +29,13 @@ DESCRIPTOR = struct.Struct("i")
 FIRST_BYTES = 64 << 10
 """The most bytes that come with a descriptor; a HELLO is far shorter."""
 
+BURST = 1024
+"""Connections that are accepted as fast as they come: as many as a feeder serves by default."""
+RATE = 100
+"""Connections a second beyond that; a handshake takes a millisecond of the loop that serves all."""
+REFILL = 0.1
+"""Seconds without accepting, where more have come than that."""
+
 log = logging.getLogger("streamrec.feeder")
 
 
@@ -38,15 +45,25 @@ class Listener:
     Args:
         sock: Bound; owned from now on.
         accepted: Called with each connection, which is then its own.
+        burst: Connections that are accepted as fast as they come, 10 or more.
     """
 
-    def __init__(self, sock: socket.socket, accepted: Callable[[socket.socket], object]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        accepted: Callable[[socket.socket], object],
+        burst: float = BURST,
+    ) -> None:
         self.address = address_of(sock)
         self._socket = sock
         self._accepted = accepted
         self._loop = asyncio.get_running_loop()
         self._inode = _inode(self.address)
         self._pause: asyncio.TimerHandle | None = None
+        self._lacks_files = False
+        self._burst = self._allowed = burst
+        """Connections that may be accepted at once, and now."""
+        self._counted_at = self._loop.time()
         sock.setblocking(False)
         sock.listen(BACKLOG)
         self._resume()
@@ -54,7 +71,7 @@ class Listener:
     @property
     def lacks_files(self) -> bool:
         """True while nobody is accepted, because the system has no more files to give."""
-        return self._pause is not None
+        return self._lacks_files
 
     def close(self) -> None:
         """Accept no more, and remove the socket's file; closing again changes nothing."""
@@ -69,23 +86,38 @@ class Listener:
             Path(str(self.address.path)).unlink(missing_ok=True)
 
     def _resume(self) -> None:
-        self._pause = None
+        self._pause, self._lacks_files = None, False
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._socket.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            pass
-        except OSError as error:
-            self._wait_for_files(error)
-        else:
+        # All who wait: with hundreds of sessions a turn of the loop takes a quarter of a second.
+        while self._is_allowed():
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._wait_for_files(error)
+                return
+            self._allowed -= 1
             self._accepted(connection)
+        # Strangers who come and come again would take the loop from those who are served.
+        self._wait(REFILL)
+
+    def _is_allowed(self) -> bool:
+        now = self._loop.time()
+        self._allowed = min(self._burst, self._allowed + RATE * (now - self._counted_at))
+        self._counted_at = now
+        return self._allowed >= 1
 
     def _wait_for_files(self, error: OSError) -> None:
         log.error("cannot accept clients: %s; raise the limit of open files", error.strerror)
+        self._lacks_files = True
+        self._wait(PAUSE)
+
+    def _wait(self, seconds: float) -> None:
         self._loop.remove_reader(self._socket.fileno())
-        self._pause = self._loop.call_later(PAUSE, self._resume)
+        self._pause = self._loop.call_later(seconds, self._resume)
 
 
 def bind(place: Address) -> socket.socket:

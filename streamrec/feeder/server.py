@@ -27,6 +27,7 @@ from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.datasets import obstacle_of
 from streamrec.feeder.exposure import check_exposure
 from streamrec.feeder.handshake import greet, shake_hands
+from streamrec.feeder.heap import Heap
 from streamrec.feeder.listener import Listener, bind, first_bytes, peer_of, remote_host
 from streamrec.feeder.replicas import WINDOW, Readings
 from streamrec.feeder.served_dataset import ServedDataset
@@ -77,6 +78,7 @@ class Feeder:
         self._outboxes = Outboxes(shared_limit(self.settings))
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._heap = Heap()
 
     def __repr__(self) -> str:
         state = "draining" if self.draining else "serving"
@@ -142,6 +144,7 @@ class Feeder:
         finally:
             if granted is not None:
                 self.give_back(granted)
+            self._heap.shrink_soon()
 
     async def lend(self, asked: int, least: int) -> int | None:
         """Lend memory as :meth:`streamrec.feeder.budget.Budget.lend` does, if there is a budget."""

@@ -47,6 +47,42 @@ async def test_accepts(kind: str, tmp_path: Path) -> None:
         sock.close()
 
 
+@on_both_loops
+async def test_all_who_wait_are_accepted_in_one_turn_of_the_loop() -> None:
+    accepted: list[socket.socket] = []
+    turns: list[int] = []
+
+    def accept(sock: socket.socket) -> None:
+        accepted.append(sock)
+        turns.append(turn)
+
+    listening = Listener(bind(HERE), accept)
+    clients = [connect(listening.address) for _ in range(40)]
+    turn = 0
+    while len(accepted) < 40:
+        turn += 1
+        await asyncio.sleep(0)
+    assert len(set(turns)) == 1
+    listening.close()
+    for sock in (*clients, *accepted):
+        sock.close()
+
+
+@on_both_loops
+async def test_beyond_a_burst_connections_are_accepted_in_time() -> None:
+    accepted: list[socket.socket] = []
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    listening = Listener(bind(HERE), accepted.append, burst=11)
+    clients = [connect(listening.address) for _ in range(31)]
+    await eventually(lambda: len(accepted) == 31)
+    assert clock() - began > 0.15  # 20 of them at 100 a second
+    assert not listening.lacks_files
+    listening.close()
+    for sock in (*clients, *accepted):
+        sock.close()
+
+
 @pytest.mark.parametrize("kind", ["tcp", "tcp6", "dual", "unix"])
 def test_whoever_is_on_this_machine_has_no_address(kind: str, tmp_path: Path) -> None:
     places = {

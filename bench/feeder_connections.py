@@ -1,0 +1,162 @@
+"""Measures what connections cost a feeder: memory, descriptors, and the rate of all together.
+
+::
+
+    python -m bench.feeder_connections --output bench/results
+
+``streamrec serve`` with one and with two workers reads local shards. A thousand clients have read
+their run to the end and stay connected; then two hundred read as fast as they can beside them, then
+alone, and then they stop taking batches and stay. The clients are one process of this machine,
+which shares its cores with the feeder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import streamrec as sr
+from bench.console import output_option
+from bench.crowding.clients import finished, reading
+from bench.machine import title
+from bench.markdown import number, table
+from bench.results import facts, write
+from bench.services import daemon
+from bench.usage import descriptors, proportional_megabytes, tree
+from streamrec.flow.bridge import new_event_loop
+
+if TYPE_CHECKING:
+    from bench.crowding.clients import Readers
+    from bench.services import Daemon
+
+SHARDS, RECORDS, SIZE = 8, 2000, 2000
+SESSION = 8 << 20
+"""Bytes of memory that a session may take: the least."""
+WINDOWS = 5
+"""Measurements of a rate, whose median counts."""
+SETTLE = 5.0
+"""Seconds until a change of clients no longer shows."""
+
+
+@click.command()
+@output_option
+@click.option("--idle", default=1000, show_default=True, help="Clients that are idle.")
+@click.option("--busy", default=200, show_default=True, help="Clients that read.")
+@click.option("--seconds", default=2.0, show_default=True, help="Time of each measurement.")
+def main(*, output: Path | None, idle: int, busy: int, seconds: float) -> None:
+    """Connect the clients, print a table, and write JSON and Markdown."""
+    stages: dict[int, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        source = write_shards(Path(directory))
+        for workers in (1, 2):
+            loop = asyncio.Runner(loop_factory=new_event_loop)
+            with serving(source, workers, idle + busy) as running, loop as runner:
+                stages[workers] = runner.run(measure(running, idle, busy, seconds))
+    text = as_markdown(stages)
+    click.echo(text)
+    if output is not None:
+        settings = {"idle": idle, "busy": busy, "session_bytes": SESSION, "record_bytes": SIZE}
+        content = facts("feeder_connections", settings=settings, stages=stages)
+        write(output, "feeder_connections", content, text)
+
+
+def write_shards(directory: Path) -> str:
+    """Write shards of plain records, and return the pattern of their paths."""
+    for shard in range(SHARDS):
+        with sr.TFRecordWriter(str(directory / f"{shard}.tfrecord")) as writer:
+            writer.write_many(bytes(SIZE) for _ in range(RECORDS))
+    return f"{directory}/*.tfrecord"
+
+
+def serving(source: str, workers: int, clients: int) -> Any:
+    """Run a feeder with room for so many clients."""
+    common = {"source": source, "batch_size": 64, "memory_budget": SESSION}
+    datasets = {
+        "long": {**common, "epochs": 1_000_000},
+        "short": {**common, "epochs": 1, "steps_per_epoch": 1},
+    }
+    server = {
+        "workers": workers,
+        "memory_budget": 5 * clients * SESSION,
+        "max_connections": clients,
+        "log_level": "warning",
+    }
+    return daemon(datasets, **server)
+
+
+async def measure(running: Daemon, idle: int, busy: int, seconds: float) -> list[dict[str, Any]]:
+    """Return what a feeder holds at each stage, and the rates."""
+    long, short = f"{running.listen}/long", f"{running.listen}/short"
+    nobody = await held(running, "nobody", 0)
+    stages = [nobody]
+    async with reading(long, 1) as readers:
+        stages.append(await loaded(running, "1 busy", 1, readers, seconds))
+    base = await held(running, "left", 0)
+    async with finished(short, idle):
+        stages.append(await held(running, f"{idle:,} idle", idle, base))
+        async with reading(long, busy) as readers:
+            what = f"{idle:,} idle, {busy} busy"
+            stages.append(await loaded(running, what, busy, readers, seconds, stages[-1]))
+            base = stages[-1]
+    async with reading(long, busy) as readers:
+        stages.append(await loaded(running, f"{busy} busy", busy, readers, seconds))
+        readers.rest()
+        stages.append(await held(running, f"{busy} that take no more", busy))
+    await asyncio.to_thread(running.until, lambda snapshot: not snapshot["connections"])
+    stages.append(await held(running, "all have left", 0))
+    return stages
+
+
+async def loaded(
+    running: Daemon,
+    what: str,
+    clients: int,
+    readers: Readers,
+    seconds: float,
+    base: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what a feeder holds while clients read, and their rate together."""
+    await readers.all_read(clients)
+    await asyncio.sleep(SETTLE)
+    rate = median([await readers.rate(seconds) for _ in range(WINDOWS)])
+    found = await held(running, what, clients, base)
+    return {**found, "mb_s": rate * SIZE / 1e6, "records_s": rate}
+
+
+async def held(
+    running: Daemon, what: str, clients: int, base: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what all processes of a feeder hold, and how much more a client than the base."""
+    await asyncio.sleep(SETTLE)
+    pids = tree(running.pid)
+    found: dict[str, Any] = {
+        "what": what,
+        "pss_mb": sum(map(proportional_megabytes, pids)),
+        "descriptors": sum(map(descriptors, pids)),
+    }
+    if base is not None:
+        more = found["pss_mb"] - base["pss_mb"]
+        found["kb_a_client"] = more * 1000 / clients
+        found["descriptors_a_client"] = (found["descriptors"] - base["descriptors"]) / clients
+    return found
+
+
+def as_markdown(stages: dict[int, list[dict[str, Any]]]) -> str:
+    """Return the machine, and a table of what a feeder holds at each stage."""
+    names = ("pss_mb", "kb_a_client", "descriptors", "descriptors_a_client", "mb_s", "records_s")
+    head = ("workers", "clients", "MB", "KB more a client", "files", "more a client", "MB/s")
+    rows = [
+        (str(workers), stage["what"], *(number(stage.get(name)) for name in names))
+        for workers, found in stages.items()
+        for stage in found
+    ]
+    return f"{title()}\n\n{table((*head, 'records/s'), rows)}"
+
+
+if __name__ == "__main__":
+    main()
