@@ -61,7 +61,7 @@ MOST_READING = 4
 @data_option
 @output_option
 @repeat_option(3, "Number of rounds; each system has a turn in each.")
-@click.option("--seconds", default=0.5, show_default=True, help="Seconds of a turn.")
+@click.option("--seconds", default=0.3, show_default=True, help="Seconds of a turn.")
 @click.option("--size", default=1.0, show_default=True, help="Size of the data; 1 is 0.5 GB.")
 @click.option("--only", multiple=True, help="Text in the names of the systems to measure.")
 @click.option("--part", "parts", multiple=True, type=click.Choice(PARTS), help="Part to measure.")
