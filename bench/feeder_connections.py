@@ -39,7 +39,7 @@ SESSION = 8 << 20
 """Bytes of memory that a session may take: the least."""
 WINDOWS = 5
 """Measurements of a rate, whose median counts."""
-SETTLE = 5.0
+SETTLE = 3.0
 """Seconds until a change of clients no longer shows."""
 
 
