@@ -1,4 +1,4 @@
-"""Who may read from a feeder: its certificates and its tokens, as their files say now."""
+"""Access to a feeder: its certificates and its tokens, as their files say now."""
 
 from __future__ import annotations
 

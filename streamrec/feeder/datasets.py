@@ -43,7 +43,7 @@ class ServedDatasets(dict[str, ServedDataset]):
 
     @property
     def troubles(self) -> dict[str, str]:
-        """What is wrong with the stores that fail now, by the datasets' names."""
+        """The reasons why stores fail now, by the datasets' names."""
         return {name: found.trouble for name, found in self.items() if found.trouble is not None}
 
     async def tried(self) -> None:

@@ -1,4 +1,4 @@
-"""What the daemon tells systemd (``Type=notify`` and ``notify-reload``); see ``sd_notify(3)``.
+"""Messages of the daemon to systemd (``Type=notify`` and ``notify-reload``); see ``sd_notify(3)``.
 
 A message is a datagram of lines to the socket that ``NOTIFY_SOCKET`` names. Without that variable
 nothing is sent.

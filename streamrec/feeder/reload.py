@@ -1,4 +1,4 @@
-"""What a running daemon takes over from a configuration that has changed."""
+"""Taking over, while a daemon runs, what has changed in its configuration."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings) -
     """
     if feeder.draining:
         return ["the feeder is draining and takes over nothing"]
-    own = {name: one.tokens for name, one in settings.datasets.items()}
+    # A dataset that has left the file is still served, to those who may read it.
+    own = {**feeder.access.own, **{name: one.tokens for name, one in settings.datasets.items()}}
     sentences = [*reload_server(feeder, settings.server)]
     sentences += reload_access(feeder, settings.server, own)
     sentences += _reload_datasets(feeder, datasets, settings)
@@ -151,7 +152,9 @@ def _reload_datasets(
     feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings
 ) -> Iterator[str]:
     for name, dataset in settings.datasets.items():
-        if name not in datasets:
+        if name not in datasets and name not in feeder.access.own:
+            yield f"the dataset {name!r} is not added, because its tokens were not taken"
+        elif name not in datasets:
             feeder.datasets[name] = datasets.add(name, dataset)
             yield f"the dataset {name!r} is added, and being opened"
         elif _without_tokens(dataset) != _without_tokens(datasets[name].settings):

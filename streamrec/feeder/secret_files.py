@@ -26,7 +26,7 @@ log = logging.getLogger("streamrec.feeder")
 
 
 class SecretFiles(Generic[T]):
-    """What some files hold now; or what they held last, where that cannot be used.
+    """The content of some files as it is now; or as it was last, where that cannot be used.
 
     Args:
         paths: The files.

@@ -124,7 +124,7 @@ class Supervisor(Feeder):
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
         """Have the workers do what this process has just done."""
-        told = _plain(self.settings) if order == "reload" else True
+        told = _plain(_divided(self.settings, self._count)) if order == "reload" else True
         self._tell(**{order: told}, own=self._own)
 
     async def drain(self, grace: float) -> int:

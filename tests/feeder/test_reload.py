@@ -41,11 +41,15 @@ async def opener(_: DatasetSettings) -> FakeDataset:
     return FakeDataset()
 
 
+def access_of(start: DaemonSettings) -> Access:
+    return Access(start.server, {name: one.tokens for name, one in start.datasets.items()})
+
+
 @asynccontextmanager
 async def running(start: DaemonSettings) -> AsyncIterator[tuple[Feeder, ServedDatasets]]:
     async with (
         ServedDatasets(start.datasets, opener) as datasets,
-        Feeder({**datasets}, start.server) as feeder,
+        Feeder({**datasets}, start.server, access=access_of(start)) as feeder,
     ):
         await datasets.tried()
         yield feeder, datasets
@@ -143,6 +147,35 @@ async def test_certificates_and_tokens(tmp_path: Path) -> None:
         (sentence,) = reload(feeder, datasets, settings(own=own, **first))
         assert sentence.startswith("certificates and tokens stay as they were: server.tokens: ")
         assert feeder.access is before
+
+
+@asynchronous
+async def test_a_dataset_that_has_left_the_file_keeps_its_tokens(tmp_path: Path) -> None:
+    own = {"private": [write_secret(tmp_path / "own", "a" * 16)]}
+    async with running(settings("train", "private", own=own)) as (feeder, datasets):
+        (sentence,) = reload(feeder, datasets, settings("train"))
+        assert sentence == (
+            "the dataset 'private' is no longer in the file; it is served until a restart"
+        )
+        assert not feeder.access.tokens.grant("").opens("private")
+        assert feeder.access.tokens.grant("a" * 16).opens("private")
+
+
+@asynchronous
+async def test_a_dataset_is_not_added_without_its_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "own"
+    more = settings("train", "private", own={"private": [str(path)]})
+    async with running(settings("train")) as (feeder, datasets):
+        access, dataset = reload(feeder, datasets, more)
+        assert access.startswith("certificates and tokens stay as they were: ")
+        assert dataset == "the dataset 'private' is not added, because its tokens were not taken"
+        assert feeder.datasets.keys() == datasets.keys() == {"train"}
+        write_secret(path, "a" * 16)
+        assert reload(feeder, datasets, more) == [
+            "the tokens have changed, for new clients",
+            "the dataset 'private' is added, and being opened",
+        ]
+        assert not feeder.access.tokens.grant("").opens("private")
 
 
 @asynchronous
