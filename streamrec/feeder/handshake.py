@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import FeederLost, FeederRefused
 from streamrec.feeder.connection import LINGER
+from streamrec.feeder.listener import readable
 from streamrec.wire.frame import MAGIC
 
 if TYPE_CHECKING:
@@ -114,13 +115,7 @@ async def shake_hands(
 
 async def _speaks_plainly(sock: socket.socket) -> bool:
     """Return True if a client begins without TLS, with a frame; its bytes stay unread."""
-    loop = asyncio.get_running_loop()
-    readable: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(sock.fileno(), _done, readable)
-    try:
-        await readable
-    finally:
-        loop.remove_reader(sock.fileno())
+    await readable(sock)
     try:
         first = sock.recv(1, MSG_PEEK)
     except OSError as error:
@@ -128,11 +123,6 @@ async def _speaks_plainly(sock: socket.socket) -> bool:
     if not first:
         raise FeederLost("the connection was closed by the other side")
     return first == MAGIC[:1]
-
-
-def _done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 async def _shake(sock: socket.socket, connection: AsyncConnection, context: ssl.SSLContext) -> None:

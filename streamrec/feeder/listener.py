@@ -20,7 +20,7 @@ from streamrec.feeder.address import Address, is_loopback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Listener", "address_of", "bind", "first_bytes", "peer_of", "remote_host"]
+__all__ = ["Listener", "address_of", "bind", "first_bytes", "peer_of", "readable", "remote_host"]
 
 BACKLOG = 512
 PAUSE = 1.0
@@ -180,7 +180,7 @@ async def first_bytes(sock: socket.socket) -> tuple[bytes, int | None]:
         close. The system closes any other.
     """
     while True:
-        await _readable(sock)
+        await readable(sock)
         try:
             data, extras, _, _ = sock.recvmsg(
                 FIRST_BYTES, socket.CMSG_LEN(DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC
@@ -199,7 +199,8 @@ def _descriptor(extra: tuple[int, int, bytes]) -> int | None:
     return int(DESCRIPTOR.unpack_from(content)[0])
 
 
-async def _readable(sock: socket.socket) -> None:
+async def readable(sock: socket.socket) -> None:
+    """Return when something can be received from a socket, which no transport has yet."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(sock.fileno(), ready.set)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import StreamrecError
 from streamrec.feeder.connection import AsyncConnection
+from streamrec.feeder.conversation import TELL_EVERY
 from streamrec.feeder.healing import AsyncHealingFeed
 from streamrec.feeder.listener import first_bytes
 from streamrec.feeder.shared import Outboxes
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.shared import Outbox
 
 __all__ = ["relay"]
-
-TELL_EVERY = 0.1
-"""Seconds between two STATISTICS, at least."""
 
 
 async def relay(sock: socket.socket, route: dict[str, Any], linger: float) -> None:

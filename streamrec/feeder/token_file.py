@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from streamrec.errors import ConfigError
+from streamrec.feeder.secret_files import read_file
+from streamrec.feeder.tokens import MOST
 
 __all__ = ["read_token"]
-
-MOST = 32 << 10
-"""Bytes of a file: HELLO, which carries the token, has 64 KiB at most."""
 
 
 def read_token(token: str | None) -> str | None:
@@ -24,17 +21,14 @@ def read_token(token: str | None) -> str | None:
     if token is None or not token.startswith("file:"):
         return token
     path = token.removeprefix("file:")
+    data, _ = read_file(path, "token")
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(MOST + 1).decode()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        text = data.decode().strip()
+    except UnicodeDecodeError:
+        # The error itself would quote the file.
+        text = ""
+    if not 0 < len(text) <= MOST:
         raise ConfigError(
-            f"the token cannot be read from {path}: {reason}; name a file that holds it alone"
-        ) from None
-    if not text.strip() or len(text) > MOST:
-        raise ConfigError(
-            f"{path} is {'empty' if not text.strip() else 'too large for a token'}; name a file "
-            "that holds the token alone"
+            f"token: {path} is empty, too large, or no text; name a file that holds the token alone"
         )
-    return text.strip()
+    return text

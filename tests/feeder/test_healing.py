@@ -352,7 +352,7 @@ def test_a_token_is_read_again_for_each_connection(opened: Open, tmp_path: Path)
             fleet.end(0)
             assert rest(feed) == list(range(4, 13))
     file.unlink()
-    with pytest.raises(ConfigError, match="token cannot be read from"):
+    with pytest.raises(ConfigError, match="token cannot be read"):
         opened(fleet.address, token=f"file:{file}")
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from contextlib import aclosing, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ from tests.feeder.support import (
 from tests.feeder.test_client import all_now, all_of, check, dataset_at, listening
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from streamrec.pipeline.batch.batch import Batch
 
 
@@ -47,6 +49,23 @@ def check_all(batches: list[Batch], size: int) -> None:
     for step, batch in enumerate(batches):
         expected = fake_dataset.batch(step, size=size)
         np.testing.assert_array_equal(batch["values"], expected["values"])
+
+
+@asynccontextmanager
+async def mapped() -> AsyncIterator[Scripted]:
+    """Serve a client whose memory is in use; return when the feeder has left it."""
+    ours, theirs = socket.socketpair()
+    async with Feeder({"train": FakeDataset(hang_at=1)}) as feeder:
+        serving = asyncio.create_task(feeder.serve_socket(theirs))
+        with ours, created(1 << 20) as memory:
+            assert memory is not None
+            script = Scripted(ours, Role.CLIENT)
+            socket.send_fds(ours, [b"".join(script.machine.send(hello()))], [memory])
+            await script.answer()
+            script.say(Subscribe(0), Credit(1 << 20))
+            assert isinstance((await script.answer())[-1], Shared)
+            yield script
+        await serving
 
 
 class TestClients:
@@ -152,36 +171,16 @@ class TestServer:
     @on_both_loops
     async def test_is_unmapped_when_the_client_goes(self) -> None:
         before = shared_mappings()
-        ours, theirs = socket.socketpair()
-        async with Feeder({"train": FakeDataset(hang_at=1)}) as feeder:
-            serving = asyncio.create_task(feeder.serve_socket(theirs))
-            with ours, created(1 << 20) as memory:
-                assert memory is not None
-                script = Scripted(ours, Role.CLIENT)
-                socket.send_fds(ours, [b"".join(script.machine.send(hello()))], [memory])
-                await script.answer()
-                script.say(Subscribe(0), Credit(1 << 20))
-                assert isinstance((await script.answer())[-1], Shared)
-                assert shared_mappings() == before + 1
-            await serving
-            assert shared_mappings() == before
+        async with mapped():
+            assert shared_mappings() == before + 1
+        assert shared_mappings() == before
 
     @on_both_loops
     async def test_is_unmapped_when_the_client_breaks_the_protocol(self) -> None:
         before = shared_mappings()
-        ours, theirs = socket.socketpair()
-        async with Feeder({"train": FakeDataset(hang_at=1)}) as feeder:
-            serving = asyncio.create_task(feeder.serve_socket(theirs))
-            with ours, created(1 << 20) as memory:
-                assert memory is not None
-                script = Scripted(ours, Role.CLIENT)
-                socket.send_fds(ours, [b"".join(script.machine.send(hello()))], [memory])
-                await script.answer()
-                script.say(Subscribe(0), Credit(1 << 20))
-                assert isinstance((await script.answer())[-1], Shared)
-                script.say(Release((0, 0)))
-                assert isinstance((await script.answer())[-1], Fault)
-            await serving
+        async with mapped() as script:
+            script.say(Release((0, 0)))
+            assert isinstance((await script.answer())[-1], Fault)
         assert shared_mappings() == before
 
     @pytest.mark.parametrize(("of", "is_used"), [("ranges", True), ("batches", False)])

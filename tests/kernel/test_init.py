@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -71,10 +72,17 @@ INFO = "import sys; sys.argv = ['streamrec', 'info', 'x']; from streamrec.cli im
 NOT_BUILT = "import sys; sys.modules['streamrec.kernel._native'] = None;"
 
 
+def places() -> list[str]:
+    """Return where modules are found, without other copies of the package."""
+    here = Path(kernel.__file__).parents[2]
+    found = (Path(place) for place in sys.path)
+    return [str(place) for place in found if place == here or not (place / "streamrec").is_dir()]
+
+
 def run(wanted: str, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={VARIABLE: wanted, "PYTHONPATH": ":".join(sys.path)},
+        env={VARIABLE: wanted, "PYTHONPATH": ":".join(places())},
         check=False,
         capture_output=True,
         text=True,
