@@ -85,7 +85,8 @@ class Rank:
 
     def _follow(self, state: dict[str, Any] | None, stop_step: int | None) -> dict[str, Any]:
         """Connect, take batches, and return the state after the last one."""
-        stream = connect(self.address, rank=self.number, world_size=self.plan.ranks)
+        # The demo closes its feeder to end early: a rank must not look for it again.
+        stream = connect(self.address, rank=self.number, world_size=self.plan.ranks, retry_for=0.0)
         if state is not None:
             stream.load_state_dict(state)
         with stream:

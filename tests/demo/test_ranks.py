@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pytest
@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 from streamrec.demo import ranks
 from streamrec.demo.ranks import Account, Rank
+from streamrec.errors import FeederLost
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
 from tests.demo.support import SMALL
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 IMAGES = [b"one", b"four", b"seventh"]
 
@@ -95,8 +99,8 @@ class TestRank:
     def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen: list[Any] = []
 
-        def connect(address: str, *, rank: int, world_size: int) -> FakeStream:
-            assert (address, world_size) == ("tcp://feeder", 2)
+        def connect(address: str, *, rank: int, world_size: int, retry_for: float) -> FakeStream:
+            assert (address, world_size, retry_for) == ("tcp://feeder", 2, 0.0)
             return FakeStream(seen)
 
         monkeypatch.setattr(ranks, "connect", connect)
@@ -129,3 +133,9 @@ class TestRank:
         rank.stopping.set()
         rank.run()
         assert seen == [("opened", 0), ("closed", 1)]
+
+    def test_one_whose_feeder_is_gone_ends(self, tmp_path: Path) -> None:
+        account = Account(SMALL, IMAGES)
+        rank = Rank(f"unix://{tmp_path}/feeder#pictures", 0, SMALL, account, threading.Event())
+        with pytest.raises(FeederLost):
+            rank.run()
