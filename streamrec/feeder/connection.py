@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, WireError
 from streamrec.feeder.tls import failure
 from streamrec.wire.messages import Credit, Ping, Pong, Release
-from streamrec.wire.protocol import State
+from streamrec.wire.protocol import Role, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +27,11 @@ __all__ = ["AsyncConnection"]
 WRITE_BUFFER = 1 << 20
 """Bytes that may wait in the transport before ``send`` waits; a larger batch waits alone."""
 WASTE = 64 << 10
+READS_AT_ONCE = 8
+"""Times that a client is read as its bytes come, before its first message is whole."""
+REST = 0.25
+"""Seconds between two reads after that: thousands of clients that send a byte at a time would take
+the event loop from those who are served."""
 LINGER = 2.0
 """Seconds to wait for the peer to read what was written, and to close its end."""
 
@@ -72,6 +77,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._closed = asyncio.Event()
         self._transport: asyncio.Transport
         self._is_made = False
+        self._reads = 0
+        """Reads until the first message was whole."""
+        self._has_begun = False
+        """True after the first message."""
         self._nonce = 0
         self._waste = bytearray()
         """Memory for the bytes of a peer that broke the protocol: only its end is of interest; and
@@ -131,6 +140,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self.machine.buffer_updated(nbytes)
         try:
             for message in self.machine.events():
+                self._has_begun = True
                 self._count()
                 if isinstance(message, Release):
                     self.on_release(message.offsets)
@@ -139,6 +149,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         except RemoteProtocolError as error:
             self.machine.error = error
             self.stop(error)
+        if not self._has_begun and self.machine.role is Role.SERVER:
+            self._rest()
         self._flush_replies()
         self._wake()
 
@@ -293,6 +305,17 @@ class AsyncConnection(asyncio.BufferedProtocol):
             await self._waiter
         finally:
             self._waiter = None
+
+    def _rest(self) -> None:
+        """Leave a client that is slow to say its first message unread for a while."""
+        self._reads += 1
+        if self._reads > READS_AT_ONCE and not self._transport.is_closing():
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(REST, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _count(self) -> None:
         """Count a message.

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 
 import pytest
 
 from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
-from streamrec.feeder.connection import AsyncConnection
+from streamrec.feeder.connection import READS_AT_ONCE, AsyncConnection
 from streamrec.wire.messages import BatchMessage, Credit, Hello, Ping, Release, Subscribe, Welcome
 from streamrec.wire.protocol import MOST_REPLIES, Connection, Role
 from tests.feeder.support import eventually, on_both_loops
@@ -224,3 +225,58 @@ class TestAsyncConnection:
         with pytest.raises(RemoteProtocolError, match="does not read"):
             await server.receive()
         await closed(client, server)
+
+
+class TestFirstMessage:
+    """A client that sends it in many pieces is read now and then; a feeder as it comes."""
+
+    @on_both_loops
+    async def test_of_a_feeder_is_read_as_it_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("streamrec.feeder.connection.REST", 1e6)
+        client, server = await pair()
+        await client.send(HELLO)
+        assert await server.receive() == HELLO
+        for piece in b"".join(server.machine.send(Welcome(1, b"", b""))):
+            server._transport.write(bytes([piece]))
+            await asyncio.sleep(0)  # which reads it
+        async with asyncio.timeout(10):
+            assert isinstance(await client.receive(), Welcome)
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_in_few_pieces_is_read_at_once(self) -> None:
+        ours, theirs = socket.socketpair()
+        server = await attached(theirs, Role.SERVER)
+        data = b"".join(Connection(Role.CLIENT).send(HELLO))
+        with ours:
+            for piece in (data[:1], data[1:2], data[2:]):
+                ours.sendall(piece)
+                await asyncio.sleep(0)
+            assert await server.receive() == HELLO
+            assert server._transport.is_reading()
+            await closed(server)
+
+    @pytest.mark.parametrize("goes", [False, True])
+    @on_both_loops
+    async def test_in_many_pieces_is_left_unread(
+        self, goes: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("streamrec.feeder.connection.REST", 0.0 if goes else 1e6)
+        ours, theirs = socket.socketpair()
+        server = await attached(theirs, Role.SERVER)
+        data = b"".join(Connection(Role.CLIENT).send(HELLO))
+        with ours:
+            for i in range(READS_AT_ONCE + 1):
+                ours.sendall(data[i : i + 1])
+                await eventually(partial(has_read, server, i + 1))
+            if goes:
+                await eventually(server._transport.is_reading)
+                ours.sendall(data[READS_AT_ONCE + 1 :])
+                assert await server.receive() == HELLO
+            else:
+                assert not server._transport.is_reading()
+            await closed(server)
+
+
+def has_read(connection: AsyncConnection, times: int) -> bool:
+    return connection._reads == times
