@@ -24,7 +24,7 @@ LAYERS = [
     {"pipeline", "shard_tools"},
     {"feeder"},
     {"streams"},
-    {"adapters", "demo"},
+    {"adapters", "demo", "measure"},
     {"cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
@@ -36,7 +36,8 @@ WITHIN_A_LEVEL = {
 }
 DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}
 ASYNCIO_ROOMS = {
-    "cli", "demo", "devstore", "feeder", "flow", "pipeline", "shard_tools", "stores", "streams",
+    "cli", "demo", "devstore", "feeder", "flow", "measure", "pipeline", "shard_tools", "stores",
+    "streams",
 }  # fmt: skip
 CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
 FRAMEWORKS = {"jax", "keras", "orbax", "tensorflow", "torch"}

@@ -1,0 +1,281 @@
+"""The figures of one benchmark: what was measured, and what follows from it.
+
+They are the JSON of ``streamrec bench --json``, whose form has the version :data:`VERSION`: names
+may be added to it; where one goes or changes its meaning, the version changes. Rates are bytes or
+records a second, times are seconds, and ``None`` stands for what was not measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "VERSION",
+    "Bottleneck",
+    "Ceiling",
+    "Cell",
+    "Change",
+    "Costs",
+    "Figures",
+    "FirstByte",
+    "Job",
+    "Limits",
+    "Listing",
+    "Machine",
+    "Processing",
+    "Sample",
+    "Stage",
+    "Sweep",
+    "Target",
+    "Verdict",
+]
+
+VERSION: Final = 1
+
+Bottleneck: TypeAlias = Literal[
+    "listing",
+    "store latency",
+    "connection bandwidth",
+    "link",
+    "throttling",
+    "event loop",
+    "decoding",
+    "transform",
+    "trainer",
+    "feeder",
+]
+"""What holds a job back."""
+
+
+class _Figures(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Limits(_Figures):
+    """Amounts of what a benchmark may spend, or has spent."""
+
+    seconds: float
+    bytes: int
+    """Bytes of bodies that stores sent."""
+    requests: int
+    """Requests to stores, each page of a listing among them."""
+
+
+class Target(_Figures):
+    """What was measured."""
+
+    kind: Literal["store", "feeder", "simulation"]
+    urls: list[str]
+    """URLs or addresses, without secrets."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The dataset's settings that differ from the defaults, without secrets."""
+    simulation: str | None = None
+    """The text of ``--simulate``."""
+
+
+class Machine(_Figures):
+    """The machine and the software."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    system: str
+    python: str
+    streamrec: str
+    kernel: Literal["native", "python"]
+
+
+class Listing(_Figures):
+    """The listing of the shards."""
+
+    shards: int
+    bytes: int
+    """The sum of the shards' sizes."""
+    requests: int
+    seconds: float
+
+
+class FirstByte(_Figures):
+    """The times from a request to the first byte of its answer, one request at a time."""
+
+    seconds: list[float]
+    """The time of each request, sorted."""
+    p50: float
+    p99: float
+    p999: float
+
+
+class Cell(_Figures):
+    """One point of the sweep: so many requests of such a size at a time."""
+
+    range_bytes: int
+    concurrency: int
+    seconds: float
+    bytes: int
+    requests: int
+    throttled: int = 0
+    """Answers that asked to slow down (429, 503)."""
+    loop_busy: float = 0.0
+    """The part of the time (0 to 1) for which the event loop's thread used a core."""
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The rate."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+
+class Sweep(_Figures):
+    """Rates by size of a range and number of requests at a time."""
+
+    cells: list[Cell]
+    connection_bytes_per_second: float | None
+    """The rate of one connection behind its first byte."""
+    plateau: int | None
+    """The index of the cell with the fewest requests at a time whose rate is that of the best, but
+    for a twentieth; ``None`` where the rate still grew at the last cell."""
+
+
+class Stage(_Figures):
+    """The rate of one step of the processing, on one core."""
+
+    bytes_per_second: float
+    """Bytes of frames, as they are decompressed."""
+    records_per_second: float
+
+
+class Processing(_Figures):
+    """What the CPU gives for each step, measured over bytes in memory."""
+
+    records: int
+    """Records of the sample."""
+    bytes: int
+    """Bytes of the sample's frames."""
+    stored_bytes: int
+    """Bytes that the sample takes in the store: less where it is compressed."""
+    decompress: Stage | None = None
+    scan: Stage
+    """Framing, without CRC."""
+    crc: Stage
+    """Framing and both CRCs."""
+    parse: Stage | None = None
+    """From records to columns; ``None`` without features."""
+    decode: Stage | None = None
+    """Pictures and tensors among the columns."""
+    transform: Stage | None = None
+    """The user's ``filter``, ``map`` and ``transform``."""
+
+
+class Sample(_Figures):
+    """What a job got in one interval."""
+
+    at: float
+    """Seconds from the job's start to the end of the interval."""
+    seconds: float
+    bytes: int
+    records: int
+    in_flight: int | None = None
+    """Requests under way at its end."""
+
+
+class Job(_Figures):
+    """The whole stream, read as a training job reads it."""
+
+    seconds: float
+    first_batch_seconds: float
+    batches: int
+    records: int
+    bytes: int
+    """Bytes of frames that left in batches; of a feeder, of the batches."""
+    bytes_read: int
+    """Bytes that came from the store or the feeder."""
+    requests: int
+    retries: int = 0
+    throttled: int = 0
+    hedges: int = 0
+    step_seconds: float | None = None
+    """The simulated trainer's time for a batch."""
+    stalled: float
+    """The part of the time (0 to 1) for which the trainer waited, the first batch left out."""
+    waits: dict[str, float]
+    """Seconds by stage, as in ``stream.statistics()``; they add up to ``seconds``."""
+    concurrency: int | None = None
+    concurrency_reason: str | None = None
+    loop_busy: float | None = None
+    """The part of the time (0 to 1) for which the event loop's thread used a core."""
+    samples: list[Sample] = Field(default_factory=list)
+
+
+class Costs(_Figures):
+    """What stores charge."""
+
+    currency: str
+    prices: str
+    """Where the prices come from, and of when they are."""
+    spent: float
+    """For this benchmark."""
+    epoch: float | None
+    """For one epoch of the whole dataset, as the job read it."""
+    epoch_requests: float | None
+    """Of that, for requests; the rest is for bytes."""
+
+
+class Ceiling(_Figures):
+    """The most that one resource allows."""
+
+    resource: Bottleneck
+    bytes_per_second: float
+    why: str
+    """The law and its numbers, as a sentence."""
+
+
+class Change(_Figures):
+    """One change that the verdict asks for."""
+
+    setting: str | None
+    """The name of a setting; ``None``: something outside streamrec."""
+    value: Any = None
+    why: str
+
+
+class Verdict(_Figures):
+    """What holds the job back, and what to do."""
+
+    bottleneck: Bottleneck
+    summary: str
+    """One paragraph."""
+    evidence: list[str]
+    ceilings: list[Ceiling]
+    """All that are known, the lowest first."""
+    changes: list[Change]
+    paste: str = ""
+    """The settings to change, as TOML for a feeder's file; empty where none helps."""
+    bytes_per_second: float
+    """The rate now."""
+    predicted_bytes_per_second: float
+    """The rate after the change."""
+    next_bottleneck: Bottleneck | None
+    """What holds the job back then."""
+
+
+class Figures(_Figures):
+    """All figures of one benchmark."""
+
+    version: Literal[1] = VERSION
+    taken: str
+    """The date and time of its start, ISO 8601."""
+    target: Target
+    machine: Machine
+    limits: Limits
+    """What it might spend."""
+    spent: Limits
+    unfinished: list[str] = Field(default_factory=list)
+    """What was left out or cut short, each with the reason."""
+    listing: Listing | None = None
+    first_byte: FirstByte | None = None
+    sweep: Sweep | None = None
+    processing: Processing | None = None
+    job: Job | None = None
+    costs: Costs | None = None
+    verdict: Verdict | None = None
