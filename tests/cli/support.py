@@ -69,12 +69,11 @@ def started(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[byt
     """Start a command in a new process, and kill it after the ``with`` block if it still runs."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     settings: dict[str, Any] = {**pipes, "env": environment(), **options}
-    process = subprocess.Popen(command(*arguments), **settings)
-    try:
-        with process:
+    with subprocess.Popen(command(*arguments), **settings) as process:
+        try:
             yield process
-    finally:
-        process.kill()
+        finally:
+            process.kill()  # first: the end of its own block waits for the process
 
 
 def storage_options(options: Mapping[str, object]) -> list[str]:
