@@ -37,6 +37,7 @@ from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.record_run import RecordRun
 from streamrec.plan.resume_point import Beginning
 from streamrec.plan.window import Windows
+from streamrec.stores.base import let_pass
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base import BeforeRequest, ObjectInfo
 
 __all__ = ["Dataset"]
 
@@ -159,13 +160,17 @@ class Dataset:
 
     @classmethod
     async def open(
-        cls, settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None
+        cls,
+        settings: DatasetSettings,
+        objects: Sequence[ObjectInfo] | None = None,
+        before_request: BeforeRequest = let_pass,
     ) -> Self:
         """Open a dataset: find its shards and read its index.
 
         Args:
             settings: The dataset's settings.
             objects: The shards, if the caller has listed them; not for a mix.
+            before_request: Called before each request to a store, as long as the dataset is open.
 
         Raises:
             ObjectNotFound: A pattern matches no shard.
@@ -177,6 +182,7 @@ class Dataset:
             settings.storage_options,
             stall_timeout=settings.stall_timeout,
             cache=settings.cache,
+            before_request=before_request,
         )
         try:
             if objects is None:

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from streamrec.errors import ConfigError, ObjectChanged
 from streamrec.flow.cleanup import until_done
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 __all__ = [
+    "BeforeRequest",
     "ObjectInfo",
     "RangeBody",
     "Store",
@@ -26,11 +27,21 @@ __all__ = [
     "check_range",
     "did_you_mean",
     "in_thread",
+    "let_pass",
     "same_version",
     "split_bucket",
 ]
 
 _T = TypeVar("_T")
+
+BeforeRequest: TypeAlias = "Callable[[int], None]"
+"""A function that is called before each request that a store sends, of a range, a page or anything
+else, with the bytes of an object that it asks for. What it raises is raised in place of sending."""
+
+
+def let_pass(size: int) -> None:
+    """Let a request be sent: the :data:`BeforeRequest` where nothing limits them."""
+
 
 _HTTP_URL = re.compile(
     r"(?si:(?P<scheme>https?://)(?:[^/?#]*@)?(?P<place>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?)"

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread, let_pass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from concurrent.futures import Executor
     from io import FileIO
+
+    from streamrec.stores.base import BeforeRequest
 
 __all__ = ["LocalStore", "path_of"]
 
@@ -58,9 +60,14 @@ class LocalBody:
 
 
 class LocalStore:
-    """The store of local files, which are read in threads because a disk may block."""
+    """The store of local files, which are read in threads because a disk may block.
 
-    def __init__(self) -> None:
+    Args:
+        before_request: Called before a file is opened or a directory is read.
+    """
+
+    def __init__(self, *, before_request: BeforeRequest = let_pass) -> None:
+        self._before_request = before_request
         # Data in the page cache is copied by the thread's core; more threads would only compete.
         self._threads = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "streamrec-read")
 
@@ -70,6 +77,7 @@ class LocalStore:
     ) -> AsyncIterator[LocalBody]:
         """Read a range; the version is inode, mtime and size; see :class:`Store`."""
         check_range(start, stop)
+        self._before_request(stop - start)
         file, info, length = await _open_in_thread(url, start, stop)
         try:
             check_pin(url, etag, info.etag)
@@ -82,6 +90,7 @@ class LocalStore:
         seen: set[tuple[int, int]] = set()
         pending = [prefix[: prefix.rfind("/") + 1]]
         while pending:
+            self._before_request(0)
             files, directories = await in_thread(_scan, pending.pop(), prefix, seen)
             for info in files:
                 yield info

@@ -13,7 +13,7 @@ from streamrec.flow.silence import Silence
 from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import SUFFIX
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base import ObjectInfo, let_pass
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.opening import open_cache
 from streamrec.stores.source_text import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from streamrec.config.cache import CacheSettings
+    from streamrec.stores.base import BeforeRequest
 
 from streamrec.stores.base import Store
 
@@ -59,6 +60,7 @@ class Stores:
         stall_timeout: Seconds for which a listing may bring nothing.
         cache: The settings of a cache. One of ranges is in front of the stores, but for local files
             and memory; one of batches is for others to use.
+        before_request: Called before each request of a store. Answers of a cache are none.
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class Stores:
         *,
         stall_timeout: float = math.inf,
         cache: CacheSettings | None = None,
+        before_request: BeforeRequest = let_pass,
     ) -> None:
         self._options = dict(storage_options or {})
         self._stall_timeout = stall_timeout
+        self._before_request = before_request
         self._stores: dict[str, Store] = {}
         self.timings = Timings()
         """The times of listings."""
@@ -87,7 +91,7 @@ class Stores:
         """
         scheme = scheme_of(url)
         if scheme not in self._stores:
-            store = _make(scheme, self._options)
+            store = _make(scheme, self._options, self._before_request)
             if self._keeps_ranges and self.cache is not None and scheme not in LOCAL_SCHEMES:
                 store = CachedStore(store, self.cache)
             self._stores[scheme] = store
@@ -198,11 +202,12 @@ def _class_of(scheme: str) -> Callable[..., Store]:
     return found
 
 
-def _make(scheme: str, options: Mapping[str, Any]) -> Store:
+def _make(scheme: str, options: Mapping[str, Any], before_request: BeforeRequest) -> Store:
     """Make the store of a scheme; its module and libraries are imported only now."""
     make = _class_of(scheme)
     if scheme == "file":
-        return make()
+        return make(before_request=before_request)
     if scheme in _CLASSES:
-        return make(options)
-    return make(scheme, {} if scheme in LOCAL_SCHEMES else options)
+        return make(options, before_request=before_request)
+    options = {} if scheme in LOCAL_SCHEMES else options
+    return make(scheme, options, before_request=before_request)

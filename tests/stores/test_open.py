@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -8,14 +9,14 @@ from typing import TYPE_CHECKING
 import fsspec
 import pytest
 
-from streamrec.devstore import DevStore
-from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.stores import ObjectInfo, Stores
 from tests.cancellation import cancel_in_every_turn
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -188,3 +189,55 @@ def test_heavy_libraries_are_imported_where_they_are_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs", "http"])
+@asynchronous
+async def test_each_request_is_told_of_before_it_is_sent(kind: str) -> None:
+    faults = [Fault(ranged=True, nth=1, status=503)]
+    async with DevStore(faults=faults, anonymous=kind == "http") as devstore:
+        devstore.put("bucket/x", b"0123456789")
+        told: list[tuple[int, int]] = []
+
+        def before_request(size: int) -> None:
+            told.append((size, devstore.statistics.requests))
+
+        stores = _stores_of(devstore, kind, before_request)
+        url = devstore.url("bucket/x") if kind == "http" else f"{kind}://bucket/x"
+        if kind != "http":
+            await stores.resolve(url.replace("x", "*"))
+        with contextlib.suppress(StoreUnavailable):
+            async with stores.store_for(url).open_range(url, 2, 6):
+                pass
+        async with stores.store_for(url).open_range(url, 2, 6):
+            pass
+        await stores.aclose()
+        assert [count for _, count in told] == list(range(devstore.statistics.requests))
+        assert told[-1][0] == 4
+
+
+def _stores_of(devstore: DevStore, kind: str, before_request: Callable[[int], None]) -> Stores:
+    options = {
+        "s3": devstore.storage_options,
+        "gs": devstore.gcs_options,
+        "http": {},
+    }
+    return Stores(options[kind], before_request=before_request)
+
+
+@asynchronous
+async def test_a_request_is_not_sent_if_the_caller_raises(
+    memory: fsspec.AbstractFileSystem, tmp_path: Path
+) -> None:
+    def refuse(size: int) -> None:
+        raise KeyError(size)
+
+    (tmp_path / "x").write_bytes(b"0123456789")
+    stores = Stores(before_request=refuse)
+    for url in ("memory://data/train-0", str(tmp_path / "x")):
+        with pytest.raises(KeyError):
+            async with stores.store_for(url).open_range(url, 2, 6) as body:
+                await body.fill(memoryview(bytearray(4)), lambda _: None)
+        with pytest.raises(KeyError):
+            await stores.resolve(url[:-1] + "*")
+    await stores.aclose()

@@ -16,7 +16,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base import ObjectInfo, check_pin, check_range
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, let_pass
 from streamrec.stores.foreign_errors import translated as translated_by_type
 from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
@@ -25,6 +25,7 @@ from streamrec.stores.source_text import split_chain
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from streamrec.stores.base import BeforeRequest
     from streamrec.stores.source_text import ChainedURL
 
 __all__ = ["FilesystemStore"]
@@ -67,6 +68,7 @@ class FilesystemStore:
         storage_options: The filesystem's options; for a chain, by the scheme of each link.
         translated: Returns a context that raises streamrec's errors in place of the filesystem's,
             given a URL.
+        before_request: Called before each call of the filesystem, which mostly is one request.
 
     Raises:
         ConfigError: The filesystem's package is not installed.
@@ -78,9 +80,11 @@ class FilesystemStore:
         storage_options: Mapping[str, Any] | None = None,
         *,
         translated: Callable[[str], AbstractContextManager[None]] = translated_by_type,
+        before_request: BeforeRequest = let_pass,
     ) -> None:
         options = dict(storage_options or {})
         self._translated = translated
+        self._before_request = before_request
         asynchronous = filesystem_class(scheme).async_impl
         self._calls = FilesystemCalls(options, asynchronous=asynchronous)
         self._known: dict[str, ObjectInfo] = {}
@@ -115,7 +119,8 @@ class FilesystemStore:
             StoreError: The read failed.
         """
         try:
-            _, data = await self._call(info.url, "cat_file", start=start, end=stop)
+            named = {"start": start, "end": stop}
+            _, data = await self._call(info.url, "cat_file", stop - start, **named)
             _check_length(info.url, len(data), stop - start)
         except StoreError:
             await self._check_version(info)  # if the object has changed, that is the error to raise
@@ -187,8 +192,9 @@ class FilesystemStore:
         if info.etag is not None:
             check_pin(info.url, info.etag, (await self._stat(info.url)).etag)
 
-    async def _call(self, url: str, method: str, **named: object) -> tuple[str, Any]:
+    async def _call(self, url: str, method: str, size: int = 0, **named: object) -> tuple[str, Any]:
         """Call a method of the filesystem; return its path for the URL, and the method's result."""
+        self._before_request(size)
         with self._translated(url):
             return await self._calls.call(split_chain(url), method, **named)
 

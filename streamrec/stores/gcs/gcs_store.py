@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
-from streamrec.stores.base import ObjectInfo, check_range, in_thread, split_bucket
+from streamrec.stores.base import ObjectInfo, check_range, in_thread, let_pass, split_bucket
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gcsfs.core import GCSFileSystem
 
+    from streamrec.stores.base import BeforeRequest
     from streamrec.stores.http.http_body import HttpBody
 
 __all__ = ["GCSStore"]
@@ -46,6 +47,7 @@ class GCSStore:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.http.transport`.
         sleep: Waits that many seconds before a page of a listing is requested again.
+        before_request: Called before each request.
     """
 
     def __init__(
@@ -53,11 +55,13 @@ class GCSStore:
         storage_options: Mapping[str, Any] | None = None,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        before_request: BeforeRequest = let_pass,
     ) -> None:
         given = dict(storage_options or {})
         self._transport = transport_of(given)
         self._options = {name: given[name] for name in given if name not in OPTIONS}
         self._sleep = sleep
+        self._before_request = before_request
         self._opening = asyncio.Lock()
         self._client: RangeClient | None = None
 
@@ -116,7 +120,9 @@ class GCSStore:
         self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
         self._payer = _payer(found)
         # No redirects: another host must not see the token.
-        return RangeClient(follow=False, transport=self._transport)
+        return RangeClient(
+            follow=False, transport=self._transport, before_request=self._before_request
+        )
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
         bucket, name = split_bucket(url)

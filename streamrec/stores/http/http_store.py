@@ -19,7 +19,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean, let_pass
 from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
@@ -33,6 +33,8 @@ from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+
+    from streamrec.stores.base import BeforeRequest
 
 __all__ = ["HttpStore", "RangeClient"]
 
@@ -56,10 +58,18 @@ class RangeClient:
         follow: ``True`` follows redirects. Signed URLs are valid for one host, so their client
             does not; it raises :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired``.
         transport: Certificates and proxy.
+        before_request: Called before each request.
     """
 
-    def __init__(self, *, follow: bool = True, transport: Transport | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        follow: bool = True,
+        transport: Transport | None = None,
+        before_request: BeforeRequest = let_pass,
+    ) -> None:
         self._follow = follow
+        self._before_request = before_request
         self._transport = transport or Transport()
         self._session: aiohttp.ClientSession | None = None
 
@@ -131,6 +141,7 @@ class RangeClient:
         self, request: RangeRequest, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
         session = self._session or self._connect()
+        self._before_request(request.stop - request.start)
         # A redirect may lead from http to https.
         secure = self._follow or request.address.startswith("https:")
         try:
@@ -161,8 +172,19 @@ class RangeClient:
             read_bufsize=BUFFER_BYTES,
             # Only if the environment names a proxy: aiohttp then reads .netrc for every request.
             trust_env=bool(getproxies_environment()),
+            trace_configs=[self._count_redirects()],
         )
         return self._session
+
+    def _count_redirects(self) -> aiohttp.TraceConfig:
+        """Return a configuration that has a redirect counted as a request that asks for nothing."""
+
+        async def redirected(*_: object) -> None:
+            self._before_request(0)
+
+        tracing = aiohttp.TraceConfig()
+        tracing.on_request_redirect.append(redirected)
+        return tracing
 
     async def _past_the_end(
         self, request: RangeRequest, response: aiohttp.ClientResponse
@@ -223,12 +245,18 @@ class HttpStore:
     Args:
         storage_options: ``headers``: a mapping, sent with every request; ``verify``,
             ``ca_bundle`` and ``proxy``: see :func:`~streamrec.stores.http.transport.transport_of`.
+        before_request: Called before each request.
     """
 
-    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        before_request: BeforeRequest = let_pass,
+    ) -> None:
         options = storage_options or {}
         self._headers = _headers_of(options)
-        self._client = RangeClient(transport=transport_of(options))
+        self._client = RangeClient(transport=transport_of(options), before_request=before_request)
 
     @asynccontextmanager
     async def open_range(

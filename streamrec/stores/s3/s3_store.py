@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
-from streamrec.stores.base import check_range, split_bucket
+from streamrec.stores.base import check_range, let_pass, split_bucket
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
@@ -32,7 +32,7 @@ from streamrec.stores.s3.s3_options import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base import BeforeRequest, ObjectInfo
     from streamrec.stores.http.http_body import HttpBody
     from streamrec.stores.pages import Page
     from streamrec.stores.s3.presign import Call, SignedUrl
@@ -53,6 +53,7 @@ class S3Store:
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
         clock: Returns seconds since 1970.
         sleep: Waits that many seconds before a page of a listing is requested again.
+        before_request: Called before each request.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class S3Store:
         *,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        before_request: BeforeRequest = let_pass,
     ) -> None:
         self._options = dict(storage_options or {})
         check_options(self._options)
         self._clock, self._sleep = clock, sleep
+        self._before_request = before_request
         self._signers: dict[str | None, Presigner] = {}
         self._regions: dict[str, str] = {}
         """The regions of buckets that are not in the region of the options."""
@@ -72,7 +75,9 @@ class S3Store:
         self._warned_of: set[str] = set()
         """The buckets for which the log has said that they are read through s3fs."""
         # No redirects: the signature is not valid for another host.
-        self._client = RangeClient(follow=False, transport=s3_transport(self._options))
+        self._client = RangeClient(
+            follow=False, transport=s3_transport(self._options), before_request=before_request
+        )
 
     @asynccontextmanager
     async def open_range(
@@ -130,7 +135,9 @@ class S3Store:
             )
         if self._s3fs_store is None:
             once = sdk_options(self._options)
-            self._s3fs_store = FilesystemStore("s3", once, translated=translated)
+            self._s3fs_store = FilesystemStore(
+                "s3", once, translated=translated, before_request=self._before_request
+            )
         return self._s3fs_store
 
     def _signer(self, bucket: str) -> Presigner:

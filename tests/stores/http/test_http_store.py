@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -216,6 +216,24 @@ async def test_redirects_are_followed() -> None:
         assert (data, info.url) == (b"payload", f"{server}/old")
         with pytest.raises(StoreMisbehaved, match="circles"):
             await read(store, f"{server}/circle", 0, 10)
+
+
+@asynchronous
+async def test_a_redirect_is_told_of_before_it_is_followed() -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        raise web.HTTPFound("/new")
+
+    def allow_one(size: int) -> None:
+        if asked:
+            raise KeyError(size)
+
+    async with serving(answer) as server, aclosing(HttpStore(before_request=allow_one)) as store:
+        with pytest.raises(KeyError):
+            await read(store, f"{server}/old", 0, 10)
+    assert asked == ["/old"]
 
 
 @asynchronous
