@@ -58,7 +58,7 @@ class Limits(_Figures):
 
     seconds: float
     bytes: int
-    """Bytes of bodies that stores sent."""
+    """Bytes of objects that stores were asked for."""
     requests: int
     """Requests to stores, each page of a listing among them."""
 
