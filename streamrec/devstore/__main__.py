@@ -26,15 +26,23 @@ from streamrec.devstore.synthetic import SyntheticObjects
 from streamrec.errors import StreamrecError
 from streamrec.flow.bridge import new_event_loop
 
+AMOUNT = click.FloatRange(min=0)
+RATE = click.FloatRange(min=0, min_open=True)
+
 
 @click.command()
 @click.option("--root", type=click.Path(path_type=Path), help="Directory of buckets. [memory]")
 @click.option("--synthetic", type=click.File(), help="JSON: recipes by bucket, instead.")
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=0, help="0: any free one. [0]")
-@click.option("--latency", default=0.0, help="Seconds before each answer.")
-@click.option("--bandwidth", type=float, help="Bytes a second for each connection. [no cap]")
+@click.option("--latency", type=AMOUNT, default=0.0, help="Mean seconds before each answer.")
+@click.option("--jitter", type=AMOUNT, default=0.0, help="Deviation of the latency, as a part.")
+@click.option("--page-latency", type=AMOUNT, help="Seconds before a page of a listing. [latency]")
+@click.option("--bandwidth", type=RATE, help="Bytes a second for each connection. [no cap]")
+@click.option("--link", type=RATE, help="Bytes a second for all connections. [no cap]")
+@click.option("--request-rate", type=RATE, help="Requests a second; 503 beyond. [no cap]")
 @click.option("--faults", type=click.File(), help="JSON: a list of rules.")
+@click.option("--seed", default=0, help="The seed of jitter and of faults by probability. [0]")
 @click.option("--anonymous", is_flag=True, help="Answer requests without a signature too.")
 @click.option("--key", default="test", show_default=True, help="The access key that may come in.")
 @click.option("--secret", default="testsecret", show_default=True)

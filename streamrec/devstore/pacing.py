@@ -1,13 +1,14 @@
-"""The simulated bandwidth of a connection."""
+"""The simulated bandwidth of a connection, and of the link that all connections share."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["UNPACED_SLICE", "Pace"]
+__all__ = ["UNPACED_SLICE", "Link", "Pace"]
 
 UNPACED_SLICE = 1 << 20
 """Bytes of a write without a bandwidth: large, so that the cost of each write does not matter."""
@@ -16,6 +17,38 @@ SLICE_SECONDS = 0.01
 """Seconds that a slice takes at a given bandwidth: 100 writes a second are cheap and smooth."""
 SLACK_SECONDS = 0.05
 """Most seconds of delay that are caught up. It covers a busy loop, but no reader that paused."""
+LINK_SLICE_SECONDS = 0.001
+"""Seconds that a slice takes on the link: each body waits for a slice of every other one."""
+
+
+class Link:
+    """The schedule of all bodies together, which share a rate slice by slice, in turn.
+
+    A body that its connection holds back takes its turn less often, and leaves the rest to others.
+
+    Args:
+        rate: Bytes a second.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._free = -math.inf
+
+    @property
+    def slice(self) -> int:
+        """The most bytes that a turn should hold."""
+        return max(SMALLEST_SLICE, int(self._rate * LINK_SLICE_SECONDS))
+
+    def reserve(self, start: float, size: int) -> float:
+        """Reserve the link for ``size`` bytes; return the time at which they have passed.
+
+        Args:
+            start: The time from which the bytes are ready; what the link could have carried while
+                nothing was ready is lost.
+            size: The number of bytes.
+        """
+        self._free = max(self._free, start) + size / self._rate
+        return self._free
 
 
 class Pace:
@@ -25,6 +58,7 @@ class Pace:
         rate: Bytes a second; None: as fast as the socket takes them.
         clock: Returns seconds, monotonic.
         sleep: Waits that many seconds.
+        link: The link that the body shares with others; None: without limit.
     """
 
     def __init__(
@@ -32,8 +66,10 @@ class Pace:
         rate: float | None,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
+        link: Link | None = None,
     ) -> None:
         self._rate = rate
+        self._link = link
         self._clock = clock
         self.sleep = sleep
         self._sent = 0
@@ -45,17 +81,21 @@ class Pace:
 
         It starts small and doubles, so that the first byte does not wait for a whole slice.
         """
-        if self._rate is None:
+        if self._rate is None and self._link is None:
             return UNPACED_SLICE
-        largest = min(UNPACED_SLICE, max(SMALLEST_SLICE, int(self._rate * SLICE_SECONDS)))
+        largest = UNPACED_SLICE if self._link is None else min(UNPACED_SLICE, self._link.slice)
+        if self._rate is not None:
+            largest = min(largest, max(SMALLEST_SLICE, int(self._rate * SLICE_SECONDS)))
         return min(largest, max(SMALLEST_SLICE, self._sent))
 
     async def wait(self, size: int) -> None:
         """Wait until ``size`` more bytes would have arrived at the client."""
         self._sent += size
-        if self._rate is None:
+        if self._rate is None and self._link is None:
             return
         now = self._clock()
-        self._due = max(self._due, now - SLACK_SECONDS) + size / self._rate
+        start = max(self._due, now - SLACK_SECONDS)
+        passed = start if self._link is None else self._link.reserve(start, size)
+        self._due = max(passed, start if self._rate is None else start + size / self._rate)
         if self._due > now:
             await self.sleep(self._due - now)

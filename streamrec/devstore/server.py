@@ -17,9 +17,11 @@ from streamrec.devstore import gcs, s3
 from streamrec.devstore.access import check_bearer, check_signature
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import FaultEffects, Faults
+from streamrec.devstore.jitter import Jitter
 from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
-from streamrec.devstore.pacing import Pace
+from streamrec.devstore.pacing import Link, Pace
+from streamrec.devstore.request_rate import RequestRate
 from streamrec.devstore.sending import Sender, reset
 from streamrec.devstore.statistics import RequestRecord, Statistics
 from streamrec.flow.bridge import Bridge
@@ -35,6 +37,7 @@ __all__ = ["DevStore"]
 DEFAULT_KEYS = {"test": "testsecret"}
 DEFAULT_TOKEN = "testtoken"  # noqa: S105 - it opens nothing
 TOKEN_SECONDS = 3600.0
+LISTINGS = {"ListObjectsV2", "objects.list"}
 CONTROL = "/_devstore/"  # no bucket: S3's names have no underscore
 
 
@@ -48,9 +51,15 @@ class DevStore:
         objects: The backend, such as :class:`SyntheticObjects`; None: memory.
         host: The address to listen on.
         port: The port to listen on; 0: any free one.
-        latency: Seconds before each response.
+        latency: Seconds before each response, on average.
+        jitter: The standard deviation of the latency, as a part of it.
+        page_latency: Seconds before each page of a listing, on average; None: ``latency``.
         bandwidth: Bytes a second of each connection; None: without limit.
+        link: Bytes a second of all connections together; None: without limit.
+        request_rate: Requests a second; those beyond are answered with 503 (S3) or 429 (GCS).
+            None: without limit.
         faults: Rules that inject faults.
+        seed: The seed of latencies, and of the ``probability`` of faults.
         anonymous: ``True`` accepts requests without a signature or token.
         keys: Secrets by access key; a signature must name one of these keys.
         token: A bearer token of GCS that does not expire.
@@ -72,8 +81,13 @@ class DevStore:
         host: str = "127.0.0.1",
         port: int = 0,
         latency: float = 0.0,
+        jitter: float = 0.0,
+        page_latency: float | None = None,
         bandwidth: float | None = None,
+        link: float | None = None,
+        request_rate: float | None = None,
         faults: Sequence[Fault] = (),
+        seed: int = 0,
         anonymous: bool = False,
         keys: Mapping[str, str] | None = None,
         token: str = DEFAULT_TOKEN,
@@ -85,13 +99,17 @@ class DevStore:
         self.objects = MemoryObjects() if objects is None else objects
         self.statistics = Statistics()
         self.latency = latency
+        self.page_latency = latency if page_latency is None else page_latency
         self.bandwidth = bandwidth
         self.anonymous = anonymous
         self.keys = dict(DEFAULT_KEYS if keys is None else keys)
         self.tokens = {token: math.inf}
         self._address = (host, port)
         self._tls = tls
-        self._faults = Faults(faults)
+        self._faults, self._seed = Faults(faults, seed), seed
+        self._jitter = Jitter(jitter, seed)
+        self._link = None if link is None else Link(link)
+        self._rate = None if request_rate is None else RequestRate(request_rate, clock)
         self._clock, self._sleep, self._now = clock, sleep, now
         self._s3, self._gcs = s3.S3(self.objects), gcs.GCS(self.objects)
         self._request_ids = itertools.count(1)
@@ -126,7 +144,7 @@ class DevStore:
 
     @faults.setter
     def faults(self, rules: Sequence[Fault]) -> None:
-        self._faults = Faults(rules)
+        self._faults = Faults(rules, self._seed)
 
     def put(self, name: str, data: bytes, headers: Mapping[str, str] = NO_HEADERS) -> str:
         """Write an object; return its ETag, without quotes.
@@ -181,8 +199,7 @@ class DevStore:
         path = unquote(request.raw_path.partition("?")[0])
         if path.startswith(CONTROL):
             return await self._control(request, path.removeprefix(CONTROL))
-        effects = self._faults.choose(request.method, path, request.headers.get("Range"))
-        call = self._call(request, path, effects)
+        call = self._call(request, path, self._effects(request, path))
         record = RequestRecord.of(call)
         self.statistics.arrive(record)
         try:
@@ -191,6 +208,11 @@ class DevStore:
             return web.Response()  # the client has disconnected and does not read it
         finally:
             self.statistics.leave()
+
+    def _effects(self, request: web.BaseRequest, path: str) -> FaultEffects:
+        if self._rate is not None and not self._rate.admit():
+            return FaultEffects(status=429 if gcs.speaks_gcs(path) else 503)
+        return self._faults.choose(request.method, path, request.headers.get("Range"))
 
     def _call(self, request: web.BaseRequest, path: str, effects: FaultEffects) -> Call:
         query, headers = dict(request.query), request.headers
@@ -203,7 +225,8 @@ class DevStore:
         self, request: web.BaseRequest, call: Call, record: RequestRecord
     ) -> web.StreamResponse:
         effects = call.effects
-        if (delay := self.latency + effects.latency) > 0:
+        latency = self.page_latency if call.operation in LISTINGS else self.latency
+        if (delay := self._jitter.draw(latency) + effects.latency) > 0:
             await self._sleep(delay)
         if effects.refuse:
             self.statistics.answer(record, 0)
@@ -211,7 +234,7 @@ class DevStore:
             return web.Response()
         reply = await self._reply(call)
         self.statistics.answer(record, reply.status)
-        pace = Pace(effects.bandwidth or self.bandwidth, self._clock, self._sleep)
+        pace = Pace(effects.bandwidth or self.bandwidth, self._clock, self._sleep, self._link)
         count = partial(self.statistics.send, record)
         return await Sender(request, reply, effects, pace, count).send()
 

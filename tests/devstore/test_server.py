@@ -133,6 +133,65 @@ class TestDistance:
                 await answer.read()
         assert naps.seconds == [pytest.approx(1.05), pytest.approx(1.0)]
 
+    @asynchronous
+    async def test_all_connections_share_the_link(self) -> None:
+        naps = Naps()
+        store = DevStore(anonymous=True, link=1e6, sleep=naps, clock=lambda: 1000.0)
+        async with store, aiohttp.ClientSession() as session:
+            store.put("b/k", bytes(50_000))
+            for _ in range(2):
+                async with session.get(store.url("b/k")) as answer:
+                    await answer.read()
+        assert naps.seconds[-1] == pytest.approx(0.1)  # the clock stands: naps add up to this
+
+    @asynchronous
+    async def test_jitter_spreads_latencies_by_the_seed(self) -> None:
+        async def slept(seed: int) -> list[float]:
+            naps = Naps()
+            store = DevStore(anonymous=True, latency=0.05, jitter=0.3, seed=seed, sleep=naps)
+            async with store, aiohttp.ClientSession() as session:
+                for _ in range(5):
+                    async with session.get(store.url("b/k")) as answer:
+                        await answer.read()
+            return naps.seconds
+
+        first, again, other = await slept(1), await slept(1), await slept(2)
+        assert first == again != other
+        assert len(set(first)) == 5
+
+    @asynchronous
+    async def test_pages_of_listings_have_a_latency_of_their_own(self) -> None:
+        naps = Naps()
+        paths = ["b?list-type=2", "storage/v1/b/b/o", "b/k"]
+        store = DevStore(anonymous=True, latency=0.05, page_latency=2.0, sleep=naps)
+        async with store, aiohttp.ClientSession() as session:
+            store.put("b/k", DATA)
+            for path in paths:
+                async with session.get(store.url(path)) as answer:
+                    assert answer.status == 200
+        assert naps.seconds == [2.0, 2.0, 0.05]
+
+    @pytest.mark.parametrize(
+        ("path", "status", "code"),
+        [
+            ("b/k", 503, "SlowDown"),
+            ("storage/v1/b/b/o", 429, "rateLimitExceeded"),
+            ("download/storage/v1/b/b/o/k?alt=media", 429, "reduce your request rate"),
+        ],
+    )
+    @asynchronous
+    async def test_requests_beyond_the_rate_are_refused(
+        self, path: str, status: int, code: str
+    ) -> None:
+        store = DevStore(anonymous=True, request_rate=20.0, clock=lambda: 1000.0)
+        async with store, aiohttp.ClientSession() as session:
+            store.put("b/k", DATA)
+            for expected in (200, 200, status):
+                async with session.get(store.url(path)) as answer:
+                    assert answer.status == expected
+                    assert expected == 200 or code in await answer.text()
+        assert store.statistics.by_status == {200: 2, status: 1}
+
 
 class TestAccess:
     def test_a_presigned_url_expires(self, client_of: Callable[..., Any]) -> None:
