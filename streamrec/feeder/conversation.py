@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import (
     ConfigError,
@@ -95,6 +95,8 @@ class Conversation:
         self._linger = feeder.settings.handshake_timeout
         """Seconds that the client has to read the last message, and to disconnect."""
         self._told_at = float("-inf")
+        self._opened_in = 0.0
+        """Seconds for which the first run waited until its dataset was open."""
 
     async def run(self, refusal: FeederRefused | None = None) -> None:
         """Serve until either side is done, then close the connection.
@@ -165,7 +167,8 @@ class Conversation:
         arrived = clock()
         dataset = await self._feeder.dataset(hello.dataset, grant)
         self._dataset = hello.dataset
-        self._feeder.statistics.opened(hello.dataset, clock() - arrived)
+        self._opened_in = clock() - arrived
+        self._feeder.statistics.opened(hello.dataset, self._opened_in)
         batch_size = hello.batch_size or dataset.settings.batch_size
         if not hello.world_size:
             raise ConfigError("world_size 0 has no ranks; it counts from 1")
@@ -261,6 +264,7 @@ class Conversation:
                 await self._send_all(batches, self._subscription)
             finally:
                 self._tell(batches)
+                self._opened_in = 0.0
                 self._subscription.finish()
             end = End(json.dumps(batches.position.to_dict()).encode())
         await self._connection.send(end)
@@ -286,8 +290,10 @@ class Conversation:
     def _tell(self, batches: Run | Replica) -> None:
         """Send the run's counters along; in front of a batch, the end, or what went wrong."""
         self._told_at = asyncio.get_running_loop().time()
-        counters = batches.statistics()
+        counters: dict[str, Any] = batches.statistics()
         if counters:
+            if self._opened_in:
+                counters["waits"]["list"] = self._opened_in
             self._connection.post_if_possible(Statistics(json.dumps(counters).encode()))
 
     def _fail(self, error: Exception) -> None:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["STAGES", "WaitClock"]
 
 STAGES = (
-    *("list", "first_byte", "body", "cache", "decompress"),
-    *("quarantine", "filter", "pack", "order", "queue", "decode", "wire", "client"),
+    *("list", "first_byte", "body", "cache", "decompress", "scan"),
+    *("quarantine", "filter", "pack", "order", "queue", "decode", "transform", "wire", "client"),
 )
 """The stages on the path of a byte; docs/reference/metrics.md explains each."""
 
@@ -29,11 +29,14 @@ class WaitClock:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
+        """Gives the time in seconds."""
         self._since = clock()
         self._consumer: str | None = "client"
         """``None`` while it waits for the producer."""
         self._producer = "order"
+        self._inner: str | None = None
+        """The stage of the block of :meth:`waiting_for`."""
         self._seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
 
     def produce(self, stage: str) -> None:
@@ -53,19 +56,30 @@ class WaitClock:
             yield
             return
         self.consume(stage)
+        self._inner = stage
         try:
             yield
         finally:
-            if self._consumer == stage:
+            if self._consumer == self._inner:
                 self.consume(None)
+            self._inner = None
+
+    def went_over(self, stage: str, moment: float) -> None:
+        """Note, in a block of :meth:`waiting_for`, that it waits for another stage since a moment.
+
+        A thread notes the moment, and the consumer learns of it when the thread is done.
+        """
+        if self._inner is not None and self._consumer == self._inner:
+            self._charge(max(moment, self._since))
+            self._consumer = self._inner = stage
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage until now, without the stages that took none."""
         parts = dict(self._seconds)
-        parts[self._consumer or self._producer] += self._clock() - self._since
+        parts[self._consumer or self._producer] += self.clock() - self._since
         return {stage: seconds for stage, seconds in parts.items() if seconds > 0}
 
-    def _charge(self) -> None:
-        now = self._clock()
+    def _charge(self, until: float | None = None) -> None:
+        now = self.clock() if until is None else until
         self._seconds[self._consumer or self._producer] += now - self._since
         self._since = now

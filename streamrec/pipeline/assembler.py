@@ -15,7 +15,7 @@ from streamrec.flow.cleanup import end
 from streamrec.flow.silence import Silence
 from streamrec.flow.work_sharing import share_work
 from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
-from streamrec.pipeline.batch.decoder import Decoder
+from streamrec.pipeline.batch.decoder import Decoder, Work
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
 from streamrec.pipeline.fetch.inflater import Inflater
@@ -57,6 +57,8 @@ class Decoding(NamedTuple):
     batch: Future[Batch]
     used: int
     """Bytes of its records' frames."""
+    work: Work
+    """The notes of the thread that decodes it."""
 
 
 class Assembler:
@@ -97,7 +99,7 @@ class Assembler:
         """``None``: no shard is compressed."""
         self.decoder = _decoder(plan, shards, threads, allocate)
         self._builder = LaneBuilder(
-            plan, shards, self.fetcher, corruption_log, threads, self.decoder
+            *(plan, shards, self.fetcher, corruption_log, threads, self.decoder, measures.waits)
         )
         self._lanes += map(self._builder.lane, range(len(plan.own_lanes)))
         skip = plan.position.skip if plan.by_record is None else 0
@@ -243,9 +245,10 @@ class Assembler:
         self._waits.produce("queue")
         await self.channel.wait_for_room(size)
         self._waits.produce("order")
-        decoding = self._threads.submit(self.decoder.decode, chunk, position, padding, rows)
+        work = Work(self._waits.clock)
+        decoding = self._threads.submit(self.decoder.decode, chunk, position, padding, rows, work)
         del chunk  # the thread has the last reference: decoding frees the ranges
-        await self.channel.send(Decoding(decoding, used), size)
+        await self.channel.send(Decoding(decoding, used, work), size)
         self.sent = behind
 
     def _position(self, step: int) -> Position:

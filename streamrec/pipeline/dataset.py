@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from streamrec.flow.timings import Timings
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.measures import Measures
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import BeforeRequest, ObjectInfo
@@ -257,6 +258,7 @@ class Dataset:
         position: ResumePoint | None,
         allocate: Allocate | None = None,
         budget: int | None = None,
+        measures: Measures | None = None,
     ) -> Run:
         """Make one rank's run, from a position or the beginning of an epoch (by default the first).
 
@@ -268,6 +270,7 @@ class Dataset:
             allocate: Allocates the columns of batches; by default the run does.
             budget: Bytes that the run may take, at least :meth:`least_budget`; by default the
                 dataset's ``memory_budget``. It changes the speed and never the order.
+            measures: The measures to count on; by default the run has its own.
 
         Raises:
             ConfigError: The settings contradict each other.
@@ -290,9 +293,9 @@ class Dataset:
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         shards.indexed = self._indexed.copy()
         if not self._keeps("batches") or self._stores.cache is None:
-            return Run(plan, shards, self._stores, allocate)
+            return Run(plan, shards, self._stores, allocate, measures)
         cache = BatchCache(plan, self._stores.cache, self._versions)
-        return CachedRun(plan, shards, self._stores, allocate, cache=cache)
+        return CachedRun(plan, shards, self._stores, allocate, measures, cache=cache)
 
     def _keeps(self, kind: Kept) -> bool:
         """Return whether there is a cache of ranges, or of batches."""

@@ -18,8 +18,6 @@ from streamrec.pipeline.lane.quarantine import corruption_log_of
 from streamrec.pipeline.measures import Measures
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.assembler import Decoding
     from streamrec.pipeline.batch.batch import Batch
@@ -139,7 +137,7 @@ class Run:
             self.position = self._plan.next_run(self.position)
             raise
         try:
-            batch = await self._decoded(self._next.batch)
+            batch = await self._decoded(self._next)
         except SuspectPayload:
             await finish(self._begin_again())
             batch = await self.take()
@@ -171,14 +169,17 @@ class Run:
         # It may have come to its end before it could be stopped.
         return None if channel.is_closed else self._assembler.sent
 
-    async def _decoded(self, batch: Future[Batch]) -> Batch:
+    async def _decoded(self, decoding: Decoding) -> Batch:
         """Wait for a batch to be decoded; cancelling the wait does not lose it."""
+        batch, waits = decoding.batch, self.measures.waits
         if not batch.done():
             seconds = self._plan.settings.stall_timeout
             arrival = asyncio.wrap_future(batch)
             arrival.add_done_callback(_retrieve)
-            with self.measures.waits.waiting_for("decode"):
+            with waits.waiting_for("decode"):
                 await asyncio.wait([arrival], timeout=seconds)
+                if decoding.work.transform_since is not None:
+                    waits.went_over("transform", decoding.work.transform_since)
             if not batch.done():  # it may be, where this loop was busy with something else
                 self._hangs = True
                 raise Stalled(

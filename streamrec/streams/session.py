@@ -21,6 +21,7 @@ from streamrec.feeder.welcome import facts_of
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import finish, until_done
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.measures import Measures
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class LoopSession:
 
     is_async: Literal[True] = True
 
-    def __init__(self, dataset: Dataset, rank: Rank, position: ResumePoint) -> None:
+    def __init__(
+        self, dataset: Dataset, rank: Rank, position: ResumePoint, measures: Measures | None = None
+    ) -> None:
         self._dataset = dataset
         self._rank = rank
         self._batch_size = dataset.settings.batch_size
@@ -70,7 +73,7 @@ class LoopSession:
         """Everything that determines the order of the batches."""
         self.settings = facts_of(dataset, list(dataset.shards), self._batch_size, rank.world_size)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
-        self._run = self._start(position)
+        self._run = self._start(position, measures)
         self._owner = asyncio.create_task(self._own(), name="streamrec-session")
         self._ready = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -89,9 +92,12 @@ class LoopSession:
         Raises:
             StreamrecError: The dataset cannot be opened, or the position does not fit it.
         """
+        measures = Measures()
+        measures.waits.consume("list")
         dataset = await Dataset.open(settings)
+        measures.waits.consume("client")
         try:
-            return cls(dataset, rank, begin(dataset) if callable(begin) else begin)
+            return cls(dataset, rank, begin(dataset) if callable(begin) else begin, measures)
         except BaseException:
             await dataset.aclose()
             raise
@@ -127,10 +133,14 @@ class LoopSession:
         self._wanted.set()
         await until_done(self._owner)
 
-    def _start(self, position: ResumePoint) -> Run:
+    def _start(self, position: ResumePoint, measures: Measures | None = None) -> Run:
         rank, world_size = self._rank
         return self._dataset.run(
-            rank=rank, world_size=world_size, batch_size=self._batch_size, position=position
+            rank=rank,
+            world_size=world_size,
+            batch_size=self._batch_size,
+            position=position,
+            measures=measures,
         )
 
     async def _own(self) -> None:

@@ -135,6 +135,7 @@ class FakeDataset(Dataset):
         position: ResumePoint | None,
         allocate: Allocate | None = None,
         budget: int | None = None,
+        measures: Measures | None = None,
     ) -> FakeRun:
         self.budgets.append(budget)
         self.allocates.append(allocate)

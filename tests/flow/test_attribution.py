@@ -42,6 +42,30 @@ def test_a_wait_inside_belongs_to_its_stage_only_while_the_consumer_waits() -> N
     assert waits.seconds() == {"client": 1, "decode": 2, "first_byte": 1}
 
 
+def test_a_thread_tells_afterwards_that_it_went_over_to_another_stage() -> None:
+    clock = Clock()
+    waits = WaitClock(clock)
+    waits.consume(None)
+    clock.now = 1.0
+    with waits.waiting_for("decode"):
+        clock.now = 5.0
+        waits.went_over("transform", 2.0)
+    clock.now = 6.0
+    assert waits.seconds() == {"order": 2, "decode": 1, "transform": 3}
+
+
+def test_what_a_thread_did_before_anyone_waited_is_not_charged() -> None:
+    clock = Clock()
+    waits = WaitClock(clock)
+    clock.now = 1.0
+    waits.went_over("transform", 0.5)  # nobody waits
+    waits.consume(None)
+    with waits.waiting_for("decode"):
+        clock.now = 2.0
+        waits.went_over("transform", 0.5)
+    assert waits.seconds() == {"client": 1, "transform": 1}
+
+
 def test_a_consumer_that_goes_on_inside_a_wait_keeps_its_stage() -> None:
     clock = Clock()
     waits = WaitClock(clock)

@@ -78,6 +78,11 @@ def test_the_same_keys_and_counts_in_every_mode(source: str, mode: str) -> None:
     assert statistics["concurrency_reason"]
 
 
+@pytest.mark.parametrize("mode", ["thread", "async"])
+def test_opening_is_part_of_the_first_run_s_time(source: str, mode: str) -> None:
+    assert read(mode, source)["waits"]["list"] > 0
+
+
 @pytest.mark.parametrize("engine", ["process", "thread"])
 def test_each_run_counts_anew_what_is_read_but_not_what_is_taken(
     source: str, engine: Engine

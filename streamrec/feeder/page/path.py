@@ -86,9 +86,9 @@ def _clients(snapshot: Mapping[str, Any]) -> Fill:
 PATH: tuple[tuple[str, tuple[str, ...], Callable[[Mapping[str, Any]], Fill] | None], ...] = (
     ("list", ("list",), _listed),
     ("fetch", ("first_byte", "body", "cache"), _requests),
-    ("order", ("decompress", "quarantine", "filter", "pack", "order"), _buffers),
+    ("order", ("decompress", "scan", "quarantine", "filter", "pack", "order"), _buffers),
     ("queue", ("queue",), _ready),
-    ("decode", ("decode",), None),
+    ("decode", ("decode", "transform"), None),
     ("wire", ("wire",), _sent),
     ("client", ("client",), _clients),
 )
@@ -103,9 +103,11 @@ FOR = {
     "quarantine": "damaged spans to be stored",
     "filter": "the filter",
     "pack": "packing: this machine's cores",
-    "order": "checking and shuffling: this machine's cores",
+    "scan": "records to be found and checked: this machine's cores",
+    "order": "shuffling and merging: this machine's cores",
     "queue": "batches to be handed over: this machine's cores",
-    "decode": "decoding, map or transform: this machine's cores",
+    "decode": "decoding: this machine's cores",
+    "transform": "map or transform, functions of yours",
     "wire": "batches to be sent: the network, or this machine's cores",
 }
 """The words for what clients wait for, by stage."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from streamrec.values.aligned import aligned
 from streamrec.values.columns import Arrays, BytesColumn, Column, Ragged, Sparse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -32,11 +33,31 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Position
     from streamrec.values.records import RecordRows
 
-__all__ = ["Decoder", "SuspectPayload"]
+__all__ = ["Decoder", "SuspectPayload", "Work"]
 
 
 class SuspectPayload(Exception):
     """A large payload that does not match its CRC, and must be read once more."""
+
+
+class Work:
+    """The notes of a thread that makes a batch, for the one who waits for it.
+
+    Args:
+        clock: Gives the time in seconds.
+    """
+
+    __slots__ = ("clock", "transform_since")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.transform_since: float | None = None
+        """The time at which the first of the user's functions was called; ``None``: none was."""
+
+    def note_transform(self) -> None:
+        """Note that one of the user's functions is called next."""
+        if self.transform_since is None:
+            self.transform_since = self.clock()
 
 
 class Decoder:
@@ -103,7 +124,12 @@ class Decoder:
         return max(as_before, len(chunk) * self._row + chunk.nbytes * self._factor)
 
     def decode(
-        self, chunk: Chunk, position: Position, padding: int | None, count: int | None = None
+        self,
+        chunk: Chunk,
+        position: Position,
+        padding: int | None,
+        count: int | None = None,
+        work: Work | None = None,
     ) -> Batch:
         """Decode a batch.
 
@@ -113,6 +139,7 @@ class Decoder:
             padding: Rows to add at the end; ``None``: the last batch is not filled up.
             count: The number of the chunk's rows that are delivered; 0 if its one row only gives
                 its content to padding.
+            work: The notes to take.
 
         Raises:
             SuspectPayload: A large payload does not match its CRC.
@@ -120,7 +147,7 @@ class Decoder:
             OutOfMemory: There is no memory for its columns.
             FunctionFailed: One of the user's functions raised.
         """
-        rows, mask = chunk.rows, None
+        rows, mask, work = chunk.rows, None, work or Work()
         count = len(rows) if count is None else count
         shards, ordinals = rows.shards[:count], rows.ordinals[:count]
         if self._masks or padding is not None:
@@ -128,7 +155,7 @@ class Decoder:
             mask = _padded(ordinals >= 0, padding, fill=False)
             shards = _padded(shards, padding)
             ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
-        columns = self.columns(rows) if mask is None else self._filled(rows, mask)
+        columns = self.columns(rows, work) if mask is None else self._filled(rows, mask, work)
         self._made += sum(map(size_of, columns.values()))  # an estimate: threads may lose a sum
         self._taken += chunk.nbytes
         origin = Origin(shards, ordinals)
@@ -136,6 +163,7 @@ class Decoder:
         batch = Batch(columns, len(shards), epoch, origin, position, mask, self._components)
         if self._functions.transform is None:
             return batch
+        work.note_transform()
         columns = self._functions.transform.apply(batch, origin, self._urls.__getitem__)
         return replace(batch, columns=columns)
 
@@ -143,17 +171,21 @@ class Decoder:
         """Keep no memory for further batches; existing batches are not affected."""
         self._memory.close()
 
-    def columns(self, rows: RecordRows) -> Mapping[str, Column]:
+    def columns(self, rows: RecordRows, work: Work | None = None) -> Mapping[str, Column]:
         """Parse and map some rows into columns of their own."""
         if are_columns(rows):
             return columns_of(rows)
         columns, map_ = self._columns(rows), self._functions.map
         if map_ is None:
             return columns
+        if work is not None:
+            work.note_transform()
         origin = Origin(rows.shards, rows.ordinals)
         return map_.apply(columns, origin, self._urls.__getitem__)
 
-    def _filled(self, rows: RecordRows, mask: npt.NDArray[np.bool_]) -> Mapping[str, Column]:
+    def _filled(
+        self, rows: RecordRows, mask: npt.NDArray[np.bool_], work: Work
+    ) -> Mapping[str, Column]:
         """Parse the rows; a masked one gets the content of the intact row before it.
 
         Masked rows at the beginning get that of the first intact row. Without any, all rows are
@@ -161,10 +193,10 @@ class Decoder:
         """
         intact = np.flatnonzero(rows.ordinals >= 0)
         if not len(intact):
-            columns = self.columns(rows.take(intact))
+            columns = self.columns(rows.take(intact), work)
             return {name: blank(column, len(mask)) for name, column in columns.items()}
         contents = intact[np.maximum(np.cumsum(mask) - 1, 0)]
-        return self.columns(rows.take(contents))
+        return self.columns(rows.take(contents), work)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
         if self._checks_large and corrupt_row(rows) >= 0:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.cleanup import end, finish
 from streamrec.pipeline.assembler import THREADS, Decoding
-from streamrec.pipeline.batch.decoder import size_of
+from streamrec.pipeline.batch.decoder import Work, size_of
 from streamrec.pipeline.run import COUNTERS, Run
 from streamrec.stores.base import in_thread
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.cache.batch_cache import BatchCache
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.pipeline.measures import Measures
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
 
@@ -40,6 +41,7 @@ class CachedRun(Run):
         shards: The shards' names and the facts about them.
         stores: The stores of the shards.
         allocate: Allocates the columns of batches that are not in the cache.
+        measures: The measures to count on; by default the run has its own.
         cache: The cache of this run's batches.
     """
 
@@ -49,11 +51,13 @@ class CachedRun(Run):
         shards: Shards,
         stores: OpensStores,
         allocate: Allocate | None = None,
+        measures: Measures | None = None,
         *,
         cache: BatchCache,
     ) -> None:
         # A transform may keep the columns that it gets.
-        super().__init__(plan, shards, stores, None if plan.functions.transform else allocate)
+        allocate = None if plan.functions.transform else allocate
+        super().__init__(plan, shards, stores, allocate, measures)
         self._cache = cache
         self._sent = plan.position
         self._cached = 0
@@ -86,7 +90,7 @@ class CachedRun(Run):
         except EndOfStream:
             self.position = self._plan.next_run(self.position)
             raise
-        batch = await self._decoded(self._next.batch)
+        batch = await self._decoded(self._next)
         self._next = None
         self._count(batch)
         return batch
@@ -171,23 +175,25 @@ class CachedRun(Run):
         return await in_thread(call, self._sent, executor=self._cache.threads)
 
     async def _send(
-        self, batch: Batch, make: Callable[[Batch, Position], Batch], *, copies: int
+        self, batch: Batch, make: Callable[[Batch, Position, Work], Batch], *, copies: int
     ) -> None:
         size = copies * sum(map(size_of, batch.columns.values()))
         await self._channel.wait_for_room(size)
-        making = self._threads.submit(make, batch, self._sent)
-        await self._channel.send(Decoding(making, 0), size)
+        work = Work(self.measures.waits.clock)
+        making = self._threads.submit(make, batch, self._sent, work)
+        await self._channel.send(Decoding(making, 0, work), size)
         self._sent = batch.next_position
 
     # -- in threads --------------------------------------------------------------------------------
 
-    def _kept(self, batch: Batch, before: Position) -> Batch:
+    def _kept(self, batch: Batch, before: Position, work: Work) -> Batch:
         self._cache.keep(batch, before)
-        return self._transformed(batch, before)
+        return self._transformed(batch, before, work)
 
-    def _transformed(self, batch: Batch, _before: Position) -> Batch:
+    def _transformed(self, batch: Batch, _before: Position, work: Work) -> Batch:
         transform = self._plan.functions.transform
         if transform is None:
             return batch
+        work.note_transform()
         columns = transform.apply(batch, batch.origin, self._shards.urls.__getitem__)
         return replace(batch, columns=columns)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    from streamrec.flow.attribution import WaitClock
     from streamrec.pipeline.batch.decoder import Decoder
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
@@ -49,6 +50,7 @@ class LaneBuilder:
         corruption_log: The log of skipped damage; ``None``: damage ends a lane.
         threads: Filter and pack.
         decoder: Parses and maps the records to pack.
+        waits: The run's attribution of time.
     """
 
     plan: RunPlan
@@ -57,6 +59,7 @@ class LaneBuilder:
     corruption_log: CorruptionLog | None
     threads: ThreadPoolExecutor
     decoder: Decoder
+    waits: WaitClock
     _packers: list[Packer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -164,4 +167,6 @@ class LaneBuilder:
             reach=order.reach(lane),
         )
         ranges, end = self.fetcher.feeds[feed], plan.feed_end(order, lane)
-        return RecordReader(ranges, self.shards, start, end, scanner, damage, plan.epoch(feed))
+        return RecordReader(
+            *(ranges, self.shards, start, end, scanner, damage, plan.epoch(feed), self.waits)
+        )

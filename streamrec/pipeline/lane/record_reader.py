@@ -13,6 +13,7 @@ from streamrec.errors import (
     StaleIndex,
     TruncatedShard,
 )
+from streamrec.flow.attribution import WaitClock
 from streamrec.formats.shards.tfrecord import DamagedSpan
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
@@ -46,6 +47,7 @@ class RecordReader:
         new_scanner: Makes a scanner of a shard's frames.
         damage: The policy for damage.
         epoch: The epoch of ``start``, which may be at its end.
+        waits: The run's attribution of time.
     """
 
     component: ClassVar = 0
@@ -58,6 +60,8 @@ class RecordReader:
     damage: DamagePolicy
     epoch: int = 0
     """The epoch of the records that were popped last."""
+    waits: WaitClock = field(default_factory=WaitClock)
+    """The clock to charge scanning to; all around it the producer orders records."""
     ended: bool = False
     """True when no more records will come."""
     _extent: Extent = _BEFORE
@@ -152,10 +156,13 @@ class RecordReader:
     def _scan(self, read: RangeRead) -> bool:
         scanner = self._scanner
         scanner.size = self._size(read)
+        self.waits.produce("scan")
         try:
             blocks, consumed = scanner.scan(read.unused, more=not read.done)
         except DataError as fault:
             return self._suspect(fault, read)
+        finally:
+            self.waits.produce("order")
         read.scanned += consumed
         self._find(blocks)
         return consumed > 0 or scanner.pending or bool(self._found)
