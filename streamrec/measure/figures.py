@@ -183,7 +183,10 @@ class Job(_Figures):
     """The whole stream, read as a training job reads it."""
 
     seconds: float
+    ended: Literal["seconds", "stream", "budget", "interrupt"]
+    """What ended it: its time, the end of the stream, the budget, or a cancellation (Ctrl-C)."""
     first_batch_seconds: float
+    """Seconds until the first batch, the opening among them; where none came, all seconds."""
     batches: int
     records: int
     bytes: int
