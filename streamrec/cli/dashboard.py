@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.bar import Bar
 from rich.console import Group
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from streamrec.feeder.page.terminal import Sparkline, table_of
 from streamrec.feeder.page.words import percent
-from streamrec.feeder.samples import MOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from collections.abc import Iterable
 
     from streamrec.feeder.page.path import Stage
     from streamrec.feeder.page.view import View
 
-__all__ = ["dashboard", "sparkline"]
+__all__ = ["dashboard"]
 
-BLOCKS = "▁▂▃▄▅▆▇█"
-LINE = MOST
-"""The most characters of a line: one for each sample."""
 SHOWN_ERRORS = 3
 BAR = 20
 """The characters of a bar."""
@@ -45,31 +37,6 @@ def dashboard(view: View, where: str, trouble: str | None = None) -> Group:
     # The subscriptions are the last, because there may be more than a screen has room for.
     parts = (*above, _subscriptions(view))
     return Group(*(line for part in parts for line in (part, Text())))
-
-
-def sparkline(values: Sequence[float | None], width: int = LINE) -> str:
-    """Return the last values as a line of blocks; a gap where there is none."""
-    some = values[-width:]
-    top = max((value for value in some if value is not None), default=0.0)
-    blocks = (" " if value is None else _block(value, top) for value in some)
-    return "".join(blocks).rjust(width)
-
-
-def _block(value: float, top: float) -> str:
-    return BLOCKS[min(int(len(BLOCKS) * value / top), len(BLOCKS) - 1)] if top > 0 else BLOCKS[0]
-
-
-@dataclass(frozen=True)
-class _Spark:
-    """A line of blocks that is as wide as there is room."""
-
-    values: Sequence[float | None]
-
-    def __rich_measure__(self, _: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(10, options.max_width), min(LINE, options.max_width))
-
-    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(sparkline(self.values, min(LINE, options.max_width)), "blue", no_wrap=True)
 
 
 def _head(view: View, where: str, trouble: str | None) -> Group:
@@ -91,13 +58,13 @@ def _head(view: View, where: str, trouble: str | None) -> Group:
 def _lines(view: View) -> Group:
     table = Table.grid(padding=(0, 2))
     for line in view.series:
-        table.add_row(line.title, Text(line.now, "bold", no_wrap=True), _Spark(line.values))
+        table.add_row(line.title, Text(line.now, "bold", no_wrap=True), Sparkline(line.values))
     memory = Text.assemble("Memory of sessions  ", (view.memory.text, "bold"))
     return Group(table, memory)
 
 
 def _path(view: View) -> Group:
-    table = _table(("stage", "left"), ("wait", "right"), ("", "left"), ("now", "left"))
+    table = table_of(("stage", "left"), ("wait", "right"), ("", "left"), ("now", "left"))
     for stage in view.path:
         style = _style(stage)
         table.add_row(
@@ -117,7 +84,7 @@ def _style(stage: Stage) -> str:
 
 def _datasets(view: View) -> Group:
     names = ("dataset", "state", "shards", "clients", "rate", "requests", "retries")
-    table = _table(*_columns(names, left=("dataset", "state")))
+    table = table_of(*_columns(names, left=("dataset", "state")))
     for one in view.datasets:
         cells = [one[name] for name in ("name", *names[1:])]
         table.add_row(*map(Text, cells), style="red" if one["problem"] else "")
@@ -137,7 +104,7 @@ def _errors(view: View) -> Group:
 
 def _subscriptions(view: View) -> Group:
     names = ("dataset", "rank", "step", "rate", "records", "stalled", "peer")
-    table = _table(*_columns(names, left=("dataset", "peer")))
+    table = table_of(*_columns(names, left=("dataset", "peer")))
     for each in view.subscriptions:
         table.add_row(*(Text(each[name]) for name in names))
     if not view.subscriptions:
@@ -147,20 +114,6 @@ def _subscriptions(view: View) -> Group:
 
 def _columns(names: Iterable[str], left: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(name, "left" if name in left else "right") for name in names]
-
-
-def _table(*columns: tuple[str, str]) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        header_style="dim",
-        padding=(0, 2, 0, 0),
-    )
-    for name, justify in columns:
-        right = justify == "right"
-        table.add_column(name, justify="right" if right else "left", no_wrap=right)
-    return table
 
 
 def _more(count: int, what: str) -> list[Text]:

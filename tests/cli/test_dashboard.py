@@ -4,11 +4,9 @@ import io
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
-from streamrec.cli.dashboard import BLOCKS, dashboard, sparkline
+from streamrec.cli.dashboard import dashboard
 from streamrec.feeder.page.view import MOST_ROWS, view_of
 from streamrec.feeder.samples import MOST
 from tests.feeder.page.snapshots import sample, snapshot
@@ -19,20 +17,6 @@ def shown(found: dict[str, Any], trouble: str | None = None, width: int = 100) -
     with console.capture() as capture:
         console.print(dashboard(view_of(found), "feeder:7071", trouble))
     return capture.get()
-
-
-@given(st.lists(st.none() | st.floats(0, 1e12), max_size=MOST), st.integers(1, MOST))
-def test_a_line_ends_with_the_newest_value(values: list[float | None], width: int) -> None:
-    line = sparkline(values, width)
-    assert len(line) == width
-    assert set(line) <= {" ", *BLOCKS}
-    for block, value in zip(reversed(line), reversed(values), strict=False):
-        assert (block == " ") == (value is None)
-
-
-def test_a_line_is_scaled_to_its_highest_value() -> None:
-    assert sparkline([1e-9, 4.0, None, 8.0], 4) == "▁▅ █"
-    assert sparkline([0.0, 0.0], 3) == " ▁▁"
 
 
 def test_a_frame() -> None:

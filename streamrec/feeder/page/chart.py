@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Point = tuple[float, float]
 
-__all__ = ["HEIGHT", "WIDTH", "Chart", "chart_of"]
+__all__ = ["HEIGHT", "WIDTH", "Chart", "chart_of", "round_above"]
 
 WIDTH, HEIGHT = 600, 100
 STEP = WIDTH / (MOST - 1)
@@ -36,19 +36,21 @@ class Chart:
     """The area below the line."""
     places: list[float]
     """The middle of each sample, from the left."""
+    step: float = STEP
+    """The distance of two samples."""
 
 
-def chart_of(values: Sequence[float | None]) -> Chart:
-    """Return the chart of values, the last of which is at the right edge."""
-    top = _round_above(max((value for value in values if value is not None), default=0.0))
-    places = [WIDTH - STEP * (len(values) - 1 - index) for index in range(len(values))]
+def chart_of(values: Sequence[float | None], step: float = STEP) -> Chart:
+    """Return the chart of values, ``step`` apart, the last of which is at the right edge."""
+    top = round_above(max((value for value in values if value is not None), default=0.0))
+    places = [WIDTH - step * (len(values) - 1 - index) for index in range(len(values))]
     pieces = list(_pieces(values, places, top))
     line = " ".join(_path(piece) for piece in pieces)
     area = " ".join(f"{_path(piece)} V{HEIGHT} H{piece[0][0]:.1f} Z" for piece in pieces)
-    return Chart(top, line, area, places)
+    return Chart(top, line, area, places, step)
 
 
-def _round_above(value: float) -> float:
+def round_above(value: float) -> float:
     """Return the least number of one digit, or 1.5, times a power of ten that is not below."""
     if value < TINY:
         return 1.0

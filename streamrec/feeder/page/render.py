@@ -8,9 +8,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from streamrec.feeder.page.chart import HEIGHT, STEP, WIDTH, chart_of
+from streamrec.feeder.page.chart import HEIGHT, WIDTH, chart_of
 from streamrec.feeder.page.view import view_of
 from streamrec.feeder.page.words import percent
 from streamrec.feeder.samples import EVERY
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-__all__ = ["headers", "page"]
+__all__ = ["environment", "headers", "page", "style"]
 
 
 def page(snapshot: Mapping[str, Any], *, refreshes: bool = True) -> str:
@@ -34,10 +34,7 @@ def page(snapshot: Mapping[str, Any], *, refreshes: bool = True) -> str:
     return _template().render(
         view=view,
         lines=[(line, chart_of(line.values)) for line in view.series],
-        width=WIDTH,
-        height=HEIGHT,
-        step=STEP,
-        style=_style(),
+        style=style(),
         refresh=int(EVERY) if refreshes else None,
     )
 
@@ -45,7 +42,7 @@ def page(snapshot: Mapping[str, Any], *, refreshes: bool = True) -> str:
 @cache
 def headers() -> dict[str, str]:
     """Return the headers that let a browser load nothing but the page, and keep nothing of it."""
-    digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(style().encode()).digest()).decode()
     return {
         "Content-Security-Policy": (
             f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
@@ -57,19 +54,27 @@ def headers() -> dict[str, str]:
     }
 
 
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("streamrec.feeder.page", ""),
+def environment(package: str) -> Environment:
+    """Return the means to fill in the templates of a package, which may import ``parts.html``."""
+    here = PackageLoader("streamrec.feeder.page", "")
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(package, ""), here]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = percent
-    return environment.get_template("page.html")
+    made.filters["percent"] = percent
+    made.globals |= {"width": WIDTH, "height": HEIGHT}
+    return made
 
 
 @cache
-def _style() -> str:
+def style() -> str:
+    """Return the style sheet."""
     return (resources.files("streamrec.feeder.page") / "page.css").read_text()
+
+
+@cache
+def _template() -> Template:
+    return environment("streamrec.feeder.page").get_template("page.html")

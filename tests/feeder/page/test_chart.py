@@ -43,3 +43,7 @@ def test_a_gap_divides_the_line() -> None:
 
 def test_nothing_is_no_line() -> None:
     assert (chart_of([]).line, chart_of([None]).line, chart_of([None]).top) == ("", "", 1.0)
+
+
+def test_samples_may_be_further_apart() -> None:
+    assert chart_of([1.0, 2.0, 3.0], step=WIDTH / 3).places == [WIDTH / 3, 2 * WIDTH / 3, WIDTH]
