@@ -293,7 +293,7 @@ class Conversation:
         counters: dict[str, Any] = batches.statistics()
         if counters:
             if self._opened_in:
-                counters["waits"]["list"] = self._opened_in
+                counters.setdefault("waits", {})["list"] = self._opened_in
             self._connection.post_if_possible(Statistics(json.dumps(counters).encode()))
 
     def _fail(self, error: Exception) -> None:

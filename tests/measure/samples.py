@@ -143,6 +143,7 @@ def job(random: np.random.Generator) -> Job:
     waits = {"first_byte": 10.9, "body": 5.2, "scan": 0.3, "order": 0.5, "queue": 0.1}
     return Job(
         seconds=20.0,
+        ended="seconds",
         first_batch_seconds=0.31,
         batches=sum(sample.records for sample in samples) // 256,
         records=sum(sample.records for sample in samples),
