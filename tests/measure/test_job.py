@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import streamrec as sr
+from streamrec.config import DatasetSettings, validate
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import ObjectNotFound
+from streamrec.feeder.server import Feeder
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.measure.budget import Budget
+from streamrec.measure.figures import Limits, Sample
+from streamrec.measure.job import run_feeder_job, run_job
+from streamrec.pipeline.dataset import Dataset
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamrec.measure.figures import Job
+
+SHARDS, RECORDS, LENGTH = 4, 8, 4096
+BYTES = SHARDS * RECORDS * (LENGTH + 16)
+PICTURE = describe({"picture": sr.Image((256, 256, 3))})
+STEP = 0.02
+
+
+@pytest.fixture
+def store() -> Iterator[DevStore]:
+    with DevStore() as running:
+        shard = frame(b"x" * LENGTH) * RECORDS
+        for number in range(SHARDS):
+            running.objects[f"bucket/part-{number}"] = shard
+        yield running
+
+
+def settings_of(store: DevStore, **values: Any) -> DatasetSettings:
+    given = {
+        "source": "s3://bucket/part-*",
+        "storage_options": store.storage_options,
+        "batch_size": 4,
+        "memory_budget": "32MiB",
+        **values,
+    }
+    return validate(DatasetSettings, given)
+
+
+def budget(requests: int = 1000, size: int = 1 << 30) -> Budget:
+    return Budget(Limits(seconds=60, bytes=size, requests=requests))
+
+
+async def job_of(settings: DatasetSettings, seconds: float = 30.0, **arguments: Any) -> Job:
+    return await run_job(settings, arguments.pop("budget", budget()), seconds=seconds, **arguments)
+
+
+def adds_up(job: Job) -> bool:
+    """Return whether the stages add up to the job's time, and those of the producer to the wait."""
+    stalled = job.first_batch_seconds + job.stalled * (job.seconds - job.first_batch_seconds)
+    waits = sum(seconds for stage, seconds in job.waits.items() if stage != "client")
+    return sum(job.waits.values()) == pytest.approx(job.seconds, rel=0.02) and (
+        waits == pytest.approx(stalled, abs=0.02 * job.seconds)
+    )
+
+
+def gets(store: DevStore) -> int:
+    return store.statistics.by_kind["GetObject"]
+
+
+def slow(batch: Any) -> dict[str, Any]:
+    time.sleep(STEP)
+    return dict(batch)
+
+
+@asynchronous
+async def test_the_whole_stream(store: DevStore) -> None:
+    samples: list[Sample] = []
+    spent = budget()
+    job = await job_of(settings_of(store), budget=spent, on_sample=samples.append)
+    assert (job.ended, job.batches, job.records) == ("stream", 8, SHARDS * RECORDS)
+    assert job.bytes == job.bytes_read == BYTES
+    assert job.requests == spent.spent.requests - 1 == gets(store), "the listing is one more"
+    assert job.samples == samples
+    assert sum(sample.bytes for sample in samples) == job.bytes
+    assert sum(sample.seconds for sample in samples) == pytest.approx(job.seconds)
+    assert 0 < job.first_batch_seconds <= job.seconds
+    assert job.concurrency_reason
+    assert job.step_seconds is None
+
+
+PLANTED: dict[str, tuple[dict[str, Any], dict[str, Any], str, float]] = {
+    "latency": ({"latency": 0.1}, {}, "first_byte", 0.1),
+    "connection": ({"bandwidth": 100e3}, {"lanes": 1, "max_concurrency": 1}, "body", 0.1),
+    "throttling": ({"faults": [Fault(ranged=True, first=4, status=503)]}, {}, "first_byte", 0.0),
+    "listing": ({"faults": [Fault(ranged=False, latency=0.2)]}, {}, "list", 0.2),
+    "transform": ({}, {"transform": slow}, "transform", 0.0),
+    "map": ({}, {"map": slow}, "transform", 0.0),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+@asynchronous
+async def test_the_parts_add_up_for_each_bottleneck(name: str) -> None:
+    plant, settings, stage, least = PLANTED[name]
+    with DevStore(**plant) as store:
+        for number in range(SHARDS):
+            store.objects[f"bucket/part-{number}"] = frame(b"x" * LENGTH) * RECORDS
+        job = await job_of(settings_of(store, **settings))
+    assert adds_up(job)
+    assert job.waits[stage] > least * 0.9
+    assert job.batches == 8
+
+
+@asynchronous
+async def test_the_parts_add_up_for_a_slow_decoder(store: DevStore) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8)
+    Image.fromarray(pixels).save(file := io.BytesIO(), "PNG")
+    shard = frame(sr.encode_example({"picture": file.getvalue()})) * RECORDS
+    store.objects["bucket/part-0"] = shard
+    job = await job_of(settings_of(store, source="s3://bucket/part-0", features=PICTURE))
+    assert adds_up(job)
+    assert job.waits["decode"] > 0
+
+
+@asynchronous
+async def test_a_slow_trainer_is_the_bottleneck(store: DevStore) -> None:
+    job = await job_of(settings_of(store), step_seconds=STEP)
+    assert adds_up(job)
+    assert job.waits["client"] >= 8 * STEP * 0.99
+    assert job.step_seconds == STEP
+
+
+@asynchronous
+async def test_a_budget_ends_it_and_what_came_is_kept(store: DevStore) -> None:
+    settings = settings_of(store, lanes=1, max_concurrency=1)
+    job = await job_of(settings, budget=budget(requests=3))
+    assert job.ended == "budget"
+    assert gets(store) == job.requests == 2
+    assert job.records == 2 * RECORDS
+    assert adds_up(job)
+
+
+@asynchronous
+async def test_its_time_ends_it(store: DevStore) -> None:
+    job = await job_of(settings_of(store, epochs=None), seconds=0.3, step_seconds=1e-3)
+    assert job.ended == "seconds"
+    assert job.seconds >= 0.3
+    assert adds_up(job)
+
+
+@asynchronous
+async def test_it_may_end_before_the_first_batch() -> None:
+    with DevStore(latency=60) as store:
+        store.objects["bucket/part-0"] = b""
+        job = await job_of(settings_of(store), seconds=0.1)
+    assert (job.ended, job.batches, job.records, job.bytes) == ("seconds", 0, 0, 0)
+    assert job.first_batch_seconds == job.seconds == pytest.approx(job.waits["list"], rel=0.02)
+
+
+@asynchronous
+async def test_a_cancellation_ends_it_and_what_came_is_kept(store: DevStore) -> None:
+    began = asyncio.Event()
+
+    def watch(sample: Sample) -> None:
+        if sample.records:
+            began.set()
+
+    settings = settings_of(store, epochs=None, max_concurrency=8)
+    running = asyncio.create_task(job_of(settings, step_seconds=1e-3, on_sample=watch))
+    await began.wait()
+    running.cancel()
+    job = await running
+    assert job.ended == "interrupt"
+    assert job.batches > 0
+    assert running.cancelling() == 1
+
+
+@asynchronous
+async def test_an_error_is_raised(store: DevStore) -> None:
+    with pytest.raises(ObjectNotFound):
+        await job_of(settings_of(store, source="s3://bucket/nothing-*"))
+
+
+class TestFeeder:
+    @asynchronous
+    async def test_a_feeder_s_stream(self, store: DevStore) -> None:
+        dataset = await Dataset.open(settings_of(store))
+        async with Feeder({"train": dataset}) as feeder:
+            address = f"{await feeder.listen('tcp://127.0.0.1:0')}/train"
+            spent = budget()
+            job = await run_feeder_job(address, spent, seconds=30, step_seconds=STEP)
+        await dataset.aclose()
+        assert (job.ended, job.batches, job.records) == ("stream", 8, SHARDS * RECORDS)
+        assert job.bytes == job.bytes_read == spent.spent.bytes >= SHARDS * RECORDS * LENGTH
+        assert job.waits["client"] >= 8 * STEP * 0.99
+        assert adds_up(job)
+
+    @asynchronous
+    async def test_a_budget_ends_it(self, store: DevStore) -> None:
+        dataset = await Dataset.open(settings_of(store))
+        async with Feeder({"train": dataset}) as feeder:
+            address = f"{await feeder.listen('tcp://127.0.0.1:0')}/train"
+            job = await run_feeder_job(address, budget(size=5 * 4 * LENGTH), seconds=30)
+        await dataset.aclose()
+        assert (job.ended, job.batches) == ("budget", 4)
+        assert adds_up(job)
