@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["STAGES", "WaitClock"]
+__all__ = ["STAGES", "Collector", "WaitClock"]
 
 STAGES = (
     *("list", "first_byte", "body", "cache", "decompress", "scan"),
     *("quarantine", "filter", "pack", "order", "queue", "decode", "transform", "wire", "client"),
 )
 """The stages on the path of a byte; docs/reference/metrics.md explains each."""
+
+
+class Collector(Protocol):
+    """A collector of spans of time, told of each piece of work when it is done, by any thread."""
+
+    def add(self, track: str, name: str, began: float, ended: float, **facts: object) -> None:
+        """Keep a span.
+
+        Args:
+            track: ``"wait"``, ``"trainer"``, ``"request"``, ``"lane"`` or ``"batch"``.
+            name: The name of the work, or of the stage.
+            began: Its beginning in seconds, by the clock of :class:`WaitClock`.
+            ended: Its end.
+            **facts: More to know of it.
+        """
+        ...
 
 
 class WaitClock:
@@ -26,11 +42,16 @@ class WaitClock:
 
     Args:
         clock: Gives the time in seconds. An event loop's own may stand still for a whole turn.
+        spans: Collects spans of all stages, and of what they do; ``None``: nobody does.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, spans: Collector | None = None
+    ) -> None:
         self.clock = clock
         """Gives the time in seconds."""
+        self.spans = spans
+        """Collects the spans of the run; ``None``: nobody does."""
         self._since = clock()
         self._consumer: str | None = "client"
         """``None`` while it waits for the producer."""
@@ -43,6 +64,18 @@ class WaitClock:
         """Note what the producer does, or waits for, from now on."""
         self._charge()
         self._producer = stage
+
+    @contextmanager
+    def producing(self, stage: str, **facts: object) -> Iterator[None]:
+        """Charge the block, which a lane runs while rows are ordered, to a stage of its own."""
+        self.produce(stage)
+        began = self._since
+        try:
+            yield
+        finally:
+            self.produce("order")
+            if self.spans is not None:
+                self.spans.add("lane", stage, began, self._since, **facts)
 
     def consume(self, stage: str | None) -> None:
         """Note what the consumer does from now on; ``None``: it waits for the producer."""
@@ -81,5 +114,8 @@ class WaitClock:
 
     def _charge(self, until: float | None = None) -> None:
         now = self.clock() if until is None else until
-        self._seconds[self._consumer or self._producer] += now - self._since
+        stage = self._consumer or self._producer
+        self._seconds[stage] += now - self._since
+        if self.spans is not None:
+            self.spans.add("wait", stage, self._since, now)
         self._since = now

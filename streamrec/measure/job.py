@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Unpack
 
 from streamrec.feeder.healing import AsyncHealingFeed
+from streamrec.flow.attribution import WaitClock
 from streamrec.flow.cleanup import finish
 from streamrec.measure.budget import BudgetSpent
 from streamrec.measure.trainer import Trainer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.healing import Route
+    from streamrec.flow.attribution import Collector
     from streamrec.measure.budget import Budget
     from streamrec.measure.figures import Job, Sample
     from streamrec.measure.trainer import Ended, OnSample
@@ -45,6 +47,7 @@ async def run_job(
     rank: int = 0,
     world_size: int = 1,
     on_sample: OnSample = _nobody,
+    spans: Collector | None = None,
 ) -> Job:
     """Read a rank's run of a dataset as a training job does; opening it is a part of the job.
 
@@ -60,11 +63,12 @@ async def run_job(
         rank: The part of the dataset to read.
         world_size: The number of parts.
         on_sample: Called each half second, with what came in it.
+        spans: Collects the spans of all that the job does; ``None``: nobody does.
 
     Raises:
         StreamrecError: The dataset cannot be opened, or a shard cannot be read.
     """
-    measures = Measures()
+    measures = Measures(waits=WaitClock(spans=spans))
     waits = measures.waits
     run: Run | None = None
     before = budget.spent.requests
@@ -78,8 +82,11 @@ async def run_job(
     async def read() -> None:
         nonlocal run, before
         waits.consume("list")
+        began = waits.clock()
         dataset = await Dataset.open(settings, before_request=budget.before_request)
         waits.consume(None)
+        if spans is not None:
+            spans.add("request", "list", began, waits.clock())
         before = budget.spent.requests
         try:
             run = dataset.run(
@@ -94,7 +101,7 @@ async def run_job(
         finally:
             await finish(dataset.aclose())
 
-    trainer = Trainer(step_seconds, on_sample, statistics)
+    trainer = Trainer(step_seconds, on_sample, statistics, spans)
     return trainer.job(await _ended(read(), seconds))
 
 
@@ -105,6 +112,7 @@ async def run_feeder_job(
     seconds: float,
     step_seconds: float | None = None,
     on_sample: OnSample = _nobody,
+    spans: Collector | None = None,
     **route: Unpack[Route],
 ) -> Job:
     """Receive a rank's run from a feeder as a training job does.
@@ -115,6 +123,7 @@ async def run_feeder_job(
         seconds: As for :func:`run_job`, with the arguments that follow.
         step_seconds: The simulated trainer's time for a batch.
         on_sample: Called each half second.
+        spans: Collects the spans of the trainer; the feeder's are not known here.
         **route: Those of `AsyncHealingFeed.open`; the rank is 0 of 1 by default.
 
     Raises:
@@ -145,7 +154,7 @@ async def run_feeder_job(
         finally:
             await finish(opened.aclose())
 
-    trainer = Trainer(step_seconds, on_sample, statistics)
+    trainer = Trainer(step_seconds, on_sample, statistics, spans)
     return trainer.job(await _ended(read(), seconds))
 
 

@@ -13,6 +13,7 @@ from streamrec.measure.figures import Job, Sample
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from streamrec.flow.attribution import Collector
     from streamrec.pipeline.batch.batch import Batch
 
     OnSample: TypeAlias = Callable[[Sample], object]
@@ -34,6 +35,7 @@ class Trainer:
         step_seconds: Seconds of a step; ``None``: it takes the next batch at once.
         on_sample: Called with each sample.
         statistics: Returns the stream's counters, as ``stream.statistics()``, at least ``waits``.
+        spans: Collects the spans of its steps; ``None``: nobody does.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class Trainer:
         step_seconds: float | None,
         on_sample: OnSample,
         statistics: Callable[[], Mapping[str, Any]],
+        spans: Collector | None = None,
     ) -> None:
         self._step_seconds = step_seconds
         self._on_sample = on_sample
         self._statistics = statistics
+        self._spans = spans
         self._began, self._cpu = time.monotonic(), time.thread_time()
         self._asked: float | None = self._began
         """The time since when it waits; ``None``: it does not."""
@@ -74,9 +78,7 @@ class Trainer:
         try:
             while True:
                 self._count(await receive())
-                if self._step_seconds is not None:
-                    await asyncio.sleep(self._step_seconds)
-                self._asked = self._now()
+                await self._step()
         except EndOfStream:
             pass
         finally:
@@ -105,6 +107,14 @@ class Trainer:
             loop_busy=self._loop_busy,
             samples=self._samples,
         )
+
+    async def _step(self) -> None:
+        began = self._now()
+        if self._step_seconds is not None:
+            await asyncio.sleep(self._step_seconds)
+        self._asked = self._now()
+        if self._spans is not None:
+            self._spans.add("trainer", "step", began, self._asked, batch=self._batches)
 
     def _now(self) -> float:
         return time.monotonic() if self._ended is None else self._ended

@@ -245,8 +245,9 @@ class Assembler:
         self._waits.produce("queue")
         await self.channel.wait_for_room(size)
         self._waits.produce("order")
-        work = Work(self._waits.clock)
-        decoding = self._threads.submit(self.decoder.decode, chunk, position, padding, rows, work)
+        work = Work(self._waits)
+        decode = self.decoder.decode
+        decoding = self._threads.submit(work.run, decode, chunk, position, padding, rows)
         del chunk  # the thread has the last reference: decoding frees the ranges
         await self.channel.send(Decoding(decoding, used, work), size)
         self.sent = behind
@@ -309,6 +310,7 @@ def _fetcher(
         next_use=plan.next_use,
         counts=measures.counts,
         timings=measures.timings,
+        spans=measures.waits.spans,
     )
 
 

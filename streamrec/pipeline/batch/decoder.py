@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.errors import OutOfMemory
+from streamrec.flow.attribution import WaitClock
 from streamrec.flow.pool import BatchMemory
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
@@ -44,20 +44,32 @@ class Work:
     """The notes of a thread that makes a batch, for the one who waits for it.
 
     Args:
-        clock: Gives the time in seconds.
+        waits: The run's attribution of time, whose clock it has.
     """
 
-    __slots__ = ("clock", "transform_since")
+    __slots__ = ("_waits", "transform_since")
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self, waits: WaitClock) -> None:
+        self._waits = waits
         self.transform_since: float | None = None
         """The time at which the first of the user's functions was called; ``None``: none was."""
 
     def note_transform(self) -> None:
         """Note that one of the user's functions is called next."""
         if self.transform_since is None:
-            self.transform_since = self.clock()
+            self.transform_since = self._waits.clock()
+
+    def run(self, make: Callable[..., Batch], *arguments: Any) -> Batch:
+        """Make the batch with these arguments and the notes, and tell the spans of it."""
+        spans, began = self._waits.spans, self._waits.clock()
+        try:
+            return make(*arguments, self)
+        finally:
+            if spans is not None:
+                ended = self._waits.clock()
+                spans.add("batch", "decode", began, self.transform_since or ended)
+                if self.transform_since is not None:
+                    spans.add("batch", "transform", self.transform_since, ended)
 
 
 class Decoder:
@@ -147,7 +159,7 @@ class Decoder:
             OutOfMemory: There is no memory for its columns.
             FunctionFailed: One of the user's functions raised.
         """
-        rows, mask, work = chunk.rows, None, work or Work()
+        rows, mask, work = chunk.rows, None, work or Work(WaitClock())
         count = len(rows) if count is None else count
         shards, ordinals = rows.shards[:count], rows.ordinals[:count]
         if self._masks or padding is not None:

@@ -179,8 +179,8 @@ class CachedRun(Run):
     ) -> None:
         size = copies * sum(map(size_of, batch.columns.values()))
         await self._channel.wait_for_room(size)
-        work = Work(self.measures.waits.clock)
-        making = self._threads.submit(make, batch, self._sent, work)
+        work = Work(self.measures.waits)
+        making = self._threads.submit(work.run, make, batch, self._sent)
         await self._channel.send(Decoding(making, 0, work), size)
         self._sent = batch.next_position
 

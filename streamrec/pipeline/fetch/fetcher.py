@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from streamrec.flow.attribution import Collector
     from streamrec.pipeline.fetch.demand import Consumer, Demand
     from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
     from streamrec.plan.concurrency import Concurrency
@@ -62,6 +63,7 @@ class Fetcher:
         next_use: The forecast to tell which ranges are read; ``None``: nobody asks it.
         counts: The run's counters, to count on.
         timings: The run's times of requests, to count on.
+        spans: Collects spans of the requests; ``None``: nobody does.
     """
 
     shards: Shards
@@ -78,6 +80,7 @@ class Fetcher:
     """The counters since the start."""
     timings: Timings = field(default_factory=Timings)
     """The times of requests since the start."""
+    spans: Collector | None = None
     _reserved: int = 0
     _in_flight: int = 0
     _awaited: int = -1
@@ -94,6 +97,7 @@ class Fetcher:
             *(self.shards, self.stores, self.stall_timeout, self.random, self._lend),
             counts=self.counts,
             timings=self.timings,
+            spans=self.spans,
         )
         self._loop = asyncio.get_running_loop()
         self._wake, self._news = asyncio.Event(), asyncio.Event()

@@ -156,10 +156,13 @@ class Inflater:
         return self.feeds[lane].is_idle and self.fetcher.demand(lane).is_empty
 
     async def _inflate(self, lane: int) -> None:
+        began = self._loop.time()
         try:
             taken, given = await self.feeds[lane].inflate(self._threads)
         finally:
             self._busy -= 1
+        if self.fetcher.spans is not None:
+            self.fetcher.spans.add("lane", "decompress", began, self._loop.time(), lane=lane)
         self.bytes_in += taken
         self.bytes_out += given
         self._wake.set()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,9 +23,10 @@ from streamrec.stores.cache.cached_store import CachedBody
 from streamrec.stores.source_text import store_kind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from random import Random
 
+    from streamrec.flow.attribution import Collector
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.stores.base import RangeBody, Store
     from streamrec.values.columns import ByteArray
@@ -62,6 +63,7 @@ class RangeDownloader:
         stall_timeout: Seconds for which one range may fail or make no progress.
         random: The source of the retries' jitter.
         lend: Allocates memory in bytes for the hedge of a range; ``None`` if there is none.
+        spans: Collects spans of the requests; ``None``: nobody does.
     """
 
     shards: Shards
@@ -73,6 +75,7 @@ class RangeDownloader:
     retries: RetryRate = field(default_factory=RetryRate)
     counts: Counter[str] = field(default_factory=Counter)
     timings: Timings = field(default_factory=Timings)
+    spans: Collector | None = None
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -205,7 +208,8 @@ class RangeDownloader:
             silence = Silence(self._left(since, SILENCE))
             try:
                 async with silence:
-                    await self._receive(read, silence, moved)
+                    with self._span("retry" if read.last_failure else "request", read):
+                        await self._receive(read, silence, moved)
                 return
             except TimeoutError:
                 self.counts["cut"] += 1
@@ -240,7 +244,8 @@ class RangeDownloader:
         """
         try:
             async with Silence(SILENCE) as silence:
-                await self._receive(read, silence, _nobody)
+                with self._span("hedge", read):
+                    await self._receive(read, silence, _nobody)
         except TimeoutError:
             return False
         except StoreError as error:
@@ -251,7 +256,7 @@ class RangeDownloader:
     async def _receive(self, read: RangeRead, silence: Silence, moved: Callable[[], None]) -> None:
         """Make one request for the rest of the range."""
         started = read.heard_at = self._loop.time()
-        answered: float | None = None
+        read.answered_at = None
         request, shards, shard = read.request, self.shards, read.shard
         url = shards.urls[shard]
         begin = request.start + read.filled
@@ -262,9 +267,8 @@ class RangeDownloader:
             counted = read.filled
 
             def received(count: int) -> None:
-                nonlocal answered, counted
+                nonlocal counted
                 now = self._loop.time()
-                answered = now if answered is None else answered
                 read.receive(count, now)
                 self.counts["bytes_read"] += count
                 if read.filled - counted >= SLOWEST:
@@ -276,9 +280,27 @@ class RangeDownloader:
             if read.filled < expected:
                 raise StoreUnavailable("the response ended early", url=url)
             # The memory of a cache is none of the store.
-            if answered is not None and not isinstance(body, CachedBody):
-                duration = self._loop.time() - started
-                self.timings.observe(store_kind(url), "read", answered - started, duration)
+            if read.answered_at is not None and not isinstance(body, CachedBody):
+                first_byte, duration = read.answered_at - started, self._loop.time() - started
+                self.timings.observe(store_kind(url), "read", first_byte, duration)
+
+    @contextmanager
+    def _span(self, kind: str, read: RangeRead) -> Iterator[None]:
+        """Tell the span of a request, if anyone collects spans."""
+        if self.spans is None:
+            yield
+            return
+        started, filled = self._loop.time(), read.filled
+        try:
+            yield
+        finally:
+            self.spans.add(
+                *("request", kind, started, self._loop.time()),
+                first_byte=read.answered_at,
+                url=self.shards.urls[read.shard],
+                start=read.request.start + filled,
+                bytes=read.filled - filled,
+            )
 
     @asynccontextmanager
     async def _opened(

@@ -106,6 +106,8 @@ class RangeRead:
     """Bytes that have been used: records were read from them, or they were decompressed."""
     heard_at: float = 0.0
     """The event loop's time, in seconds, of the last byte or else of the request."""
+    answered_at: float | None = None
+    """The time of the last request's first byte; ``None``: it has not come."""
     silence: float = 0.0
     """The longest time without a byte, in seconds."""
     done: bool = False
@@ -133,6 +135,7 @@ class RangeRead:
     def receive(self, count: int, now: float) -> None:
         """Count ``count`` received bytes, at the event loop's time ``now`` in seconds."""
         self.filled += count
+        self.answered_at = now if self.answered_at is None else self.answered_at
         self.silence = max(self.silence, now - self.heard_at)
         self.heard_at = now
 

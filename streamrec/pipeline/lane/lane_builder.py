@@ -168,5 +168,7 @@ class LaneBuilder:
         )
         ranges, end = self.fetcher.feeds[feed], plan.feed_end(order, lane)
         return RecordReader(
-            *(ranges, self.shards, start, end, scanner, damage, plan.epoch(feed), self.waits)
+            *(ranges, self.shards, start, end, scanner, damage, plan.epoch(feed)),
+            waits=self.waits,
+            number=feed,
         )

@@ -48,6 +48,7 @@ class RecordReader:
         damage: The policy for damage.
         epoch: The epoch of ``start``, which may be at its end.
         waits: The run's attribution of time.
+        number: The number of the feed, for spans.
     """
 
     component: ClassVar = 0
@@ -62,6 +63,8 @@ class RecordReader:
     """The epoch of the records that were popped last."""
     waits: WaitClock = field(default_factory=WaitClock)
     """The clock to charge scanning to; all around it the producer orders records."""
+    number: int = 0
+    """The number of the feed, for spans."""
     ended: bool = False
     """True when no more records will come."""
     _extent: Extent = _BEFORE
@@ -156,13 +159,11 @@ class RecordReader:
     def _scan(self, read: RangeRead) -> bool:
         scanner = self._scanner
         scanner.size = self._size(read)
-        self.waits.produce("scan")
         try:
-            blocks, consumed = scanner.scan(read.unused, more=not read.done)
+            with self.waits.producing("scan", lane=self.number):
+                blocks, consumed = scanner.scan(read.unused, more=not read.done)
         except DataError as fault:
             return self._suspect(fault, read)
-        finally:
-            self.waits.produce("order")
         read.scanned += consumed
         self._find(blocks)
         return consumed > 0 or scanner.pending or bool(self._found)
