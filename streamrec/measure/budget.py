@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import StoreError
 from streamrec.measure.figures import Limits
+from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-__all__ = ["Budget", "BudgetSpent"]
+    from streamrec.config import DatasetSettings
+
+__all__ = ["Budget", "BudgetSpent", "stores_of"]
 
 
 class BudgetSpent(StoreError):
@@ -110,6 +113,20 @@ class Budget:
             if not limit.expired():
                 raise
             raise _over(self.limits) from None
+
+
+@asynccontextmanager
+async def stores_of(settings: DatasetSettings, budget: Budget) -> AsyncIterator[Stores]:
+    """Open the stores of a dataset, without its cache; the budget is charged for each request."""
+    stores = Stores(
+        settings.storage_options,
+        stall_timeout=settings.stall_timeout,
+        before_request=budget.before_request,
+    )
+    try:
+        yield stores
+    finally:
+        await stores.aclose()
 
 
 def _over(limits: Limits) -> BudgetSpent:

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from streamrec.measure import sweep
+from streamrec.measure.budget import BudgetSpent
+from streamrec.measure.figures import Cell, Limits
+from streamrec.measure.sweep import measure_sweep, plateau_of
+from tests.measure.support import limits, place
+from tests.support import asynchronous
+
+SHARDS = {f"part-{number}": bytes(512 << 10) for number in range(4)}
+
+
+def cells(size: int, *rates: int) -> list[Cell]:
+    return [
+        Cell(range_bytes=size, concurrency=2**n, seconds=1.0, bytes=rate, requests=1)
+        for n, rate in enumerate(rates)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "flat", "plateau"),
+    [
+        (cells(4, 10, 20, 40, 41, 42), {4}, 2),
+        (cells(4, 10, 20, 40), set(), None),
+        (cells(4, 10, 20, 40, 38), set(), 2),
+        (cells(4, 10, 20, 40, 41, 41) + cells(1, 5, 10, 20, 40), {4}, 2),
+        (cells(4, 10, 20, 40, 41, 41) + cells(16, 20, 40, 41, 40), {4, 16}, 6),
+        (cells(4, 10, 20, 40, 41, 41) + cells(16, 20, 40, 80), {4}, None),
+        (cells(4, 10), {4}, 0),
+    ],
+)
+def test_the_plateau(found: list[Cell], flat: set[int], plateau: int | None) -> None:
+    assert plateau_of(found, flat) == plateau
+
+
+@asynchronous
+async def test_a_sweep_stops_where_the_rate_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    quicken(monkeypatch)
+    monkeypatch.setattr(sweep, "GAIN", 1e9)
+    async with place(SHARDS) as found:
+        told: list[Cell] = []
+        result = await measure_sweep(found.store, found.shards, found.budget, told.append)
+        assert result.cells == told
+        places = [(cell.range_bytes >> 10, cell.concurrency) for cell in told]
+        assert places == [(256, 1), (256, 2), (256, 4), (64, 1), (64, 2), (64, 4)]
+        assert result.plateau is not None
+        assert result.connection_bytes_per_second is None or result.connection_bytes_per_second > 0
+
+
+@asynchronous
+async def test_requests_at_a_time_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    quicken(monkeypatch)
+    monkeypatch.setattr(sweep, "FLAT", 100)
+    monkeypatch.setattr(sweep, "MOST_REQUESTS", 4)
+    async with place(SHARDS) as found:
+        result = await measure_sweep(found.store, found.shards, found.budget)
+        assert [cell.concurrency for cell in result.cells] == [1, 2, 4] * 2
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [limits(requests=60), limits(size=20 << 20), limits(seconds=0.3), limits(requests=7)],
+)
+@asynchronous
+async def test_a_small_budget_gives_few_cells(
+    allowed: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quicken(monkeypatch)
+    async with place(SHARDS, allowed) as found:
+        try:
+            result = await measure_sweep(found.store, found.shards, found.budget)
+        except BudgetSpent:
+            return  # an eager window may spend a small budget before it has ended
+        assert 0 < len(result.cells) < 16
+
+
+@asynchronous
+async def test_a_budget_for_no_cell_is_refused() -> None:
+    async with place(SHARDS, limits(requests=3)) as found:
+        with pytest.raises(BudgetSpent, match="do not suffice"):
+            await measure_sweep(found.store, found.shards, found.budget)
+        assert found.devstore.statistics.requests == 0
+
+
+@asynchronous
+async def test_shards_smaller_than_all_ranges_are_read_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quicken(monkeypatch, sizes=(4 << 20,))
+    monkeypatch.setattr(sweep, "GAIN", 1e9)
+    async with place({"small": bytes(1000)}) as found:
+        result = await measure_sweep(found.store, found.shards, found.budget)
+        assert {cell.range_bytes for cell in result.cells} == {1000}
+
+
+def quicken(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...] = (256 << 10, 1 << 30, 64 << 10)
+) -> None:
+    monkeypatch.setattr(sweep, "SIZES", sizes)
+    monkeypatch.setattr(sweep, "SHORTEST", 0.01)
+    monkeypatch.setattr(sweep, "LONGEST", 0.02)
