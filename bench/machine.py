@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamrec import __version__, kernel
+from streamrec.measure.machine import describe_machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,17 +40,17 @@ LIBRARIES = (
 
 def describe() -> dict[str, Any]:
     """Return the machine, the interpreter, and the versions of the libraries that take part."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = describe_machine()
     return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gigabytes": round(memory / 1e9, 1),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "cpu": found.cpu,
+        "cores": found.cores,
+        "memory_gigabytes": round(found.memory_bytes / 1e9, 1),
+        "kernel": found.system,
+        "python": found.python,
         "streamrec": {
-            "version": __version__,
+            "version": found.streamrec,
             "revision": _revision(),
-            "kernel": kernel.implementation,
+            "kernel": found.kernel,
         },
         "libraries": {name: _version(name) for name in LIBRARIES},
     }
@@ -59,15 +58,8 @@ def describe() -> dict[str, Any]:
 
 def title() -> str:
     """Return the machine and the interpreter as the end of a chart's title."""
-    on = describe()
-    return f"{on['cpu']}, {on['cores']} cores, {on['python']}, medians"
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+    on = describe_machine()
+    return f"{on.cpu}, {on.cores} cores, {on.python}, medians"
 
 
 def _version(name: str) -> str | None:
