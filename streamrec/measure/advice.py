@@ -1,0 +1,318 @@
+"""The advice on a bottleneck: the settings that lift it, and where none does, what would. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rich.filesize import decimal
+
+from streamrec.config.memory_budget import memory_budget
+from streamrec.errors import ConfigError
+from streamrec.measure.ceilings import Resources
+from streamrec.measure.evidence import NETWORK
+from streamrec.measure.figures import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from streamrec.config import DatasetSettings
+    from streamrec.measure.evidence import Finding
+    from streamrec.measure.figures import Bottleneck, Figures
+
+__all__ = ["Advice", "advise", "paste_of"]
+
+NOTICED = 1.1
+"""Times the present rate that a change must bring."""
+ENOUGH = 0.97
+"""The part of the best prediction with which the smallest change is taken."""
+SPARE = 1.2
+"""Times the next ceiling that the changed resource should allow, so that it is none any more."""
+UNKNOWN = 2.0
+"""Times the present rate that is predicted at most where no other ceiling is known."""
+MIB = 1 << 20
+SMALL_SHARD = 4 * MIB
+"""Bytes of a request below which its latency weighs."""
+REQUESTS: Final = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Values of max_concurrency that are tried."""
+BUDGETS: Final = tuple((32 * MIB) << power for power in range(7))
+"""Values of memory_budget that are tried, up to 2 GiB: beyond it nothing more is read ahead."""
+_WAITING: Final = ("store latency", "connection bandwidth")
+"""Two names of one ceiling: that of the requests under way."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Changes, and the rate that they lead to."""
+
+    changes: list[Change]
+    rate: float
+    """Bytes a second after the changes."""
+    next: Bottleneck | None
+    """What holds the job back then; ``None``: it is not known."""
+
+
+def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding) -> Advice:
+    """Return the changes to make.
+
+    Args:
+        figures: What was measured.
+        settings: The dataset's settings; ``None``: they are not known.
+        finding: The bottleneck.
+    """
+    if settings is not None and finding.bottleneck in (*_WAITING, "throttling"):
+        best = _best_settings(figures, settings, finding)
+        if best is not None:
+            return best
+    return _elsewhere(figures, settings, finding)
+
+
+# -- settings of the fetch engine ------------------------------------------------------------------
+
+
+class _Outcome(NamedTuple):
+    """What becomes of the rate with other settings."""
+
+    rate: float
+    next: Bottleneck | None
+    reach: float
+    """The rate that the changed resource allows, as far as it matters."""
+
+
+def _best_settings(figures: Figures, settings: DatasetSettings, finding: Finding) -> Advice | None:
+    """Try values of the engine's settings; return the smallest change with the best prediction."""
+    tried = [
+        (update, outcome)
+        for update in _updates(figures, settings)
+        if (outcome := _predict(figures, settings, update, finding)) is not None
+    ]
+    farthest = max((outcome.reach for _, outcome in tried), default=0.0)
+    enough = [one for one in tried if one[1].reach >= ENOUGH * farthest]
+    if not enough or max(outcome.rate for _, outcome in enough) < NOTICED * finding.rate:
+        return None
+    update, outcome = min(enough, key=lambda one: _size(one[0], settings))
+    changes = [_engine_change(name, value, finding) for name, value in update.items()]
+    return Advice(changes, outcome.rate, outcome.next)
+
+
+def _updates(figures: Figures, settings: DatasetSettings) -> Iterator[dict[str, Any]]:
+    limit = figures.machine.memory_bytes // 4
+    budgets = [None, *(budget for budget in BUDGETS if budget <= limit)]
+    for requests, budget in product((None, *REQUESTS), budgets):
+        update: dict[str, Any] = {}
+        if requests is not None and requests != settings.max_concurrency:
+            update["max_concurrency"] = requests
+        if budget is not None and budget != memory_budget(settings):
+            update["memory_budget"] = budget
+        if update:
+            yield update
+
+
+def _size(update: dict[str, Any], settings: DatasetSettings) -> tuple[float, ...]:
+    budget = update.get("memory_budget", memory_budget(settings))
+    return len(update), budget, update.get("max_concurrency", 0)
+
+
+def _predict(
+    figures: Figures, settings: DatasetSettings, update: dict[str, Any], finding: Finding
+) -> _Outcome | None:
+    """Return what becomes of the rate; ``None``: such settings are refused, or nothing tells.
+
+    The job may be slower than the arithmetic says. So the bottleneck's ceiling is that of the job,
+    times what the change makes of the arithmetic.
+    """
+    now = {_key(one.resource): one for one in Resources(figures, settings).ceilings()}
+    try:
+        changed = Resources(figures, settings.model_copy(update=update)).ceilings()
+    except ConfigError:  # the budget is too small
+        return None
+    then = {_key(one.resource): one for one in changed if one.resource != "listing"}
+    key = _key(finding.bottleneck)
+    if key not in now or key not in then:
+        return None
+    own = then.pop(key)
+    lifted = finding.rate * own.bytes_per_second / now[key].bytes_per_second
+    others = [(max(one.bytes_per_second, finding.rate), one.resource) for one in then.values()]
+    limit, following = min(others, default=(UNKNOWN * finding.rate, None))
+    reach = min(lifted, SPARE * limit)
+    return _Outcome(min(lifted, limit), following if lifted >= limit else own.resource, reach)
+
+
+def _key(resource: Bottleneck) -> str:
+    return "requests" if resource in _WAITING else resource
+
+
+def _engine_change(name: str, value: Any, finding: Finding) -> Change:
+    if name == "max_concurrency":
+        return Change(
+            setting=name, value=value, why="requests needed = rate x time of a request (Little)"
+        )
+    larger = "larger ranges need fewer requests for the same bytes"
+    bounds = "it bounds the size of the ranges, and how many are under way"
+    why = larger if finding.bottleneck == "throttling" else bounds
+    return Change(setting=name, value=f"{value // MIB}MiB", why=why)
+
+
+# -- what helps where no setting of the engine does ------------------------------------------------
+
+
+def _elsewhere(figures: Figures, settings: DatasetSettings | None, finding: Finding) -> Advice:
+    """Return what lifts the bottleneck otherwise, and the rate where it is gone."""
+    resource = finding.bottleneck
+    changes = list(_CHANGES[resource](figures, settings))
+    gone = NETWORK if resource in NETWORK and any(one.setting for one in changes) else (resource,)
+    left = [one for one in finding.ceilings if one.resource not in (*gone, "listing")]
+    if not left:
+        return Advice(changes, finding.rate, None)
+    return Advice(changes, left[0].bytes_per_second, left[0].resource)
+
+
+def _for_requests(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    yield from _cache(figures, settings)
+    reading = Resources(figures, settings).reading
+    if reading is not None and reading.range_bytes < SMALL_SHARD:
+        yield _outside(
+            f"Shards are read by requests of {decimal(int(reading.range_bytes))}: write fewer and "
+            "larger ones, of 100 MB or more."
+        )
+    yield _outside("A machine in the zone of the bucket has a shorter way to it.")
+
+
+def _for_link(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    yield from _cache(figures, settings)
+    yield _outside(
+        "A machine with a faster network or in the zone of the bucket has more; so have several "
+        "hosts, each with a link of its own."
+    )
+    processing = figures.processing
+    if processing is not None and processing.decompress is None:
+        yield _outside("Compressed shards need less of the link, where the records compress.")
+
+
+def _for_throttling(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    yield from _cache(figures, settings)
+    yield _outside(
+        "The store limits requests: write larger shards, spread them over more prefixes, or ask for"
+        " a higher limit."
+    )
+
+
+def _for_event_loop(figures: Figures, _: DatasetSettings | None) -> Iterator[Change]:
+    if figures.machine.kernel == "python":
+        yield _outside("Install a wheel or a C compiler: the kernel in Python is slow.")
+    yield _outside(
+        "One rank is one event loop, and that is one core: more ranks on this machine, or feeders,"
+        " have one each."
+    )
+
+
+def _for_decoding(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    if settings is not None and not settings.shuffle and settings.cache is None:
+        yield Change(
+            setting="cache",
+            value={"of": "batches"},
+            why="from the second epoch or job on, batches are neither read nor decoded",
+        )
+    processing = figures.processing
+    if processing is not None and processing.decompress is not None:
+        ratio = processing.bytes / max(1, processing.stored_bytes)
+        yield _outside(
+            f"Shards without compression need no decompressing, and {ratio:.1f} times the link."
+        )
+    yield _outside("More cores decode more: of this machine, or of feeders on other ones.")
+
+
+def _for_transform(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
+    yield _outside(
+        "Make filter, map and transform cheaper, with vectorised functions that let go of the "
+        "interpreter's lock; or run them in feeders."
+    )
+
+
+def _for_trainer(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
+    yield _outside("The data waits for the trainer, as it should: only a shorter step helps.")
+
+
+def _for_listing(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    shards = figures.listing.shards if figures.listing else 0
+    pattern = settings.urls[0] if settings is not None else "train-*.tfrecord"
+    yield _outside(
+        f"Name the {shards:,} shards in source, as {_counted(pattern, shards)} if they are so "
+        "named, or as a list: names are not listed."
+    )
+    yield _outside("Fewer and larger shards have a shorter listing.")
+
+
+def _for_feeder(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
+    yield Change(
+        setting="server.workers",
+        value="auto",
+        why="each core of the feeder's machine serves clients; one client keeps to one worker",
+    )
+    yield _outside("Give the feeder more cores, or clients the addresses of more feeders.")
+
+
+_CHANGES: Final[dict[Bottleneck, Callable[[Figures, DatasetSettings | None], Iterator[Change]]]] = {
+    "listing": _for_listing,
+    "store latency": _for_requests,
+    "connection bandwidth": _for_requests,
+    "link": _for_link,
+    "throttling": _for_throttling,
+    "event loop": _for_event_loop,
+    "decoding": _for_decoding,
+    "transform": _for_transform,
+    "trainer": _for_trainer,
+    "feeder": _for_feeder,
+}
+
+
+def _cache(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    """Yield a cache for the whole dataset, if there is none and it may be kept."""
+    listing = figures.listing
+    if listing is None or not listing.bytes or settings is None or settings.cache is not None:
+        return
+    gib = max(1, -(-int(listing.bytes * SPARE) >> 30))
+    yield Change(
+        setting="cache",
+        value=f"{gib}GiB",
+        why="the second epoch, and the next job here, read from the disk and not from the store",
+    )
+
+
+def _counted(pattern: str, shards: int) -> str:
+    """Return how a counted range is written in place of a glob."""
+    digits = max(5, len(str(shards)))
+    numbers = f"{{{0:0{digits}}..{max(0, shards - 1):0{digits}}}}"
+    return pattern.replace("*", numbers, 1)
+
+
+def _outside(why: str) -> Change:
+    return Change(setting=None, why=why)
+
+
+# -- to paste --------------------------------------------------------------------------------------
+
+
+def paste_of(changes: Sequence[Change]) -> str:
+    """Return the settings among the changes as TOML for a feeder's file.
+
+    Those of a dataset have no table's head: they belong into its own.
+    """
+    lines = []
+    for change in changes:
+        if change.setting is None:
+            continue
+        table, _, name = change.setting.rpartition(".")
+        lines += [f"[{table}]"] if table else []
+        lines.append(f"{name} = {_toml(change.value)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _toml(value: Any) -> str:
+    """Return a value of TOML; strings, numbers and booleans look the same in JSON."""
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{name} = {_toml(one)}" for name, one in value.items())
+        return f"{{ {pairs} }}"
+    return json.dumps(value)

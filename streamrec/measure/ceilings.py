@@ -1,0 +1,273 @@
+"""The ceilings: the most bytes a second that each resource allows, with the law behind it. Pure.
+
+All are rates of frames as a job gets them, decompressed and filtered, so that they can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
+
+from streamrec.measure.figures import Ceiling, Cell
+from streamrec.measure.reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from streamrec.config import DatasetSettings
+    from streamrec.measure.figures import Bottleneck, Figures, Job, Stage
+
+__all__ = ["Resources", "rate_text"]
+
+SLOW = 3.0
+"""Times the median after which the engine sends a request again, so that none counts for more."""
+BUSY = 0.9
+"""The part of a core from which on a thread counts as busy all the time."""
+IDLE = 0.02
+"""The part of a core below which the noise of its measurement is too large to divide by it."""
+FREE = 0.8
+"""A plateau below this part of what its connections would give is somebody else's."""
+DECODING_THREADS = 4
+"""The most threads that decode; see ``pipeline/assembler.py``."""
+
+
+def rate_text(rate: float) -> str:
+    """Return a rate as text, in powers of ten."""
+    return f"{decimal(int(rate))}/s"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What was measured of each resource, and the settings that decide what the engine asks of it.
+
+    Args:
+        figures: What was measured; what is missing gives no ceiling.
+        settings: The dataset's settings; ``None``: they are not known, as those of a feeder.
+    """
+
+    figures: Figures
+    settings: DatasetSettings | None
+
+    def ceilings(self) -> list[Ceiling]:
+        """Return all ceilings that follow from the figures, the lowest first."""
+        laws: tuple[Callable[[], Ceiling | None], ...] = (
+            *(self._requests, self._link, self._throttling, self._event_loop),
+            *(self._decoding, self._transform, self._trainer, self._listing),
+        )
+        found = [ceiling for ceiling in (law() for law in laws) if ceiling is not None]
+        return sorted(found, key=lambda ceiling: ceiling.bytes_per_second)
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """The engine's requests; ``None`` where a feeder sends them."""
+        if self.settings is None or self.figures.target.kind == "feeder":
+            return None
+        return Reading.of(self.settings, self.figures.listing)
+
+    @cached_property
+    def gain(self) -> float:
+        """Bytes that a job gets for each byte that the store sends."""
+        processing, job = self.figures.processing, self.figures.job
+        inflated = 1.0
+        if processing is not None and processing.stored_bytes:
+            inflated = processing.bytes / processing.stored_bytes
+        filters = self.settings is not None and self.settings.filter is not None
+        if not (filters and job and job.bytes_read and job.bytes):
+            return inflated
+        return min(inflated, job.bytes / job.bytes_read)
+
+    # -- the store and the way to it ---------------------------------------------------------------
+
+    @cached_property
+    def first_byte(self) -> float | None:
+        """The mean time to the first byte, without what the engine would not wait for."""
+        found = self.figures.first_byte
+        if found is None:
+            return None
+        return fmean([min(s, SLOW * found.p50) for s in found.seconds] or [found.p50])
+
+    def seconds_of(self, range_bytes: float) -> float | None:
+        """Return the time of one request: to its first byte, and of its body."""
+        sweep = self.figures.sweep
+        connection = sweep.connection_bytes_per_second if sweep else None
+        if self.first_byte is None:
+            return None
+        return self.first_byte + (range_bytes / connection if connection else 0.0)
+
+    def _requests(self) -> Ceiling | None:
+        """Apply Little's law to the requests under way."""
+        reading = self.reading
+        seconds = self.seconds_of(reading.range_bytes) if reading else None
+        if reading is None or not seconds or self.first_byte is None:
+            return None
+        rate = reading.in_flight * reading.range_bytes / seconds
+        body = seconds - self.first_byte
+        return Ceiling(
+            resource="store latency" if self.first_byte >= body else "connection bandwidth",
+            bytes_per_second=rate * self.gain,
+            why=f"{reading.in_flight:.0f} requests under way ({reading.limit}) of "
+            f"{decimal(int(reading.range_bytes))}, each {self.first_byte * 1e3:.0f} ms to the first"
+            f" byte and {body * 1e3:.0f} ms for its body (Little: requests = rate x time)",
+        )
+
+    def _link(self) -> Ceiling | None:
+        sweep = self.figures.sweep
+        if sweep is None or sweep.plateau is None:
+            return None
+        plateau = sweep.cells[sweep.plateau]
+        best = max(sweep.cells, key=lambda cell: cell.bytes_per_second)
+        seconds = self.seconds_of(best.range_bytes)
+        alone = best.concurrency * best.range_bytes / seconds if seconds else math.inf
+        if plateau.throttled or best.loop_busy >= BUSY or best.bytes_per_second > FREE * alone:
+            return None
+        return Ceiling(
+            resource="link",
+            bytes_per_second=best.bytes_per_second * self.gain,
+            why=f"{plateau.concurrency} requests at a time gave "
+            f"{rate_text(plateau.bytes_per_second)}, and more of them gave no more, while the event"
+            f" loop's thread used {best.loop_busy:.0%} of a core",
+        )
+
+    def _throttling(self) -> Ceiling | None:
+        answers = max(self._answers_while_throttled(), default=None)
+        reading = self.reading
+        if answers is None or reading is None:
+            return None
+        return Ceiling(
+            resource="throttling",
+            bytes_per_second=answers * reading.range_bytes * self.gain,
+            why=f"the store answered {answers:.0f} requests a second and told others to slow down; "
+            f"a request is for {decimal(int(reading.range_bytes))}",
+        )
+
+    def _answers_while_throttled(self) -> Iterator[float]:
+        """Yield the rates of requests that were answered while others were refused."""
+        parts: list[Cell | Job] = [*self.figures.sweep.cells] if self.figures.sweep else []
+        parts += [self.figures.job] if self.figures.job else []
+        for part in parts:
+            if part.throttled and part.seconds:
+                yield max(0, part.requests - part.throttled) / part.seconds
+
+    # -- this machine ------------------------------------------------------------------------------
+
+    @cached_property
+    def loop_cost(self) -> float | None:
+        """Seconds of the event loop's thread for a byte of frames."""
+        job = self.figures.job
+        if job is not None and (job.loop_busy or 0.0) >= BUSY and job.bytes:
+            return (job.loop_busy or 1.0) * job.seconds / job.bytes
+        received = [_cost(cell) for cell in self._largest_cells() if cell.loop_busy >= IDLE]
+        if not received:
+            return None
+        return min(received) / self.gain + self._scan_cost()
+
+    def _largest_cells(self) -> list[Cell]:
+        cells = (
+            [cell for cell in self.figures.sweep.cells if cell.bytes] if self.figures.sweep else []
+        )
+        largest = max((cell.range_bytes for cell in cells), default=0)
+        return [cell for cell in cells if cell.range_bytes == largest]
+
+    def _scan_cost(self) -> float:
+        processing, settings = self.figures.processing, self.settings
+        if processing is None:
+            return 0.0
+        return _per_byte(processing.crc if settings and settings.check_crc else processing.scan)
+
+    def _event_loop(self) -> Ceiling | None:
+        if not self.loop_cost:
+            return None
+        return Ceiling(
+            resource="event loop",
+            bytes_per_second=1 / self.loop_cost,
+            why=f"one thread receives, scans and merges: {self.loop_cost * 1e9:.2f} s of a core for"
+            " each GB",
+        )
+
+    @cached_property
+    def _costs(self) -> dict[str, float]:
+        """The seconds of a core for a byte of frames, of what threads do."""
+        processing = self.figures.processing
+        if processing is None:
+            return {}
+        decoding = (processing.decompress, processing.parse, processing.decode)
+        costs = {
+            "decoding": sum(map(_per_byte, decoding)),
+            "transform": _per_byte(processing.transform),
+        }
+        return {name: cost for name, cost in costs.items() if cost}
+
+    def _decoding(self) -> Ceiling | None:
+        return self._threads("decoding", "decompress, parse and decode")
+
+    def _transform(self) -> Ceiling | None:
+        return self._threads("transform", "run filter, map and transform")
+
+    def _threads(self, name: Bottleneck, what: str) -> Ceiling | None:
+        """Return the ceiling of work that shares the decoding threads.
+
+        Whatever costs more of their time is held back by both; without it the other has them alone.
+        """
+        cost = self._costs.get(name, 0.0)
+        if not cost:
+            return None
+        cores = self.figures.machine.cores
+        threads = min(DECODING_THREADS, cores)
+        shared = sum(self._costs.values()) if cost == max(self._costs.values()) else cost
+        by_threads = threads / shared
+        by_cores = cores / (shared + (self.loop_cost or 0.0))
+        return Ceiling(
+            resource=name,
+            bytes_per_second=min(by_threads, by_cores),
+            why=f"{threads} threads on {cores} cores {what}: {cost * 1e9:.2f} s of a core for each "
+            "GB",
+        )
+
+    # -- around it ---------------------------------------------------------------------------------
+
+    def _trainer(self) -> Ceiling | None:
+        job = self.figures.job
+        if job is None or not job.step_seconds or not job.batches:
+            return None
+        batch = job.bytes / job.batches
+        return Ceiling(
+            resource="trainer",
+            bytes_per_second=batch / job.step_seconds,
+            why=f"a step takes {job.step_seconds * 1e3:.0f} ms, and a batch has "
+            f"{decimal(int(batch))}",
+        )
+
+    @cached_property
+    def run_bytes(self) -> float | None:
+        """The bytes of a run; ``None``: it has no end, or is not known."""
+        listing, settings, job = self.figures.listing, self.settings, self.figures.job
+        if listing is None or settings is None or settings.epochs is None:
+            return None
+        epoch = listing.bytes * self.gain
+        if settings.steps_per_epoch and job and job.batches:
+            epoch = settings.steps_per_epoch * job.bytes / job.batches
+        return settings.epochs * epoch
+
+    def _listing(self) -> Ceiling | None:
+        listing = self.figures.listing
+        if listing is None or not listing.seconds or not self.run_bytes:
+            return None
+        return Ceiling(
+            resource="listing",
+            bytes_per_second=self.run_bytes / listing.seconds,
+            why=f"nothing is read before {listing.shards:,} shards are listed, in "
+            f"{listing.seconds:.2g} s; the run reads {decimal(int(self.run_bytes))}",
+        )
+
+
+def _cost(cell: Cell) -> float:
+    return cell.loop_busy * cell.seconds / cell.bytes
+
+
+def _per_byte(stage: Stage | None) -> float:
+    return 1 / stage.bytes_per_second if stage and stage.bytes_per_second else 0.0

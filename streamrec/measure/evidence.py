@@ -1,0 +1,262 @@
+"""The bottleneck of a job: the ceilings of the parts, held against what the job did. Pure.
+
+Each moment of a job belongs to a stage, and each stage to a few resources. A resource is to blame
+if its stages took much of the time and its ceiling explains the rate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from streamrec.measure.ceilings import rate_text
+from streamrec.measure.figures import Ceiling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamrec.measure.figures import Bottleneck, Figures, Job
+
+__all__ = ["NETWORK", "Finding", "evidence", "find", "steady_rate"]
+
+NETWORK: Final[tuple[Bottleneck, ...]] = (
+    *("store latency", "connection bandwidth", "link", "throttling"),
+)
+"""The resources between the store and this machine."""
+EXPLAINS = 0.8
+"""The least part of a ceiling that a job which it holds back should reach."""
+MUCH = 0.25
+"""The least part of the wait of a resource that holds a job back."""
+RAMP = 1 / 3
+"""The part of a job's samples in which the engine still finds its number of requests."""
+FEWEST_SAMPLES = 6
+
+_Group: TypeAlias = Literal["network", "loop", "decoding", "transform", "trainer", "wire"]
+_GROUPS: Final[dict[str, _Group]] = {
+    **dict.fromkeys(("first_byte", "body", "quarantine"), "network"),
+    **dict.fromkeys(("scan", "order", "queue"), "loop"),
+    **dict.fromkeys(("decompress", "decode", "pack", "cache"), "decoding"),
+    **dict.fromkeys(("filter", "transform"), "transform"),
+    "client": "trainer",
+    "wire": "wire",
+}
+_RESOURCES: Final[dict[_Group, tuple[Bottleneck, ...]]] = {
+    "network": NETWORK,
+    "loop": ("event loop",),
+    "decoding": ("decoding",),
+    "transform": ("transform",),
+    "trainer": ("trainer",),
+    "wire": ("link",),
+}
+_IN_A_FEEDER: Final[tuple[_Group, ...]] = ("loop", "decoding", "transform")
+_REASONS: Final[dict[str, Bottleneck]] = {
+    "more requests brought no more bytes": "link",
+    "the store asked to slow down": "throttling",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The bottleneck, and the ceilings as the job has corrected them."""
+
+    bottleneck: Bottleneck
+    rate: float
+    """Bytes a second of the job; where there was none, the lowest ceiling."""
+    ceilings: list[Ceiling]
+    """The lowest first."""
+
+    @property
+    def others(self) -> list[Ceiling]:
+        """The ceilings of what does not hold the job back, the lowest first."""
+        return [one for one in self.ceilings if one.resource != self.bottleneck]
+
+
+def find(figures: Figures, known: Sequence[Ceiling]) -> Finding | None:
+    """Return the bottleneck; ``None``: nothing was measured that tells one.
+
+    Args:
+        figures: What was measured.
+        known: The ceilings that follow from the parts, the lowest first.
+    """
+    listing = next((one for one in known if one.resource == "listing"), None)
+    stream = [one for one in known if one.resource != "listing"]
+    job = figures.job
+    if job is not None and job.batches:
+        finding = _of_job(figures, job, stream)
+    elif stream:
+        finding = Finding(stream[0].resource, stream[0].bytes_per_second, stream)
+    else:
+        return None
+    return finding if listing is None else _with_listing(finding, listing)
+
+
+def _with_listing(stream: Finding, listing: Ceiling) -> Finding:
+    """Add the listing, which comes before the stream and not beside it."""
+    ceilings = _sorted([*stream.ceilings, listing])
+    if ceilings[0] is not listing:
+        return Finding(stream.bottleneck, stream.rate, ceilings)
+    rate = 1 / (1 / listing.bytes_per_second + 1 / stream.rate)
+    return Finding("listing", rate, ceilings)
+
+
+def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling]) -> Finding:
+    rate = steady_rate(job)
+    accused = _accused(figures, job, known, rate)
+    ceilings = [_reached(one, rate) for one in known if one.resource != accused]
+    own = next((one.why for one in known if one.resource == accused), "the job waits for it")
+    blamed = Ceiling(resource=accused, bytes_per_second=rate, why=own)
+    return Finding(accused, rate, [blamed, *_sorted(ceilings)])
+
+
+def _reached(ceiling: Ceiling, rate: float) -> Ceiling:
+    """Raise a ceiling to the rate that the job has reached."""
+    if ceiling.bytes_per_second >= rate:
+        return ceiling
+    return ceiling.model_copy(
+        update={"bytes_per_second": rate, "why": f"{ceiling.why}; the job has reached more"}
+    )
+
+
+def _sorted(ceilings: list[Ceiling]) -> list[Ceiling]:
+    return sorted(ceilings, key=lambda one: one.bytes_per_second)
+
+
+def steady_rate(job: Job) -> float:
+    """Return the bytes a second behind the first batch and the ramp."""
+    samples = job.samples[math.ceil(len(job.samples) * RAMP) :]
+    if len(job.samples) >= FEWEST_SAMPLES and any(sample.bytes for sample in samples):
+        return sum(sample.bytes for sample in samples) / sum(sample.seconds for sample in samples)
+    seconds = job.seconds - job.first_batch_seconds
+    if job.batches < 2 or seconds <= 0:
+        return job.bytes / job.seconds
+    return job.bytes * (1 - 1 / job.batches) / seconds
+
+
+def _accused(figures: Figures, job: Job, known: Sequence[Ceiling], rate: float) -> Bottleneck:
+    """Return the resource to blame.
+
+    Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
+    """
+    parts = _parts(job)
+    order = sorted(parts, key=lambda group: -parts[group])
+    if figures.target.kind == "feeder":
+        return _of_feeder(job, order[0]) if order else "feeder"
+    for group in order:
+        lowest = _lowest(group, known)
+        explains = lowest is not None and rate >= EXPLAINS * lowest.bytes_per_second
+        if lowest is not None and explains and parts[group] >= MUCH:
+            return lowest.resource
+    group = order[0] if order else "network"
+    lowest = _lowest(group, known)
+    return lowest.resource if lowest else _unmeasured(group, job)
+
+
+def _parts(job: Job) -> dict[_Group, float]:
+    """Return the parts of the wait by the kind of resource; the listing comes before it."""
+    seconds: dict[_Group, float] = {}
+    for stage, spent in job.waits.items():
+        group = _GROUPS.get(stage)
+        # Without a simulated trainer, the client is the measurement itself.
+        if group is not None and (group != "trainer" or job.step_seconds):
+            seconds[group] = seconds.get(group, 0.0) + spent
+    total = sum(seconds.values())
+    return {group: spent / total for group, spent in seconds.items()} if total else {}
+
+
+def _lowest(group: _Group, known: Sequence[Ceiling]) -> Ceiling | None:
+    return next((one for one in known if one.resource in _RESOURCES[group]), None)
+
+
+def _of_feeder(job: Job, group: _Group) -> Bottleneck:
+    return "feeder" if group in _IN_A_FEEDER else _unmeasured(group, job)
+
+
+def _unmeasured(group: _Group, job: Job) -> Bottleneck:
+    """Return the resource of a group whose parts were not measured."""
+    if group != "network":
+        return _RESOURCES[group][0]
+    latency = job.waits.get("first_byte", 0.0) >= job.waits.get("body", 0.0)
+    default: Bottleneck = "store latency" if latency else "connection bandwidth"
+    return _REASONS.get(job.concurrency_reason or "", default)
+
+
+# -- in words --------------------------------------------------------------------------------------
+
+_WAITS: Final[Mapping[str, str]] = {
+    "list": "the listing",
+    "first_byte": "first bytes",
+    "body": "bodies",
+    "decompress": "decompressing",
+    "scan": "scanning",
+    "filter": "the filter",
+    "order": "ordering and the event loop",
+    "decode": "decoding",
+    "transform": "map and transform",
+    "wire": "the way from the feeder",
+    "client": "the trainer's steps",
+}
+SHOWN = 0.02
+"""The least part of a job's time that is named."""
+
+
+def evidence(figures: Figures) -> list[str]:
+    """Return what speaks for a verdict, a sentence each."""
+    return [*_of_waits(figures.job), *_of_sweep(figures), *_of_requests(figures.job)]
+
+
+def _of_waits(job: Job | None) -> list[str]:
+    if job is None or not job.seconds:
+        return []
+    largest = sorted(job.waits.items(), key=lambda wait: -wait[1])
+    parts = [
+        f"{_WAITS.get(stage, stage)} {seconds / job.seconds:.0%}"
+        for stage, seconds in largest
+        if seconds >= SHOWN * job.seconds
+    ]
+    said = [f"The job's time went to {', '.join(parts)}."] if parts else []
+    if job.step_seconds:
+        said.append(
+            f"A trainer with steps of {job.step_seconds * 1e3:.0f} ms waits for {job.stalled:.0%} "
+            "of its time."
+        )
+    if listed := job.waits.get("list", 0.0):
+        said.append(
+            f"The listing takes {listed:.2g} s of the {job.first_batch_seconds:.2g} s to the first"
+            " batch."
+        )
+    return said
+
+
+def _of_sweep(figures: Figures) -> list[str]:
+    sweep = figures.sweep
+    if sweep is None or not sweep.cells:
+        return []
+    best = max(sweep.cells, key=lambda cell: cell.bytes_per_second)
+    if sweep.plateau is None:
+        return [
+            f"Without decoding, the store gave {rate_text(best.bytes_per_second)} with "
+            f"{best.concurrency} requests at a time, and the rate still grew."
+        ]
+    plateau = sweep.cells[sweep.plateau]
+    return [
+        f"Without decoding, the store gives {rate_text(best.bytes_per_second)} at most, from "
+        f"{plateau.concurrency} requests at a time on; the event loop's thread then uses "
+        f"{best.loop_busy:.0%} of a core."
+    ]
+
+
+def _of_requests(job: Job | None) -> list[str]:
+    if job is None:
+        return []
+    said = []
+    if job.loop_busy is not None:
+        said.append(f"In the job the event loop's thread used {job.loop_busy:.0%} of a core.")
+    if job.throttled:
+        said.append(f"{job.throttled} of {job.requests} requests were told to slow down.")
+    if job.concurrency_reason:
+        said.append(
+            f"Of requests there were no more than {job.concurrency} at a time because: "
+            f"{job.concurrency_reason}."
+        )
+    return said
