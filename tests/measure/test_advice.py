@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamrec.measure.advice import advise, paste_of
+from streamrec.measure.ceilings import Resources
+from streamrec.measure.evidence import find
+from streamrec.measure.figures import Change
+from tests.measure.worlds import GIB, MB, World, machine, settings_of, stage
+
+
+def changes(world: World, settings: dict[str, Any], **more: Any) -> dict[str | None, Any]:
+    chosen = settings_of(**settings)
+    figures = world.figures(chosen, **more)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    return {one.setting: one.value for one in advise(figures, chosen, finding).changes}
+
+
+def test_latency_needs_as_many_requests_as_little_says() -> None:
+    # 1 MB each 200 ms; 100 MB/s need 20 requests, and a fifth more so that they are no limit.
+    world = World(latency=0.2, shard=MB, step=0.01)
+    assert changes(world, {"max_concurrency": 4}) == {"max_concurrency": 24}
+
+
+def test_no_more_memory_is_taken_than_is_needed() -> None:
+    world = World(latency=1.0, step=0.01)
+    found = changes(world, {"memory_budget": "64MiB", "lanes": 16})
+    assert found == {"memory_budget": "256MiB"}
+
+
+def test_throttling_needs_larger_ranges() -> None:
+    world = World(requests=100.0, step=0.005)
+    found = changes(world, {"memory_budget": "64MiB"})
+    assert found.keys() == {"memory_budget"}
+
+
+def test_no_more_than_a_quarter_of_the_machine_is_advised() -> None:
+    world = World(latency=5.0, step=0.001)
+    found = changes(world, {"memory_budget": "64MiB"}, machine=machine(memory_bytes=GIB))
+    assert found == {"memory_budget": "256MiB"}
+
+
+def test_where_requests_cannot_be_more_a_cache_or_larger_shards_are() -> None:
+    world = World(latency=2.0, shard=10_000, shards=1000, step=0.001)
+    found = changes(world, {"max_concurrency": 512})
+    assert found["cache"] == "1GiB"
+    assert None in found
+
+
+def test_a_cache_that_is_there_is_not_advised_again() -> None:
+    found = changes(World(link=10.0 * MB), {"cache": "memory"})
+    assert "cache" not in found
+
+
+def test_decoded_batches_are_kept_where_they_come_again() -> None:
+    slow = World(decoding=100.0, step=0.01)
+    assert changes(slow, {})["cache"] == {"of": "batches"}
+    assert "cache" not in changes(slow, {"shuffle": True})
+
+
+def test_decompressing_costs_what_compression_saves() -> None:
+    world = World(decoding=100.0)
+    processing = world.processing().model_copy(
+        update={"stored_bytes": 25 * MB, "decompress": stage(100.0)}
+    )
+    chosen = settings_of(shuffle=True)
+    figures = world.figures(chosen, processing=processing)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    assert "4.0 times the link" in advise(figures, chosen, finding).changes[0].why
+
+
+def test_the_python_kernel_is_named_where_the_loop_is_busy() -> None:
+    world, chosen = World(loop=50.0), settings_of()
+    figures = world.figures(chosen, machine=machine(kernel="python"))
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    assert "kernel" in advise(figures, chosen, finding).changes[0].why
+
+
+def test_a_counted_range_stands_for_the_glob() -> None:
+    world, chosen = World(page=1000.0, shards=250, shard=MB), settings_of()
+    figures = world.figures(chosen)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    why = advise(figures, chosen, finding).changes[0].why
+    assert "s3://bucket/train-{00000..00249}.tfrecord" in why
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (("max_concurrency", 64), "max_concurrency = 64\n"),
+        (("memory_budget", "1024MiB"), 'memory_budget = "1024MiB"\n'),
+        (("check_crc", False), "check_crc = false\n"),
+        (("cache", {"of": "batches"}), 'cache = { of = "batches" }\n'),
+        (("server.workers", "auto"), '[server]\nworkers = "auto"\n'),
+        ((None, None), ""),
+    ],
+)
+def test_changes_are_written_as_toml(change: tuple[str | None, Any], line: str) -> None:
+    assert paste_of([Change(setting=change[0], value=change[1], why="")]) == line

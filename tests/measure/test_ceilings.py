@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.measure.ceilings import Resources, rate_text
+from streamrec.measure.figures import Cell, Sweep
+from tests.measure.worlds import MB, World, a_job, machine, settings_of, stage
+
+if TYPE_CHECKING:
+    from streamrec.measure.figures import Bottleneck
+
+
+def rates(
+    world: World, settings: dict[str, Any] | None = None, **more: Any
+) -> dict[Bottleneck, float]:
+    chosen = settings_of(**settings or {})
+    figures = world.figures(chosen).model_copy(update={"job": None, **more})
+    resources = Resources(figures, chosen)
+    return {one.resource: one.bytes_per_second for one in resources.ceilings()}
+
+
+def test_requests_under_way_follow_littles_law() -> None:
+    world = World(latency=0.2, connection=100.0 * MB, shard=8 * MB)
+    found = rates(world, {"max_concurrency": 4})
+    assert found["store latency"] == pytest.approx(4 * 8e6 / (0.2 + 0.08))
+    world = World(latency=0.01, connection=10.0 * MB, shard=8 * MB)
+    found = rates(world, {"max_concurrency": 4})
+    assert found["connection bandwidth"] == pytest.approx(4 * 8e6 / (0.01 + 0.8))
+
+
+def test_a_request_that_stalls_counts_as_one_that_is_sent_again() -> None:
+    world = World(latency=0.1)
+    figures = world.figures(settings_of(), job=False)
+    assert figures.first_byte is not None
+    slow = figures.first_byte.model_copy(update={"seconds": [0.1] * 99 + [10.0]})
+    resources = Resources(figures.model_copy(update={"first_byte": slow}), settings_of())
+    assert resources.first_byte == pytest.approx(0.99 * 0.1 + 0.01 * 0.3)
+
+
+def test_the_link_is_a_plateau_of_which_nobody_else_is_the_cause() -> None:
+    assert rates(World(link=50.0 * MB))["link"] == pytest.approx(50e6, rel=0.01)
+    assert "link" not in rates(World(loop=20.0))  # the loop is
+    assert "link" not in rates(World(latency=1.0, connection=MB))  # it still grows
+    assert "link" not in rates(World(requests=10.0))  # the store refuses more
+
+
+def test_throttling_is_what_was_answered_meanwhile() -> None:
+    found = rates(World(requests=10.0, shard=4 * MB))
+    assert found["throttling"] == pytest.approx(10 * 4e6, rel=0.1)
+    assert "throttling" not in rates(World())
+    job = a_job(seconds=10.0, requests=150, throttled=50)
+    assert rates(World(shard=4 * MB), {}, job=job)["throttling"] == pytest.approx(4e7)
+
+
+def test_the_event_loop_is_one_core() -> None:
+    assert rates(World(loop=10.0))["event loop"] == pytest.approx(1e8, rel=0.02)
+    assert "event loop" not in rates(World(), sweep=None)
+
+
+def test_a_busy_loop_of_the_job_says_more_than_the_sweep() -> None:
+    job = a_job(seconds=10.0, bytes=100 * MB, loop_busy=0.95)
+    found = rates(World(loop=1.0), {}, job=job)
+    assert found["event loop"] == pytest.approx(1e7 / 0.95)
+
+
+def test_decoding_and_functions_share_threads_and_cores() -> None:
+    found = rates(World(decoding=10.0, transform=5.0, cores=64))
+    assert found["decoding"] == pytest.approx(4e9 / 15)
+    assert found["transform"] == pytest.approx(4e9 / 5)  # without decoding
+    found = rates(World(decoding=10.0, transform=0.0, loop=5.0, cores=2))
+    assert found["decoding"] == pytest.approx(2e9 / 15, rel=0.01)
+    assert "transform" not in found
+
+
+def test_decompressing_counts_as_decoding_and_widens_the_link() -> None:
+    world = World(link=50.0 * MB, decoding=1.0, transform=0.0)
+    processing = world.processing().model_copy(
+        update={"stored_bytes": 25 * MB, "decompress": stage(3.0)}
+    )
+    found = rates(world, processing=processing)
+    assert found["link"] == pytest.approx(4 * 50e6, rel=0.01)
+    assert found["decoding"] == pytest.approx(4e9 / 4, rel=0.01)
+
+
+def test_a_filter_leaves_fewer_bytes_of_the_link() -> None:
+    job = a_job(bytes=100 * MB, bytes_read=400 * MB)
+    found = rates(World(link=100.0 * MB), {"filter": "module:function"}, job=job)
+    assert found["link"] == pytest.approx(25e6, rel=0.01)
+
+
+def test_the_trainer_takes_a_batch_a_step() -> None:
+    job = a_job(batches=100, bytes=200 * MB, step_seconds=0.05)
+    assert rates(World(), {}, job=job)["trainer"] == pytest.approx(2e6 / 0.05)
+
+
+def test_the_listing_comes_before_a_run_that_ends() -> None:
+    world = World(page=10.0, shards=100, shard=MB)
+    assert rates(world)["listing"] == pytest.approx(1e7)
+    assert rates(world, {"epochs": 3})["listing"] == pytest.approx(3e7)
+    assert "listing" not in rates(world, {"epochs": None})
+    job = a_job(batches=100, bytes=200 * MB)
+    steps = {"epochs": 2, "steps_per_epoch": 5, "batch_size": 10}
+    assert rates(world, steps, job=job)["listing"] == pytest.approx(2e6)
+
+
+def test_unknown_settings_give_no_ceiling_of_requests() -> None:
+    figures = World().figures(settings_of(), job=False)
+    found = {one.resource for one in Resources(figures, None).ceilings()}
+    assert found == {"decoding", "transform", "event loop"}
+
+
+def test_each_says_its_law() -> None:
+    figures = World(link=50.0 * MB).figures(settings_of(), machine=machine(2))
+    for ceiling in Resources(figures, settings_of()).ceilings():
+        assert len(ceiling.why) > 20
+
+
+def test_cells_without_bytes_cost_nothing() -> None:
+    empty = Cell(range_bytes=1, concurrency=1, seconds=1.0, bytes=0, requests=0)
+    sweep = Sweep(cells=[empty], connection_bytes_per_second=None, plateau=None)
+    assert "event loop" not in rates(World(), sweep=sweep)
+
+
+def test_rates_are_written_in_powers_of_ten() -> None:
+    assert rate_text(12_300_000) == "12.3 MB/s"

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamrec.measure.evidence import evidence, find, steady_rate
+from streamrec.measure.figures import Ceiling, Figures, Sample
+from tests.measure.worlds import MB, World, a_job, settings_of
+
+
+def ceiling(resource: Any, rate: float) -> Ceiling:
+    return Ceiling(resource=resource, bytes_per_second=rate, why="by its law")
+
+
+def figures(**job: Any) -> Figures:
+    return World().figures(settings_of()).model_copy(update={"job": a_job(**job)})
+
+
+NETWORK = [ceiling("link", 110 * MB), ceiling("store latency", 150 * MB)]
+
+
+def test_the_lowest_ceiling_of_what_was_waited_for_is_to_blame() -> None:
+    found = find(figures(waits={"first_byte": 9.0, "decode": 1.0}), NETWORK)
+    assert found is not None
+    assert found.bottleneck == "link"
+    assert found.rate == pytest.approx(100 * MB, rel=0.01)
+    assert found.ceilings[0].bytes_per_second == found.rate
+    assert [one.resource for one in found.others] == ["store latency"]
+
+
+def test_a_ceiling_that_explains_the_rate_is_before_a_longer_wait() -> None:
+    known = [*NETWORK, ceiling("decoding", 900 * MB)]
+    found = find(figures(waits={"decode": 6.0, "body": 4.0}), known)
+    assert found is not None
+    assert found.bottleneck == "link"
+
+
+def test_the_longest_wait_is_to_blame_where_no_ceiling_explains_the_rate() -> None:
+    known = [ceiling("link", 500 * MB), ceiling("decoding", 900 * MB)]
+    found = find(figures(waits={"decode": 6.0, "body": 4.0}), known)
+    assert found is not None
+    assert found.bottleneck == "decoding"
+
+
+def test_a_ceiling_that_the_job_has_exceeded_is_raised_to_it() -> None:
+    known = [ceiling("link", 10 * MB), ceiling("decoding", 110 * MB)]
+    found = find(figures(waits={"decode": 10.0}), known)
+    assert found is not None
+    assert found.bottleneck == "decoding"
+    assert found.others[0].bytes_per_second == found.rate
+    assert "has reached more" in found.others[0].why
+
+
+@pytest.mark.parametrize(
+    ("reason", "waits", "named"),
+    [
+        (None, {"first_byte": 9.0, "body": 1.0}, "store latency"),
+        ("max_concurrency", {"first_byte": 1.0, "body": 9.0}, "connection bandwidth"),
+        ("more requests brought no more bytes", {"body": 9.0}, "link"),
+        ("the store asked to slow down", {"first_byte": 9.0}, "throttling"),
+        (None, {"order": 9.0}, "event loop"),
+        (None, {}, "store latency"),
+    ],
+)
+def test_a_job_alone_tells_it_too(reason: str | None, waits: dict[str, float], named: str) -> None:
+    found = find(figures(waits=waits, concurrency_reason=reason, concurrency=4), [])
+    assert found is not None
+    assert found.bottleneck == named
+
+
+def test_the_listing_is_to_blame_where_it_is_longer_than_the_rest() -> None:
+    listing = ceiling("listing", 50 * MB)
+    found = find(figures(waits={"first_byte": 10.0}), [listing, *NETWORK])
+    assert found is not None
+    assert found.bottleneck == "listing"
+    assert found.rate == pytest.approx(100 / 3 * MB, rel=0.01)
+    found = find(figures(waits={"first_byte": 10.0}), [*NETWORK, ceiling("listing", 500 * MB)])
+    assert found is not None
+    assert found.bottleneck == "link"
+
+
+def test_the_client_counts_only_with_a_trainer() -> None:
+    known = [ceiling("trainer", 105 * MB), ceiling("link", 110 * MB)]
+    waits = {"client": 9.0, "body": 1.0}
+    with_trainer = find(figures(waits=waits, step_seconds=0.01), known)
+    without = find(figures(waits=waits), known[1:])
+    assert with_trainer is not None
+    assert without is not None
+    assert (with_trainer.bottleneck, without.bottleneck) == ("trainer", "link")
+
+
+def test_the_rate_is_that_behind_the_ramp() -> None:
+    sizes = [1 * MB] * 2 + [10 * MB] * 4
+    samples = [
+        Sample(at=at + 1.0, seconds=1.0, bytes=size, records=1) for at, size in enumerate(sizes)
+    ]
+    assert steady_rate(a_job(samples=samples)) == 10 * MB
+    job = a_job(seconds=11.0, first_batch_seconds=1.0, batches=101, bytes=101 * MB)
+    assert steady_rate(job) == pytest.approx(10 * MB)
+    assert steady_rate(a_job(seconds=2.0, batches=1, bytes=10 * MB)) == 5 * MB
+
+
+def test_evidence_says_where_the_time_went_and_what_the_store_gives() -> None:
+    world = World(link=50.0 * MB)
+    said = " ".join(
+        evidence(
+            world.figures(settings_of()).model_copy(
+                update={
+                    "job": a_job(
+                        waits={"body": 8.0, "list": 2.0},
+                        first_batch_seconds=2.5,
+                        step_seconds=0.02,
+                        stalled=0.7,
+                        loop_busy=0.1,
+                        throttled=3,
+                        concurrency=64,
+                        concurrency_reason="max_concurrency",
+                    )
+                }
+            )
+        )
+    )
+    for words in (
+        "bodies 80%, the listing 20%",
+        "steps of 20 ms waits for 70%",
+        "2 s of the 2.5 s",
+        "50.0 MB/s at most",
+        "used 10% of a core",
+        "3 of 100 requests",
+        "max_concurrency",
+    ):
+        assert words in said
+
+
+def test_evidence_of_nothing_is_nothing() -> None:
+    none = dict.fromkeys(("listing", "first_byte", "sweep", "processing", "job"))
+    assert evidence(World().figures(settings_of()).model_copy(update=none)) == []
+    grows = World(latency=1.0, connection=MB)
+    assert "still grew" in evidence(grows.figures(settings_of(), job=False))[0]
