@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.config import DatasetSettings
-    from streamrec.measure.figures import Bottleneck, Figures, Job, Stage
+    from streamrec.measure.figures import Bottleneck, Figures, Stage
 
 __all__ = ["Resources", "rate_text"]
 
@@ -123,7 +123,12 @@ class Resources:
         best = max(sweep.cells, key=lambda cell: cell.bytes_per_second)
         seconds = self.seconds_of(best.range_bytes)
         alone = best.concurrency * best.range_bytes / seconds if seconds else math.inf
-        if plateau.throttled or best.loop_busy >= BUSY or best.bytes_per_second > FREE * alone:
+        if (
+            plateau.throttled
+            or best.throttled
+            or best.loop_busy >= BUSY
+            or best.bytes_per_second > FREE * alone
+        ):
             return None
         return Ceiling(
             resource="link",
@@ -147,11 +152,12 @@ class Resources:
 
     def _answers_while_throttled(self) -> Iterator[float]:
         """Yield the rates of requests that were answered while others were refused."""
-        parts: list[Cell | Job] = [*self.figures.sweep.cells] if self.figures.sweep else []
-        parts += [self.figures.job] if self.figures.job else []
-        for part in parts:
-            if part.throttled and part.seconds:
-                yield max(0, part.requests - part.throttled) / part.seconds
+        sweep, job = self.figures.sweep, self.figures.job
+        for cell in sweep.cells if sweep else ():
+            if cell.throttled and cell.seconds:
+                yield cell.requests / cell.seconds
+        if job and job.throttled and job.seconds:
+            yield max(0, job.requests - job.throttled) / job.seconds
 
     # -- this machine ------------------------------------------------------------------------------
 

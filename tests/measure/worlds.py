@@ -126,7 +126,7 @@ class World:
             concurrency=count,
             seconds=10,
             bytes=int(10 * rate),
-            requests=int(10 * rate / size) + refused,
+            requests=int(10 * rate / size),
             throttled=refused,
             loop_busy=rate * self.loop / 1e9,
         )
