@@ -226,3 +226,21 @@ def bare(**changes: Any) -> Figures:
         ("listing", "first_byte", "sweep", "processing", "job", "costs", "verdict")
     )
     return figures(**{**nothing, "unfinished": ["all of it: interrupted"], **changes})
+
+
+def hostile(text: str) -> Figures:
+    """Return figures that hold a text wherever there is one."""
+    whole = figures().model_dump()
+    kept = {"kind", "kernel", "bottleneck", "resource", "next_bottleneck"}
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {n: value[n] if n in kept else changed(value[n]) for n in value}
+        if isinstance(value, list):
+            return [changed(part) for part in value]
+        return text if isinstance(value, str) else value
+
+    changed_whole = changed(whole)
+    changed_whole["job"]["waits"] = {text: 3.0}
+    changed_whole["target"]["settings"] = {text: text}
+    return Figures.model_validate(changed_whole)

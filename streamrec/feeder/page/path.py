@@ -11,7 +11,7 @@ from streamrec.flow.timings import added
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Fill", "Stage", "path_of", "verdict_of"]
+__all__ = ["FAST", "FOR", "Fill", "Stage", "path_of", "verdict_of"]
 
 WINDOW = 60.0
 """Seconds over which waits are added up: long enough to be steady, short enough to be now."""

@@ -1,0 +1,94 @@
+"""A distribution of times over a logarithmic axis. No I/O."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.feeder.page.words import counted, percent, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Column", "Histogram", "Mark", "histogram_of"]
+
+COLUMNS = 48
+TICKS = (1, 2, 5)
+"""The digits of round times."""
+LEAST = 1e-6
+"""Seconds; a time below it counts as this one, since a logarithm has no zero."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The times between two places of the axis."""
+
+    left: float
+    width: float
+    part: float
+    """0 to 1; 1 is the fullest column."""
+    detail: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place on the axis, which goes from 0 to 1."""
+
+    place: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The columns that hold any times, round times of the axis, and marked ones."""
+
+    columns: list[Column]
+    ticks: list[Mark]
+    marks: list[Mark]
+
+
+def histogram_of(times: Sequence[float], marks: dict[str, float]) -> Histogram:
+    """Return the histogram of times.
+
+    Args:
+        times: The times in seconds.
+        marks: Times to mark, by name.
+    """
+    logs = np.log10(np.maximum([*times, *marks.values()], LEAST))
+    low, high = (logs.min() - 0.05, logs.max() + 0.05) if len(logs) else (0.0, 1.0)
+    counts, edges = np.histogram(logs[: len(times)], COLUMNS, (low, high))
+
+    def place(time: float) -> float:
+        return (math.log10(max(time, LEAST)) - float(low)) / float(high - low)
+
+    return Histogram(
+        columns=_columns(counts.tolist(), (10.0**edges).tolist(), len(times)),
+        ticks=[Mark(place(tick), seconds(tick)) for tick in _round(10.0**low, 10.0**high)],
+        marks=[Mark(place(time), f"{name} {seconds(time)}") for name, time in marks.items()],
+    )
+
+
+def _columns(counts: list[int], edges: list[float], total: int) -> list[Column]:
+    most = max(counts)
+    return [
+        Column(
+            index / COLUMNS,
+            1 / COLUMNS,
+            count / most,
+            f"{seconds(edges[index])} to {seconds(edges[index + 1])}: "
+            f"{counted(count, 'request', 'requests')}, {percent(count / total)}",
+        )
+        for index, count in enumerate(counts)
+        if count
+    ]
+
+
+def _round(low: float, high: float) -> list[float]:
+    """Return the round times between two, fewer where there are many."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    digits = TICKS if len(powers) <= 4 else TICKS[:1]
+    times = (digit * 10.0**power for power in powers for digit in digits)
+    return [time for time in times if low <= time <= high]

@@ -1,0 +1,333 @@
+"""The view of a benchmark: what the report and the terminal show of figures, as text. No I/O."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from streamrec.feeder.page.path import FAST, FOR
+from streamrec.feeder.page.words import counted, memory, percent, rate, seconds, size
+from streamrec.masking import printable
+from streamrec.measure.grid import Grid, grid_of
+from streamrec.measure.histogram import Histogram, histogram_of
+from streamrec.measure.series import Series, series_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from streamrec.measure.figures import (
+        Bottleneck,
+        Costs,
+        Figures,
+        FirstByte,
+        Job,
+        Limits,
+        Processing,
+        Verdict,
+    )
+
+__all__ = ["Advice", "Row", "View", "advice_of", "cleaned", "facts_of", "money", "view_of"]
+
+MOST_URLS = 20
+"""The most URLs that are shown; all are in the JSON."""
+
+HEADLINES: Final[Mapping[Bottleneck, str]] = {
+    "listing": "Listing the shards holds this job back.",
+    "store latency": "The latency of the store holds this job back.",
+    "connection bandwidth": "The bandwidth of each connection holds this job back.",
+    "link": "The link is full.",
+    "throttling": "The store throttles this job.",
+    "event loop": "The event loop holds this job back: it is one core.",
+    "decoding": "Decoding holds this job back.",
+    "transform": "The transform holds this job back.",
+    "trainer": "The trainer is the bottleneck, as it should be.",
+    "feeder": "The feeder holds this job back.",
+}
+STEPS = ("decompress", "scan", "crc", "parse", "decode", "transform")
+"""The steps of the processing, in the order in which bytes pass them."""
+BEYOND = 2.5
+"""Ceilings above so many times the predicted rate are cut: what is far away needs no length."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A named amount, with a bar for its part of the whole."""
+
+    name: str
+    text: str
+    part: float
+    """0 to 1."""
+    detail: str = ""
+    is_most: bool = False
+    """True: the row to look at."""
+    is_cut: bool = False
+    """True: the bar would be longer than there is room for."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The verdict, as text."""
+
+    headline: str
+    is_good: bool
+    summary: str = ""
+    evidence: list[str] = field(default_factory=list)
+    now: str = ""
+    then: str = ""
+    """The rate after the change; empty where nothing helps."""
+    gain: str = ""
+    next: str = ""
+    """What holds the job back after the change."""
+    changes: list[tuple[str, str]] = field(default_factory=list)
+    """What to change, and why."""
+    paste: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """All that is shown of figures, as text. Nothing in it is escaped."""
+
+    title: str
+    taken: str
+    urls: list[str]
+    advice: Advice
+    facts: list[tuple[str, str]]
+    """The most important numbers, by name."""
+    waits: list[Row]
+    ceilings: list[Row]
+    lines: list[tuple[str, float]]
+    """Rates to draw across the ceilings: their names and places."""
+    grid: Grid | None
+    histogram: Histogram | None
+    series: list[Series]
+    steps: list[Row]
+    sample: str
+    """What the steps were measured with."""
+    costs: list[tuple[str, str]]
+    prices: str
+    spent: list[Row]
+    settings: list[tuple[str, str]]
+    machine: list[tuple[str, str]]
+    unfinished: list[str]
+
+    @property
+    def has_plateau(self) -> bool:
+        """True: the rate of the sweep stopped growing."""
+        rows = self.grid.rows if self.grid else []
+        return any(square and square.is_plateau for _, squares in rows for square in squares)
+
+
+def view_of(figures: Figures) -> View:
+    """Return what is shown of figures."""
+    figures = cleaned(figures)
+    urls, job, verdict = figures.target.urls, figures.job, figures.verdict
+    more = [f"and {len(urls) - MOST_URLS:,} more"] if len(urls) > MOST_URLS else []
+    return View(
+        title=_title(figures),
+        taken=figures.taken,
+        urls=urls[:MOST_URLS] + more,
+        advice=advice_of(verdict),
+        facts=facts_of(figures),
+        waits=_waits(job) if job else [],
+        ceilings=_ceilings(verdict) if verdict else [],
+        lines=_lines(verdict) if verdict else [],
+        grid=grid_of(figures.sweep) if figures.sweep and figures.sweep.cells else None,
+        histogram=_histogram(figures.first_byte) if figures.first_byte else None,
+        series=series_of(job) if job else [],
+        steps=_steps(figures.processing) if figures.processing else [],
+        sample=_sample(figures.processing) if figures.processing else "",
+        costs=_costs(figures.costs) if figures.costs else [],
+        prices=figures.costs.prices if figures.costs else "",
+        spent=_spent(figures.spent, figures.limits),
+        settings=[(name, str(value)) for name, value in figures.target.settings.items()],
+        machine=_machine(figures),
+        unfinished=figures.unfinished,
+    )
+
+
+def cleaned(figures: Figures) -> Figures:
+    """Return figures whose texts hold no credentials and no control characters."""
+    return type(figures).model_validate(_printable(figures.model_dump()))
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list | tuple):
+        return [_printable(part) for part in value]
+    if isinstance(value, dict):
+        return {_printable(name): _printable(part) for name, part in value.items()}
+    return value
+
+
+def _title(figures: Figures) -> str:
+    first, *others = figures.target.urls or [figures.target.kind]
+    return f"{first} and {counted(len(others), 'other', 'others')}" if others else first
+
+
+def advice_of(verdict: Verdict | None) -> Advice:
+    """Return a verdict as text."""
+    if verdict is None:
+        return Advice("No verdict: too little was measured.", is_good=False)
+    now, then = verdict.bytes_per_second, verdict.predicted_bytes_per_second
+    gains = then > now > 0 and bool(verdict.changes)
+    return Advice(
+        HEADLINES[verdict.bottleneck],
+        is_good=verdict.bottleneck == "trainer",
+        summary=verdict.summary,
+        evidence=verdict.evidence,
+        now=rate(now),
+        then=rate(then) if gains else "",
+        gain=f"x {then / now:.1f}" if gains else "",
+        next=verdict.next_bottleneck or "",
+        changes=[(_change(one.setting, one.value), one.why) for one in verdict.changes],
+        paste=verdict.paste,
+    )
+
+
+def _change(setting: str | None, value: Any) -> str:
+    return f"{setting} = {json.dumps(value, default=str)}" if setting else "outside streamrec"
+
+
+def facts_of(figures: Figures) -> list[tuple[str, str]]:
+    """Return the most important numbers, by name."""
+    job, first, sweep = figures.job, figures.first_byte, figures.sweep
+    found: list[tuple[str, str]] = []
+    if job:
+        whole = job.seconds or 1.0
+        found += [
+            ("Job", rate(job.bytes / whole)),
+            ("Records", f"{job.records / whole:,.0f}/s"),
+            ("Trainer stalled", percent(job.stalled)),
+            ("First batch", seconds(job.first_batch_seconds)),
+        ]
+    if first:
+        found.append(("First byte, p50", seconds(first.p50)))
+    if sweep and sweep.cells:
+        found.append(("Best of the sweep", rate(max(c.bytes_per_second for c in sweep.cells))))
+    if figures.listing:
+        listing = figures.listing
+        found += [("Dataset", size(listing.bytes)), ("Shards", f"{listing.shards:,}")]
+    return found
+
+
+def _waits(job: Job) -> list[Row]:
+    whole = sum(job.waits.values()) or 1.0
+    held = {stage: wait for stage, wait in job.waits.items() if stage != "client"}
+    is_fast = job.waits.get("client", 0.0) >= FAST * whole
+    most = None if is_fast else max(held, key=lambda stage: held[stage], default=None)
+    return [
+        Row(
+            stage,
+            percent(wait / whole),
+            wait / whole,
+            f"{seconds(wait)}, {_held(stage)}",
+            is_most=stage == most,
+        )
+        for stage, wait in job.waits.items()
+        if wait > 0
+    ]
+
+
+def _held(stage: str) -> str:
+    return "the loop over the stream: the trainer" if stage == "client" else FOR.get(stage, stage)
+
+
+def _ceilings(verdict: Verdict) -> list[Row]:
+    top = _top(verdict)
+    return [
+        Row(
+            one.resource,
+            rate(one.bytes_per_second),
+            min(one.bytes_per_second / top, 1.0),
+            one.why,
+            is_most=one.resource == verdict.bottleneck,
+            is_cut=one.bytes_per_second > top,
+        )
+        for one in verdict.ceilings
+    ]
+
+
+def _lines(verdict: Verdict) -> list[tuple[str, float]]:
+    advice, top = advice_of(verdict), _top(verdict)
+    lines = [(f"now {advice.now}", verdict.bytes_per_second / top)]
+    if advice.then:
+        lines.append((f"predicted {advice.then}", verdict.predicted_bytes_per_second / top))
+    return lines
+
+
+def _top(verdict: Verdict) -> float:
+    """Return the rate at the right end of the ceilings."""
+    most = max((one.bytes_per_second for one in verdict.ceilings), default=0.0)
+    near = max(verdict.bytes_per_second, verdict.predicted_bytes_per_second)
+    return min(max(most, near), BEYOND * near) or 1.0
+
+
+def _histogram(first: FirstByte) -> Histogram:
+    return histogram_of(first.seconds, {"p50": first.p50, "p99": first.p99, "p99.9": first.p999})
+
+
+def _steps(processing: Processing) -> list[Row]:
+    stages = {name: getattr(processing, name) for name in STEPS}
+    there = {name: stage for name, stage in stages.items() if stage}
+    top = max(stage.bytes_per_second for stage in there.values()) or 1.0
+    slowest = min(there, key=lambda name: there[name].bytes_per_second)
+    return [
+        Row(
+            name,
+            rate(stage.bytes_per_second),
+            stage.bytes_per_second / top,
+            f"{stage.records_per_second:,.0f} records/s",
+            is_most=name == slowest,
+        )
+        for name, stage in there.items()
+    ]
+
+
+def _sample(processing: Processing) -> str:
+    frames = f"{processing.records:,} records, {size(processing.bytes)} of frames"
+    if processing.stored_bytes == processing.bytes:
+        return frames
+    return f"{frames}, {size(processing.stored_bytes)} as they are stored"
+
+
+def _costs(costs: Costs) -> list[tuple[str, str]]:
+    rows = [("This benchmark", money(costs.spent, costs.currency))]
+    if costs.epoch is not None:
+        rows.append(("One epoch", money(costs.epoch, costs.currency)))
+    if costs.epoch_requests is not None:
+        rows.append(("of that, requests", money(costs.epoch_requests, costs.currency)))
+    return rows
+
+
+def money(amount: float, currency: str) -> str:
+    """Return an amount of money; of little, two digits that are not 0."""
+    if amount >= 1 or amount <= 0:
+        return f"{amount:,.2f} {currency}"
+    return f"{amount:.2g} {currency}" if amount >= 1e-4 else f"<0.0001 {currency}"
+
+
+def _spent(spent: Limits, limits: Limits) -> list[Row]:
+    return [
+        _of("seconds", spent.seconds, limits.seconds, lambda count: f"{count:,.0f}"),
+        _of("bytes", spent.bytes, limits.bytes, size),
+        _of("requests", spent.requests, limits.requests, lambda count: f"{count:,}"),
+    ]
+
+
+def _of(name: str, some: float, limit: float, text: Callable[[float], str]) -> Row:
+    part = min(max(some / limit, 0.0), 1.0) if limit > 0 else 0.0
+    return Row(name, percent(part), part, f"{text(some)} of {text(limit)}")
+
+
+def _machine(figures: Figures) -> list[tuple[str, str]]:
+    machine = figures.machine
+    slow = "" if machine.kernel == "native" else " (slow: build the one in C)"
+    return [
+        ("CPU", f"{machine.cpu}, {counted(machine.cores, 'core', 'cores')}"),
+        ("Memory", memory(machine.memory_bytes)),
+        ("System", machine.system),
+        ("Python", machine.python),
+        ("streamrec", f"{machine.streamrec}, kernel {machine.kernel}{slow}"),
+    ]
