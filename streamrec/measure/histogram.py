@@ -13,7 +13,7 @@ from streamrec.feeder.page.words import counted, percent, seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Column", "Histogram", "Mark", "histogram_of"]
+__all__ = ["COLUMNS", "Column", "Histogram", "Mark", "histogram_of"]
 
 COLUMNS = 48
 TICKS = (1, 2, 5)

@@ -1,0 +1,189 @@
+"""The figures of a benchmark in a terminal: the verdict, tables, and small plots."""
+
+from __future__ import annotations
+
+from textwrap import indent
+from typing import TYPE_CHECKING
+
+from rich.bar import Bar
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from streamrec.feeder.page.terminal import BLOCKS, Sparkline
+from streamrec.measure.histogram import COLUMNS
+from streamrec.measure.view import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from streamrec.measure.figures import Figures
+    from streamrec.measure.grid import Grid, Square
+    from streamrec.measure.histogram import Histogram
+    from streamrec.measure.series import Series
+    from streamrec.measure.view import Advice, Row, View
+
+__all__ = ["advice_text", "grid_table", "pairs", "render", "section"]
+
+BAR = 24
+"""The characters of a bar."""
+DARK, LIGHT = (236, 237, 24, 25, 31), (38, 74, 116, 153)
+"""The numbers of colours of a terminal, slow to fast."""
+SHADES = {
+    **{f"h{level}": f"white on color({color})" for level, color in enumerate(DARK)},
+    **{f"h{level}": f"black on color({color})" for level, color in enumerate(LIGHT, len(DARK))},
+    "faster": "bold green",
+    "slower": "bold red",
+    "same": "dim",
+}
+"""The styles of a table's squares."""
+
+
+def render(figures: Figures) -> Group:
+    """Return what the report shows, for a terminal; rich's markup in texts has no effect."""
+    view = view_of(figures)
+    return Group(*_parts(view))
+
+
+def _parts(view: View) -> Iterator[RenderableType]:
+    yield Text.assemble(("streamrec bench ", "bold"), view.title, (f"  {view.taken}", "dim"))
+    yield from section("", advice_text(view.advice))
+    if view.facts:
+        yield from section("", _facts(view.facts))
+    yield from _rows("Where the time goes", view.waits)
+    yield from _rows("What each resource allows", view.ceilings)
+    if view.grid:
+        yield from section("MB/s by range size and requests at a time", grid_table(view.grid))
+        if view.has_plateau:
+            yield Text("◆ the fewest requests at a time with the best rate, but for 5%", "dim")
+    if view.histogram:
+        yield from section("Time to the first byte", _histogram(view.histogram))
+    if view.series:
+        yield from section("The job over its time", _series(view.series))
+    yield from _rows("Processing, on one core", view.steps)
+    if view.costs:
+        yield from section("Costs", pairs([*view.costs, ("Prices", view.prices)]))
+    yield from _rows("Spent of the budget", view.spent)
+    yield from section("Machine", pairs([*view.machine, *view.settings]))
+    if view.unfinished:
+        yield from section("Left out", _bullets(view.unfinished))
+
+
+def section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
+    """Yield an empty line, a title, and what is below it."""
+    yield Text()
+    if title:
+        yield Text(title, "bold")
+    yield from parts
+
+
+def advice_text(advice: Advice) -> Group:
+    """Return a verdict: the headline, the rates, the evidence, and the settings to paste."""
+    lines: list[RenderableType] = [
+        Text(advice.headline, "bold green" if advice.is_good else "bold yellow")
+    ]
+    if advice.now:
+        lines.append(_gain(advice))
+    if advice.summary:
+        lines += [Text(), Text(advice.summary)]
+    if advice.evidence:
+        lines += [Text(), _bullets(advice.evidence)]
+    if advice.changes:
+        lines += [Text(), Text("What to change", "bold")]
+        lines += [Text.assemble((what, "bold"), f"  {why}") for what, why in advice.changes]
+    if advice.paste:
+        lines += [Text(), Text(indent(advice.paste.rstrip(), "    "), "cyan")]
+    return Group(*lines)
+
+
+def _gain(advice: Advice) -> Text:
+    line = Text.assemble((advice.now, "bold"), " now")
+    if advice.then:
+        line.append(" → ").append(advice.then, "bold")
+        line.append(" predicted after the change (").append(advice.gain, "bold green").append(")")
+    if advice.next:
+        line.append(f", then the limit is: {advice.next}", "dim")
+    return line
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> Text:
+    # A name is not divided from its value at the end of a line.
+    words = [(f"{name} ".replace(" ", "\xa0"), value.replace(" ", "\xa0")) for name, value in facts]
+    parts = [Text.assemble((name, "dim"), (value, "bold")) for name, value in words]
+    return Text("   ").join(parts)
+
+
+def _rows(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
+    if not rows:
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right", no_wrap=True)
+    for row in rows:
+        style = "bold yellow" if row.is_most else ""
+        bar = Bar(1, 0, row.part, width=BAR, color="yellow" if row.is_most else "blue")
+        table.add_row(
+            Text(row.name, style),
+            Text(f"{row.text}{' →' if row.is_cut else ''}", style),
+            bar,
+            Text(row.detail, "dim"),
+        )
+    yield from section(title, table)
+
+
+def grid_table(grid: Grid) -> Table:
+    """Return a table of shaded numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
+    table.add_column("", justify="right", style="dim", no_wrap=True)
+    for column in grid.columns:
+        table.add_column(Text(column), justify="right", no_wrap=True, min_width=7)
+    for name, squares in grid.rows:
+        table.add_row(Text(name), *map(_square, squares))
+    return table
+
+
+def _square(square: Square | None) -> Text:
+    if square is None:
+        return Text("·", "dim")
+    mark = "◆ " if square.is_plateau else ""
+    return Text(f" {mark}{square.text} ", SHADES[square.shade])
+
+
+def _histogram(histogram: Histogram) -> Group:
+    blocks = [" "] * COLUMNS
+    for column in histogram.columns:
+        blocks[round(column.left * COLUMNS)] = BLOCKS[round(column.part * (len(BLOCKS) - 1))]
+    marks = "   ".join(mark.text for mark in histogram.marks)
+    return Group(Text("".join(blocks), "blue", no_wrap=True), _axis(histogram), Text(marks, "bold"))
+
+
+def _axis(histogram: Histogram) -> Text:
+    """Return the round times below their places, without those that have no room."""
+    line = ""
+    for tick in histogram.ticks:
+        place = round(tick.place * COLUMNS)
+        if place > len(line) or not line:
+            line = f"{line.ljust(place)}{tick.text} "
+    return Text(line.rstrip(), "dim", no_wrap=True)
+
+
+def _series(series: Sequence[Series]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for line in series:
+        table.add_row(line.title, Text(line.mean, "bold", no_wrap=True), Sparkline(line.values))
+    return table
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return a table of names and values."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+def _bullets(lines: Iterable[str]) -> Group:
+    return Group(*(Text(f"- {line}") for line in lines))

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from streamrec.measure.text import render
+from tests.documents import HOSTILE
+from tests.measure.samples import bare, figures, hostile
+
+if TYPE_CHECKING:
+    from streamrec.measure.figures import Figures
+
+
+def shown(found: Figures, width: int = 110) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(render(found))
+    return capture.get()
+
+
+def test_the_verdict_comes_first() -> None:
+    text = shown(figures())
+    places = [
+        text.index(words)
+        for words in (
+            "The latency of the store holds this job back.",
+            "480.0 MB/s now → 1.1 GB/s predicted after the change (x 2.4)",
+            "By Little's law",
+            "    [datasets.train]\n    max_concurrency = 32",
+            "first_byte  54%  █████████████  ",
+            "decoding       6.5 GB/s →  ████████████████████████  16 cores",
+            "◆ 1,168",
+            "20 ms       50 ms   100 ms",
+            "p50 48 ms   p99 110 ms",
+            "467.4 MB/s       ▇",
+            "decode     410.0 MB/s",
+            "One epoch          0.016 USD",
+            "requests  46%",
+            "CPU              AMD EPYC",
+            "- 16 MiB ranges at 128 at a time",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_little_is_little() -> None:
+    text = shown(bare())
+    assert "No verdict: too little was measured." in text
+    assert "- all of it: interrupted" in text
+    assert "Where the time goes" not in text
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_foreign_text_has_no_power_over_the_terminal(width: int) -> None:
+    text = shown(hostile("[red]a[/nothing] \u202e" + HOSTILE), width)
+    assert not {"\x1b", "\u202e", "\x07"} & set(text)
+    assert "[red]a[/nothing]" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_every_level_of_the_map_has_a_style() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="256", width=110)
+    with console.capture() as capture:
+        console.print(render(figures()))
+    assert "48;5;153" in capture.get()
