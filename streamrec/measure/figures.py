@@ -50,7 +50,7 @@ Bottleneck: TypeAlias = Literal[
 
 
 class _Figures(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Limits(_Figures):
