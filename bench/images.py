@@ -25,7 +25,7 @@ from bench.console import case_options, print_failures, run, selected
 from bench.markdown import number, table
 from bench.measure import Case
 from bench.results import facts, rows, write
-from streamrec.demo import pictures
+from streamrec.shard_tools import pictures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

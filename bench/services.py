@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamrec.demo.processes import Child
+from streamrec.flow.child_process import ChildProcess
 
 __all__ = [
     "STORE_KEYS",
@@ -110,8 +110,8 @@ def store(
         arguments = [f"--{name}={value}" for name, value in options.items()]
         if certificate is not None:
             arguments.append(f"--tls={certificate.path}")
-        command = ["streamrec.devstore", *arguments, "--anonymous", "--warm", "--until-eof"]
-        with Child("store", command, Path(directory, "store.log")) as child:
+        command = ["streamrec.devstore", *arguments, "--anonymous", "--warm"]
+        with ChildProcess("store", command, Path(directory, "store.log")) as child:
             yield Served(child.ready()["endpoint"], child.process.pid)
 
 
@@ -249,8 +249,8 @@ def daemon(datasets: Mapping[str, Mapping[str, Any]], **server: Any) -> Iterator
         config, log = Path(directory, "feeder.toml"), Path(directory, "feeder.log")
         server = {"listen": ["tcp://127.0.0.1:0"], "status": "127.0.0.1:0", **server}
         config.write_text(toml({"server": server, "datasets": datasets}))
-        command = ["streamrec", "serve", str(config), "--until-eof", "--json"]
-        with Child("feeder", command, log) as child:
+        command = ["streamrec", "serve", str(config), "--json"]
+        with ChildProcess("feeder", command, log) as child:
             ready = child.ready()
             yield Daemon(ready["listen"][0], ready["status"], child.process.pid, log)
 

@@ -17,8 +17,9 @@ from streamrec import __version__, kernel
 from streamrec.demo import processes
 from streamrec.demo.plan import Plan
 from streamrec.demo.ranks import Account, Rank
-from streamrec.demo.shards import pictures, write_shards
+from streamrec.demo.shards import write_shards
 from streamrec.errors import ConfigError
+from streamrec.shard_tools.sample_pictures import sample_pictures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -130,7 +131,7 @@ def _stream(
     progress: Callable[[str, int, int], None],
 ) -> tuple[list[Rank], float]:
     """Let all ranks take their batches; return them, and the time at which they began."""
-    images, stopping = pictures(), threading.Event()
+    images, stopping = sample_pictures(), threading.Event()
     ranks = [
         Rank(address, number, plan, Account(plan, images), stopping) for number in range(plan.ranks)
     ]

@@ -1,113 +1,38 @@
-"""The demo's other processes: the object store and the feeder.
-
-Each ends when its standard input does, so none outlives the demo, however that ends.
-"""
+"""The demo's other processes: the object store and the feeder."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-import sys
-import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from streamrec.demo.plan import FEATURES
-from streamrec.errors import StreamrecError
+from streamrec.flow.child_process import ChildProcess
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from streamrec.demo.plan import Plan
 
-__all__ = ["Child", "feeder", "store"]
+__all__ = ["feeder", "store"]
 
-START = 30.0
-"""The most seconds until a process is ready; it takes about one."""
-GOODBYE = 5.0
-"""The most seconds until a process has ended by itself."""
-TAIL = 2000
-"""The bytes of a process's log that an error shows."""
 KEY, SECRET = "demo", "demo-secret"
 BUCKET = "demo"
 
 
-class Child:
-    """A process of streamrec's, which prints its addresses as one line of JSON.
-
-    Args:
-        name: The name for errors.
-        arguments: The arguments of ``python -m``.
-        log: The file for its standard error.
-    """
-
-    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
-        self.name = name
-        self._log = log
-        with log.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=Path(__file__).parents[2],  # where this very package is found
-                process_group=0,  # Ctrl-C is the demo's business
-            )
-
-    def ready(self) -> dict[str, Any]:
-        """Wait until it has printed its addresses, and return them.
-
-        Raises:
-            StreamrecError: It ended, printed nothing in time, or has no data.
-        """
-        assert self.process.stdout is not None
-        timer = threading.Timer(START, self.process.kill)
-        timer.start()
-        try:
-            line = self.process.stdout.readline()
-        finally:
-            timer.cancel()
-        if not line:
-            said = self._log.read_bytes()[-TAIL:].decode(errors="replace").strip()
-            raise StreamrecError(f"the {self.name} process did not start: {said or 'no reason'}")
-        answer: dict[str, Any] = json.loads(line)
-        for why in answer.get("failing", {}).values():
-            raise StreamrecError(f"the {self.name} process did not start: {why}")
-        return answer
-
-    def close(self) -> None:
-        """End the process and wait for it."""
-        pipes = (self.process.stdin, self.process.stdout)
-        for pipe in pipes:
-            if pipe is not None:
-                pipe.close()
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(GOODBYE)
-        finally:
-            self.process.kill()  # does nothing where it has ended
-            self.process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def store(directory: Path, plan: Plan) -> Child:
+def store(directory: Path, plan: Plan) -> ChildProcess:
     """Start the loopback object store over the buckets in ``directory``."""
     options = {"root": directory / "buckets", "latency": plan.latency, "key": KEY, "secret": SECRET}
     arguments = [f"--{name}={value}" for name, value in options.items()]
     log = directory / "store.log"
-    return Child("store", ["streamrec.devstore", *arguments, "--until-eof"], log)
+    return ChildProcess("store", ["streamrec.devstore", *arguments], log)
 
 
-def feeder(directory: Path, plan: Plan, endpoint: str) -> Child:
+def feeder(directory: Path, plan: Plan, endpoint: str) -> ChildProcess:
     """Start the daemon, ``streamrec serve``, over the shards in the store."""
     config = directory / "feeder.toml"
     config.write_text(_configuration(plan, endpoint))
-    arguments = ["streamrec", "serve", str(config), "--until-eof", "--json"]
-    return Child("feeder", arguments, directory / "feeder.log")
+    arguments = ["streamrec", "serve", str(config), "--json"]
+    return ChildProcess("feeder", arguments, directory / "feeder.log")
 
 
 def _configuration(plan: Plan, endpoint: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from streamrec.shard_tools.sample_pictures import sample_pictures
 from streamrec.shard_tools.writer import TFRecordWriter
 
 if TYPE_CHECKING:
@@ -13,14 +13,7 @@ if TYPE_CHECKING:
 
     from streamrec.demo.plan import Plan
 
-__all__ = ["pictures", "write_shards"]
-
-
-def pictures() -> list[bytes]:
-    """Return this package's JPEG files, sorted by name; a label is an index into this list."""
-    found = files("streamrec.demo").joinpath("pictures").iterdir()
-    jpegs = sorted((path for path in found if path.name.endswith(".jpg")), key=lambda p: p.name)
-    return [path.read_bytes() for path in jpegs]
+__all__ = ["write_shards"]
 
 
 def write_shards(directory: Path, plan: Plan, progress: Callable[[int], None]) -> int:
@@ -34,7 +27,7 @@ def write_shards(directory: Path, plan: Plan, progress: Callable[[int], None]) -
     Returns:
         Their size in bytes.
     """
-    images = pictures()
+    images = sample_pictures()
     size = 0
     for shard in range(plan.shards):
         path = directory / f"pictures-{shard:05}-of-{plan.shards:05}.tfrecord"

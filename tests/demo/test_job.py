@@ -10,6 +10,7 @@ from streamrec.demo import job, processes
 from streamrec.demo.job import Summary, run
 from streamrec.demo.ranks import Account, Rank
 from streamrec.errors import ConfigError, StreamrecError
+from streamrec.flow.child_process import ChildProcess
 from tests.demo.support import SMALL, no_progress
 
 if TYPE_CHECKING:
@@ -68,19 +69,19 @@ def test_the_whole_job(tmp_path: Path) -> None:
 
 def test_what_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    children: list[processes.Child] = []
+    children: list[ChildProcess] = []
 
-    def feeder(*arguments: object) -> processes.Child:
+    def feeder(*arguments: object) -> ChildProcess:
         children.append(processes.store(*arguments[:2]))  # type: ignore[arg-type]
         return children[0]
 
-    def ready(child: processes.Child) -> dict[str, str]:
+    def ready(child: ChildProcess) -> dict[str, str]:
         if child in children:
             raise StreamrecError("no feeder today")
         return {"endpoint": "http://127.0.0.1:1"}
 
     monkeypatch.setattr(processes, "feeder", feeder)
-    monkeypatch.setattr(processes.Child, "ready", ready)
+    monkeypatch.setattr(ChildProcess, "ready", ready)
     with pytest.raises(StreamrecError, match="no feeder today"):
         run(print, no_progress, plan=SMALL)
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ import pytest
 
 from streamrec.cli.configuration import load
 from streamrec.demo import processes
-from streamrec.demo.processes import Child, feeder, store
+from streamrec.demo.processes import feeder, store
 from streamrec.errors import StreamrecError
 from tests.demo.support import SMALL
 
@@ -50,21 +50,3 @@ def test_the_configuration_is_valid(tmp_path: Path) -> None:
     assert (dataset.lanes, dataset.batch_size, dataset.shuffle) == (4, 2, True)
     assert dataset.steps_per_epoch == SMALL.steps_per_epoch
     assert set(dataset.features or ()) == {"id", "label", "image"}
-
-
-def test_a_process_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "START", 0.01)
-    (tmp_path / "silent.py").write_text("import sys; sys.stdin.read()")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Child("silent", ["silent"], tmp_path / "log") as child:
-        with pytest.raises(StreamrecError, match="silent process did not start: no reason"):
-            child.ready()
-
-
-def test_a_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "GOODBYE", 0.01)
-    (tmp_path / "deaf.py").write_text("print('{}', flush=True)\nimport signal; signal.pause()")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Child("deaf", ["deaf"], tmp_path / "log") as child:
-        assert child.ready() == {}
-    assert child.process.returncode == -9

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.demo.processes import Child
 from streamrec.errors import FeedError
 from streamrec.feeder import healing
+from streamrec.flow.child_process import ChildProcess
 from tests.by_day import is_day
 from tests.feeder.proxy import Proxy
 from tests.interrupts import Interrupted, interrupted_at
@@ -102,14 +102,16 @@ class Feeders:
     def _path(self, number: int) -> str:
         return str(self._directory / f"{number}.sock")
 
-    def _start(self, number: int) -> Child:
+    def _start(self, number: int) -> ChildProcess:
         config = self._directory / f"{number}.toml"
         config.write_text(
             f'[server]\nlisten = ["unix://{self._path(number)}"]\nstatus = ""\ngrace = 1\n'
             f"[datasets.train]\n{self._settings}"
         )
-        arguments = ["streamrec", "serve", str(config), "--until-eof", "--json"]
-        return self._stack.enter_context(Child("feeder", arguments, config.with_suffix(".log")))
+        arguments = ["streamrec", "serve", str(config), "--json"]
+        return self._stack.enter_context(
+            ChildProcess("feeder", arguments, config.with_suffix(".log"))
+        )
 
 
 class Trainer:

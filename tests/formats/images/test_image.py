@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
-from streamrec.demo import pictures
 from streamrec.errors import ConfigError, DataError, MalformedImage, WrongFeatureType
 from streamrec.formats.images import image
 from streamrec.formats.images.image import (
@@ -25,6 +24,7 @@ from streamrec.formats.images.image import (
     encode_jpeg,
     encode_png,
 )
+from streamrec.shard_tools import pictures
 from tests.formats.pictures.encoded import animation, header, of_chunks, saved, smooth
 
 PICTURES = {
