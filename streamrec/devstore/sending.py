@@ -69,11 +69,11 @@ class Sender:
         at = step.start
         while at < step.stop:
             size = min(self.pace.slice, step.stop - at)
-            await self.pace.wait(size)
-            piece = self._piece(at, at + size)
+            piece = self._piece(at, at + size)  # which may be smaller
             if not piece:  # the file was truncated meanwhile, so that Content-Length is wrong
                 reset(self.request)
                 return
+            await self.pace.wait(len(piece))
             self.count(len(piece))
             await response.write(piece)
             at += len(piece)

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,6 +182,24 @@ def test_a_store_serves_them(objects: SyntheticObjects, client_of: Callable[...,
         answer = s3.get_object(Bucket="b", Key="s-01", Range="bytes=8-21")
         assert [found["Size"] for found in listed] == [12, 40, 12]
         assert answer["Body"].read() == (SECOND * 4)[8:22]
+
+
+@asynchronous
+async def test_their_bodies_take_their_size_over_the_rate(tmp_path: Path) -> None:
+    naps: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        naps.append(seconds)
+
+    path = tmp_path / "template"
+    path.write_bytes(bytes(70_000))  # a slice reaches behind the end of a copy
+    objects = SyntheticObjects({"b": Recipe(templates=[path], name="{}", objects=1, copies=10)})
+    store = DevStore(
+        objects=objects, anonymous=True, bandwidth=10e6, sleep=sleep, clock=lambda: 0.0
+    )
+    async with store, aiohttp.ClientSession() as session, session.get(store.url("b/0")) as answer:
+        assert len(await answer.read()) == 700_000
+    assert naps[-1] == pytest.approx(0.07)  # the clock stands: naps add up to this
 
 
 def test_the_process_serves_them(templates: list[Path], tmp_path: Path) -> None:
