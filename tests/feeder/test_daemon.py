@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import aclosing, closing
+from contextlib import AbstractContextManager, aclosing, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -26,8 +26,10 @@ from tests.feeder.shards import write_shards
 from tests.feeder.support import PATIENCE, eventually, on_both_loops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    Start = Callable[[], AbstractContextManager[subprocess.Popen[str]]]
 
 
 def settings(path: Path, **server: Any) -> DaemonSettings:
@@ -268,17 +270,23 @@ daemon.run(validate(DaemonSettings, settings), ready)
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
+def start(tmp_path: Path) -> Start:
+    """Return a function that starts a daemon, which is killed after its ``with`` block."""
     source = write_shards(tmp_path, shards=3, records=20)
 
-    def run() -> subprocess.Popen[str]:
+    @contextmanager
+    def run() -> Iterator[subprocess.Popen[str]]:
         command = [sys.executable, "-c", PROGRAM, source]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     return run
 
 
-def test_as_a_process(start: Callable[[], subprocess.Popen[str]]) -> None:
+def test_as_a_process(start: Start) -> None:
     with start() as process:
         assert process.stdout is not None
         bound = process.stdout.readline().strip()
@@ -289,7 +297,7 @@ def test_as_a_process(start: Callable[[], subprocess.Popen[str]]) -> None:
         assert process.wait(PATIENCE) == 0
 
 
-def test_a_killed_feeder_is_replaced_by_another(start: Callable[[], subprocess.Popen[str]]) -> None:
+def test_a_killed_feeder_is_replaced_by_another(start: Start) -> None:
     state, records = None, []
     for taken in (4, 5, 6):
         with start() as process:
@@ -299,6 +307,5 @@ def test_a_killed_feeder_is_replaced_by_another(start: Callable[[], subprocess.P
                 for _ in range(taken):
                     records += feed.receive().records.to_list()
                 state = feed.position
-            process.kill()
     expected = [b"%d:%d" % (shard, record) for record in range(20) for shard in range(3)]
     assert records == expected

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -17,7 +18,9 @@ from tests.feeder.test_daemon import PROGRAM as DAEMON
 from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    Start = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 
 ROOT = Path(__file__).parents[2]
 LATE = 60.0
@@ -43,19 +46,24 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(clone: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Return a function that starts Python in the clone."""
+def start(clone: Path) -> Start:
+    """Return a function that starts Python in the clone, and kills it after its ``with`` block."""
 
-    def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    @contextmanager
+    def run(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
         kept = {name: os.environ[name] for name in os.environ if name not in UNSET}
-        return subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, *arguments],
             cwd=clone,
             env=kept | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     return run
 
@@ -66,9 +74,7 @@ def shard(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("engine", ["process", "thread"])
-def test_a_stream_says_it_once(
-    engine: str, start: Callable[..., subprocess.Popen[str]], shard: str
-) -> None:
+def test_a_stream_says_it_once(engine: str, start: Start, shard: str) -> None:
     with start("-c", READ, shard, engine) as process:
         out, err = process.communicate(timeout=LATE)
     assert (process.returncode, out) == (0, "5\n")
@@ -79,7 +85,7 @@ def test_a_stream_says_it_once(
 
 @pytest.mark.parametrize("engine", ["process", "thread"])
 def test_a_clone_that_hides_a_package_with_the_kernel_says_so_once(
-    engine: str, start: Callable[..., subprocess.Popen[str]], shard: str, tmp_path: Path
+    engine: str, start: Start, shard: str, tmp_path: Path
 ) -> None:
     kernel = tmp_path / "site" / "streamrec" / "kernel"
     kernel.mkdir(parents=True)
@@ -92,7 +98,7 @@ def test_a_clone_that_hides_a_package_with_the_kernel_says_so_once(
     assert "take it off PYTHONPATH" in err
 
 
-def test_the_daemon_says_it_once(start: Callable[..., subprocess.Popen[str]], shard: str) -> None:
+def test_the_daemon_says_it_once(start: Start, shard: str) -> None:
     with start("-c", DAEMON, shard) as process:
         assert _stream(process.stdout).readline().startswith("tcp://")
         process.send_signal(signal.SIGTERM)
@@ -106,23 +112,19 @@ def _stream(stream: IO[str] | None) -> IO[str]:
 
 
 @pytest.mark.parametrize("verb", ["cat", "info", "verify"])
-def test_the_command_line_says_it_once(
-    verb: str, start: Callable[..., subprocess.Popen[str]], shard: str
-) -> None:
+def test_the_command_line_says_it_once(verb: str, start: Start, shard: str) -> None:
     with start("-m", "streamrec", verb, shard) as process:
         out, err = process.communicate(timeout=LATE)
     assert err.count(WARNING) == 1
     assert WARNING not in out
 
 
-def test_to_import_the_package_says_nothing(start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_to_import_the_package_says_nothing(start: Start) -> None:
     with start("-c", "import streamrec") as process:
         assert process.communicate(timeout=LATE) == ("", "")
 
 
 @pytest.mark.parametrize("engine", ["process", "thread"])
-def test_who_asked_for_it_is_told_nothing(
-    engine: str, start: Callable[..., subprocess.Popen[str]], shard: str
-) -> None:
+def test_who_asked_for_it_is_told_nothing(engine: str, start: Start, shard: str) -> None:
     with start("-c", READ, shard, engine, **{VARIABLE: "python"}) as process:
         assert process.communicate(timeout=LATE) == ("5\n", "")

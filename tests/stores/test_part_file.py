@@ -36,9 +36,11 @@ def writing(url: object, **environment: str) -> Iterator[subprocess.Popen[bytes]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=os.environ | environment, **pipes) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"written\n"
-        yield process
-        process.kill()
+        try:
+            assert process.stdout.readline() == b"written\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def names(directory: Path) -> list[str]:

@@ -73,8 +73,10 @@ def reader(settings: dict[str, Any]) -> Iterator[IO[str]]:
     command = [sys.executable, "-m", "tests.stores.cache.endless_stream", json.dumps(settings)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout
-        process.kill()
+        try:
+            yield process.stdout
+        finally:
+            process.kill()
 
 
 def wait_for(batches: int, lines: IO[str]) -> None:
