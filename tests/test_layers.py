@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pytest
 
 import streamrec
 
@@ -54,12 +53,9 @@ def room_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Every module that the file imports, when it runs or later; not those for types alone."""
-    yield from _imports(path, for_types=False)
-
-
-def _imports(path: Path, *, for_types: bool) -> Iterator[str]:
+@cache
+def imports(path: Path, *, for_types: bool = False) -> list[str]:
+    """Every module that the file imports, when it runs or later; those for types on demand."""
 
     def visit(node: ast.AST) -> Iterator[str]:
         is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -73,12 +69,12 @@ def _imports(path: Path, *, for_types: bool) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child)
 
-    yield from visit(ast.parse(path.read_text()))
+    return list(visit(ast.parse(path.read_text())))
 
 
 def rooms_used(path: Path) -> set[str]:
     """The rooms of what the file imports, for types too."""
-    every = _imports(path, for_types=True)
+    every = imports(path, for_types=True)
     parts = [name.split(".") for name in every if name.startswith("streamrec.")]
     return {part[1] for part in parts if part[1] in LEVEL or part[1] == "devstore"}
 
@@ -87,28 +83,42 @@ def belongs(name: str, libraries: set[str]) -> bool:
     return any(name == library or name.startswith(f"{library}.") for library in libraries)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_downward(path: Path) -> None:
-    room = room_of(path)
+# A file is no case of its own: hundreds of them take longer than what they hold.
+
+
+def test_imports_run_downward() -> None:
+    wrong = [f"{path} must not import {used}" for path in FILES for used in upward(path)]
+    assert wrong == []
+
+
+def upward(path: Path) -> set[str]:
+    """The rooms that the file imports and may not."""
+    room, used = room_of(path), rooms_used(path)
     if room == "__init__":
-        return
+        return set()
     if room == "devstore":
-        assert rooms_used(path) <= DEVSTORE_MAY
-        return
-    for used in rooms_used(path) - {room}:
-        down = used != "devstore" and LEVEL[used] < LEVEL[room]
-        assert down or (room, used) in WITHIN_A_LEVEL, f"{room} must not import {used}"
+        return used - DEVSTORE_MAY
+    down = {other for other in LEVEL if LEVEL[other] < LEVEL[room]}
+    return {other for other in used - down - {room} if (room, other) not in WITHIN_A_LEVEL}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_libraries_stay_in_their_rooms(path: Path) -> None:
+def test_libraries_stay_in_their_rooms() -> None:
+    wrong = [
+        f"{path} must not import {name}"
+        for path in FILES
+        for name in imports(path)
+        if belongs(name, libraries_of_others(path))
+    ]
+    assert wrong == []
+
+
+def libraries_of_others(path: Path) -> set[str]:
+    """The libraries that the file must leave to other rooms, and pickles to the one that may."""
     room = room_of(path)
-    for name in imports(path):
-        assert room in ASYNCIO_ROOMS or not belongs(name, {"asyncio"}), f"{room} is synchronous"
-        assert room == "stores" or not belongs(name, CLOUD), f"{name} belongs in stores"
-        allowed = room == "adapters" or path in TENSORS
-        assert allowed or not belongs(name, FRAMEWORKS), f"{name} belongs in adapters"
-        assert path == SENT or not belongs(name, PICKLES), "nothing else is ever unpickled"
+    found = set() if room in ASYNCIO_ROOMS else {"asyncio"}
+    found |= set() if room == "stores" else CLOUD
+    found |= set() if room == "adapters" or path in TENSORS else FRAMEWORKS
+    return found | (set() if path == SENT else PICKLES)
 
 
 def test_what_calls_the_kernel_is_tested_with_both() -> None:
