@@ -30,6 +30,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.wire.messages import Credit, Subscribe
 from streamrec.wire.protocol import Role
+from tests.by_day import at_night, stops
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.fake_dataset import FakeDataset, SlowlyClosedDataset
 from tests.feeder.shards import write_shards
@@ -99,8 +100,9 @@ def test_one_that_serves_nobody_can_be_ended_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.both_kernels
-@pytest.mark.parametrize("shares", [True, False])
-@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize(
+    ("shares", "keeps"), [(True, True), (True, False), (False, True), at_night(False, False)]
+)
 def test_what_the_trainer_keeps_stays_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shares: bool, keeps: bool
 ) -> None:
@@ -140,7 +142,7 @@ def test_what_the_trainer_keeps_stays_its_own(
         assert len(set(views)) < len(views) == places, "places are used again"
 
 
-@pytest.mark.parametrize("steps", range(0, 15, 3))
+@pytest.mark.parametrize("steps", stops(range(0, 15, 3)))
 def test_resumes_in_another_process(tmp_path: Path, steps: int) -> None:
     described = settings(tmp_path)
     records: list[bytes] = []

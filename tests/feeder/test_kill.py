@@ -21,7 +21,7 @@ import streamrec as sr
 from streamrec.errors import FeedError
 from streamrec.feeder import healing
 from streamrec.flow.child_process import ChildProcess
-from tests.by_day import is_day
+from tests.by_day import at_night, is_day
 from tests.feeder.proxy import Proxy
 from tests.interrupts import Interrupted, interrupted_at
 
@@ -217,7 +217,7 @@ def test_feeders_are_killed(source: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert sum(proxy.accepted for proxy in feeders.proxies) >= RANKS + EVENTS // 2
 
 
-@pytest.mark.parametrize("engine", ["process", None])
+@pytest.mark.parametrize("engine", ["process", at_night(None)])
 def test_engine_processes_are_killed(source: str, engine: Engine | None) -> None:
     random = Random(SEED)
     killed: list[int] = []
