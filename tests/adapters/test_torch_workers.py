@@ -173,7 +173,9 @@ class TestStatefulDataLoader:
 
 
 class TestRanks:
-    @pytest.mark.parametrize("case", ["made before", "made after, fork", "made after, spawn"])
+    @pytest.mark.parametrize(
+        "case", ["made before", "made after, fork", at_night("made after, spawn")]
+    )
     def test_with_the_environment_of_torchrun(
         self, torchrun: Sequence[dict[str, Any]], case: str
     ) -> None:

@@ -214,7 +214,8 @@ def _spawned(rank: int, source: str, before: Any) -> None:
     distributed.init_process_group("gloo", place, rank=rank, world_size=RANKS)
     cases: dict[str, Any] = {"rank": rank, "made before": outcome(before)}
     cases["made after"] = outcome(lambda: part_of(source))
-    cases["worker"] = outcome(workers(part_of(source), method="spawn"))
+    method = "fork" if is_day() else "spawn"
+    cases["worker"] = outcome(workers(part_of(source), method=method))
     distributed.barrier()
     leave(cases)
 
