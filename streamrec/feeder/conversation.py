@@ -292,8 +292,8 @@ class Conversation:
         self._told_at = asyncio.get_running_loop().time()
         counters: dict[str, Any] = batches.statistics()
         if counters:
-            if self._opened_in:
-                counters.setdefault("waits", {})["list"] = self._opened_in
+            if self._opened_in and "waits" in counters:
+                counters["waits"]["list"] = self._opened_in
             self._connection.post_if_possible(Statistics(json.dumps(counters).encode()))
 
     def _fail(self, error: Exception) -> None:
