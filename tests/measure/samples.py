@@ -231,7 +231,7 @@ def bare(**changes: Any) -> Figures:
 def hostile(text: str) -> Figures:
     """Return figures that hold a text wherever there is one."""
     whole = figures().model_dump()
-    kept = {"kind", "kernel", "bottleneck", "resource", "next_bottleneck"}
+    kept = {"kind", "kernel", "ended", "bottleneck", "resource", "next_bottleneck"}
 
     def changed(value: Any) -> Any:
         if isinstance(value, dict):
