@@ -13,9 +13,10 @@ import pytest
 
 import streamrec
 from streamrec.errors import ConfigError
+from streamrec.feeder import engine as module
 from streamrec.feeder.engine import Engine, _ahead, order_for, start_engine
 from tests.by_day import at_night
-from tests.feeder.support import gone, open_fds, until
+from tests.feeder.support import PATIENCE, gone, open_fds, until
 from tests.feeder.test_engine import EXPECTED, all_records, settings
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ def waiting() -> int:
 @pytest.mark.parametrize(
     "source", [at_night(""), "/data/x", at_night("file:///data/x"), "nothing://x"]
 )
-def test_the_next_stream_takes_it(source: str, tmp_path: Path) -> None:
+def test_the_next_stream_takes_it(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GOODBYE", PATIENCE)  # on a busy machine it ends late
     start_engine(source)
     pid = waiting()
     with closing(Engine.start(order_for(settings(tmp_path)))) as engine:

@@ -33,7 +33,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.wire.error_fields import to_fields
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.shards import write_shards
-from tests.feeder.support import eventually
+from tests.feeder.support import PATIENCE, eventually
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -111,7 +111,10 @@ async def read_on(feeds: list[AsyncFeed], records: list[list[bytes]]) -> list[As
 
 
 @asynchronous
-async def test_workers_are_one_daemon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_workers_are_one_daemon(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "GOODBYE", PATIENCE)  # on a busy machine they end late
     caplog.set_level(logging.INFO, logger="streamrec.feeder")
     source = write_shards(tmp_path, shards=SHARDS, records=RECORDS, size=ROW_BYTES)
     limits = {"max_connections": 4, "max_handshakes": 3}
