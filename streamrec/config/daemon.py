@@ -27,7 +27,7 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["PREFIX", "DaemonSettings", "load_daemon"]
+__all__ = ["PREFIX", "DaemonSettings", "load_daemon", "read_toml"]
 
 PREFIX = "STREAMREC_SERVER_"
 """The beginning of the environment variables that override settings of ``[server]``."""
@@ -142,7 +142,7 @@ def load_daemon(
         ConfigError: The file cannot be read, is not TOML, or something in it is wrong; then the
             message has a line for each fault.
     """
-    values = _read(path)
+    values = read_toml(path)
     server = values.get("server", {})
     changed, names, faults = overrides(DaemonSettings.Server, server, variables or {}, PREFIX)
     if "server" in values or changed:
@@ -155,7 +155,12 @@ def load_daemon(
     return settings
 
 
-def _read(path: str | Path) -> dict[str, Any]:
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a file of TOML.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no TOML.
+    """
     try:
         return tomllib.loads(Path(path).read_text())
     except OSError as error:
