@@ -1,0 +1,213 @@
+"""Measures what one core gives for each step of the processing, over bytes in memory."""
+
+from __future__ import annotations
+
+import time
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.config.memory_budget import record_limit
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.descriptions import describe, is_pair
+from streamrec.formats.examples.features import infer_features
+from streamrec.formats.examples.narrowing import dtype_names, narrowed
+from streamrec.measure.figures import Processing, Stage
+from streamrec.measure.sample import blocks_of, read_sample
+from streamrec.measure.user_functions import UserFunctions
+from streamrec.pipeline.batch.decoder import Decoder
+from streamrec.pipeline.functions import Functions
+from streamrec.pipeline.lane.record_span import RecordSpan
+from streamrec.plan.order import Extent
+from streamrec.plan.window import FRAME_OVERHEAD
+from streamrec.stores.base import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from streamrec.config import DatasetSettings
+    from streamrec.measure.budget import Budget
+    from streamrec.measure.sample import Stored
+    from streamrec.stores.base import ObjectInfo, Store
+    from streamrec.values.columns import ByteArray
+
+__all__ = ["measure_processing"]
+
+SAMPLE_BYTES = 64 << 20
+SECONDS = 0.3
+"""Seconds for which a step is repeated, after a first time that does not count."""
+BATCH_RECORDS = 64
+"""Records of a batch where the settings do not say how many."""
+
+
+class Piece(NamedTuple):
+    """A piece of the sample, which one call works on."""
+
+    content: Any
+    size: int
+    """Bytes of its frames."""
+    records: int
+
+
+async def measure_processing(
+    settings: DatasetSettings, store: Store, shards: Sequence[ObjectInfo], budget: Budget
+) -> Processing:
+    """Read a sample, and run the functions of the pipeline over it, one step at a time.
+
+    The steps of streamrec are measured in CPU time of one thread, so that other programs on the
+    machine do not count; the user's functions in time that passes, since they may wait.
+
+    Args:
+        settings: The dataset's settings.
+        store: The shards' store, whose requests are charged to the budget.
+        shards: The shards.
+        budget: What may be spent; the steps after the reading take a few seconds.
+
+    Raises:
+        BudgetSpent: The budget does not suffice for the sample.
+        StoreError: A shard cannot be read.
+        DataError: The records of the sample are damaged, or do not fit the features.
+        FunctionFailed: One of the user's functions raised.
+        ConfigError: The settings are wrong, or the sample holds no whole record.
+    """
+    size = min(SAMPLE_BYTES, budget.left.bytes // 2)
+    async with budget.in_time():
+        stored = await read_sample(store, shards, size, settings.compression)
+    return await in_thread(_measure, settings, stored)
+
+
+def _measure(settings: DatasetSettings, stored: Sequence[Stored]) -> Processing:
+    pairs = [one.frames() for one in stored]
+    stored, frames = [one for one, _ in pairs], [data for _, data in pairs]
+    spans = [
+        span
+        for number, (one, data) in enumerate(zip(stored, frames, strict=True))
+        for span in _spans(settings, number, one.url, data)
+    ]
+    if not spans:
+        raise ConfigError(
+            "the beginnings of the shards hold no whole record; allow the benchmark more bytes"
+        )
+    whole = [
+        Piece(pair, len(pair[1]), sum(len(block) for block in _blocks(settings, *pair)))
+        for pair in zip([one.url for one in stored], frames, strict=True)
+    ]
+    batches = [Piece(span, _frames(span), len(span)) for span in spans]
+    features = _features(settings, spans)
+    return Processing(
+        records=sum(piece.records for piece in whole),
+        bytes=sum(len(data) for data in frames),
+        stored_bytes=sum(len(one.data) for one in stored),
+        decompress=_decompress(stored, whole),
+        scan=_stage(whole, lambda pair: _blocks(settings, *pair, check_crc=False)),
+        crc=_stage(whole, lambda pair: _blocks(settings, *pair)),
+        **_columns(settings, features, [one.url for one in stored], batches),
+    )
+
+
+def _blocks(
+    settings: DatasetSettings, url: str, frames: ByteArray, *, check_crc: bool = True
+) -> list[Any]:
+    return blocks_of(url, frames, check_crc=check_crc, most=record_limit(settings))
+
+
+def _spans(settings: DatasetSettings, number: int, url: str, frames: ByteArray) -> list[RecordSpan]:
+    """Return the records of a shard's beginning in batches."""
+    rows = getattr(settings, "batch_size", None) or BATCH_RECORDS
+    whole = (RecordSpan.of(Extent(0, 0, number), block) for block in _blocks(settings, url, frames))
+    return [span.cut(at, at + rows) for span in whole for at in range(0, len(span), rows)]
+
+
+def _frames(span: RecordSpan) -> int:
+    return span.rows.nbytes + FRAME_OVERHEAD * len(span)
+
+
+def _features(settings: DatasetSettings, spans: Sequence[RecordSpan]) -> Any:
+    """Return the features in their plain form, as opening the dataset would find them."""
+    features: Any = settings.features
+    if features == "infer":
+        records = [bytes(payload) for payload in spans[0].rows.payloads()]
+        features = describe(infer_features(records))
+    if settings.dtypes and isinstance(features, dict):
+        features = narrowed(features, dtype_names(settings.dtypes))
+    return features
+
+
+def _decompress(stored: Sequence[Stored], whole: Sequence[Piece]) -> Stage | None:
+    if all(one.compression == "none" for one in stored):
+        return None
+    memory = np.empty(max(piece.size for piece in whole), np.uint8)
+    pieces = [piece._replace(content=one) for one, piece in zip(stored, whole, strict=True)]
+    return _stage(pieces, lambda one: one.decompress(memory))
+
+
+def _columns(
+    settings: DatasetSettings, features: Any, urls: Sequence[str], batches: Sequence[Piece]
+) -> dict[str, Stage | None]:
+    """Measure the steps from records to the columns that a trainer gets."""
+    found: dict[str, Stage | None] = {}
+    decoder = Decoder(features, urls)
+    try:
+        if features is not None:
+            encoded = _without_pictures(features)
+            parser = Decoder(encoded, urls)
+            found["parse"] = _stage(batches, lambda span: parser.columns(span.rows))
+            parser.close()
+            if encoded != features:
+                both = _stage(batches, lambda span: decoder.columns(span.rows))
+                found["decode"] = _beyond(both, found["parse"])
+        functions = Functions.of(settings)
+        if any(functions):
+            users = UserFunctions(functions, features, urls, decoder)
+            found["transform"] = _rate(batches, users.seconds)
+    finally:
+        decoder.close()
+    return found
+
+
+def _without_pictures(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Return features that give each picture as the string that it is stored as."""
+    if is_pair(features):
+        return {name: _without_pictures(part) for name, part in features.items()}
+    string = {"kind": "fixed", "dtype": "string"}
+    return {
+        name: string if spec.get("kind") == "image" else spec for name, spec in features.items()
+    }
+
+
+def _beyond(both: Stage, first: Stage | None) -> Stage:
+    """Return the rate of the second of two steps, from that of both and that of the first."""
+    assert first is not None
+
+    def rate(one: float, other: float) -> float:
+        return 1 / max(1 / one - 1 / other, 1e-15)
+
+    return Stage(
+        bytes_per_second=rate(both.bytes_per_second, first.bytes_per_second),
+        records_per_second=rate(both.records_per_second, first.records_per_second),
+    )
+
+
+def _stage(pieces: Sequence[Piece], work: Callable[[Any], object]) -> Stage:
+    """Measure a step of streamrec."""
+
+    def seconds_of(content: Any) -> float:
+        began = time.thread_time()
+        work(content)
+        return time.thread_time() - began
+
+    return _rate(pieces, seconds_of)
+
+
+def _rate(pieces: Sequence[Piece], seconds_of: Callable[[Any], float]) -> Stage:
+    """Repeat a step over the pieces for a while, and return its rate."""
+    seconds_of(pieces[0].content)
+    size = records = 0
+    seconds, end = 0.0, time.perf_counter() + SECONDS
+    for piece in cycle(pieces):
+        seconds += seconds_of(piece.content)
+        size, records = size + piece.size, records + piece.records
+        if time.perf_counter() >= end and seconds:
+            break
+    return Stage(bytes_per_second=size / seconds, records_per_second=records / seconds)
