@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamrec.feeder.page.words import counted, memory, percent, rate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streamrec.measure.figures import Cell, Sweep
 
-__all__ = ["Grid", "Square", "grid_of", "megabytes"]
+__all__ = ["Grid", "Square", "arranged", "grid_of", "place_of"]
+
+Place: TypeAlias = tuple[int, int]
+"""The size of a range, and the number of requests at a time."""
 
 LEVELS = 9
 """The shades of a heat map."""
@@ -22,7 +27,7 @@ class Square:
 
     text: str
     shade: str
-    """``h0`` (slowest) to ``h8``."""
+    """``h0`` (slowest) to ``h8``; of a ratio, ``better``, ``worse`` or ``noise``."""
     detail: str
     is_plateau: bool = False
 
@@ -39,25 +44,33 @@ def grid_of(sweep: Sweep) -> Grid:
     """Return the table of a sweep."""
     best = max((cell.bytes_per_second for cell in sweep.cells), default=0.0)
     squares = {
-        (cell.range_bytes, cell.concurrency): Square(
-            megabytes(cell.bytes_per_second),
+        place_of(cell): Square(
+            _megabytes(cell.bytes_per_second),
             _shade(cell.bytes_per_second, best),
             _detail(cell),
             index == sweep.plateau,
         )
         for index, cell in enumerate(sweep.cells)
     }
-    sizes, many = (
-        (sorted(set(axis)) for axis in zip(*squares, strict=True)) if squares else ((), ())
-    )
+    return arranged(squares)
+
+
+def place_of(cell: Cell) -> Place:
+    """Return where a cell stands."""
+    return cell.range_bytes, cell.concurrency
+
+
+def arranged(squares: Mapping[Place, Square]) -> Grid:
+    """Return the table of squares."""
+    sizes = sorted({size for size, _ in squares})
+    many = sorted({count for _, count in squares})
     return Grid(
         columns=[f"{count:,}" for count in many],
         rows=[(_size(size), [squares.get((size, count)) for count in many]) for size in sizes],
     )
 
 
-def megabytes(bytes_per_second: float) -> str:
-    """Return a rate in MB/s, without the unit."""
+def _megabytes(bytes_per_second: float) -> str:
     amount = bytes_per_second / 1e6
     return f"{amount:,.0f}" if amount >= 10 else f"{amount:.1f}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamrec.feeder.page.terminal import BLOCKS, Sparkline
+from streamrec.feeder.page.terminal import BLOCKS, Sparkline, table_of
+from streamrec.feeder.page.words import percent
+from streamrec.measure.comparison import NOISE
 from streamrec.measure.histogram import COLUMNS
 from streamrec.measure.view import view_of
 
@@ -19,13 +22,14 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from streamrec.measure.comparison import Comparison
     from streamrec.measure.figures import Figures
     from streamrec.measure.grid import Grid, Square
     from streamrec.measure.histogram import Histogram
     from streamrec.measure.series import Series
     from streamrec.measure.view import Advice, Row, View
 
-__all__ = ["advice_text", "grid_table", "pairs", "render", "section"]
+__all__ = ["render", "render_comparison"]
 
 BAR = 24
 """The characters of a bar."""
@@ -34,9 +38,9 @@ DARK, LIGHT = (236, 237, 24, 25, 31), (38, 74, 116, 153)
 SHADES = {
     **{f"h{level}": f"white on color({color})" for level, color in enumerate(DARK)},
     **{f"h{level}": f"black on color({color})" for level, color in enumerate(LIGHT, len(DARK))},
-    "faster": "bold green",
-    "slower": "bold red",
-    "same": "dim",
+    "better": "bold green",
+    "worse": "bold red",
+    "noise": "dim",
 }
 """The styles of a table's squares."""
 
@@ -49,38 +53,73 @@ def render(figures: Figures) -> Group:
 
 def _parts(view: View) -> Iterator[RenderableType]:
     yield Text.assemble(("streamrec bench ", "bold"), view.title, (f"  {view.taken}", "dim"))
-    yield from section("", advice_text(view.advice))
+    yield from _section("", _advice(view.advice))
     if view.facts:
-        yield from section("", _facts(view.facts))
+        yield from _section("", _facts(view.facts))
     yield from _rows("Where the time goes", view.waits)
     yield from _rows("What each resource allows", view.ceilings)
     if view.grid:
-        yield from section("MB/s by range size and requests at a time", grid_table(view.grid))
+        yield from _section("MB/s by range size and requests at a time", _grid(view.grid))
         if view.has_plateau:
             yield Text("◆ the fewest requests at a time with the best rate, but for 5%", "dim")
     if view.histogram:
-        yield from section("Time to the first byte", _histogram(view.histogram))
+        yield from _section("Time to the first byte", _histogram(view.histogram))
     if view.series:
-        yield from section("The job over its time", _series(view.series))
+        yield from _section("The job over its time", _series(view.series))
     yield from _rows("Processing, on one core", view.steps)
     if view.costs:
-        yield from section("Costs", pairs([*view.costs, ("Prices", view.prices)]))
+        yield from _section("Costs", _pairs([*view.costs, ("Prices", view.prices)]))
     yield from _rows("Spent of the budget", view.spent)
-    yield from section("Machine", pairs([*view.machine, *view.settings]))
+    yield from _section("Machine", _pairs([*view.machine, *view.settings]))
     if view.unfinished:
-        yield from section("Left out", _bullets(view.unfinished))
+        yield from _section("Left out", _bullets(view.unfinished))
 
 
-def section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
-    """Yield an empty line, a title, and what is below it."""
+def render_comparison(found: Comparison) -> Group:
+    """Return what the report of two benchmarks shows, for a terminal."""
+    return Group(*_compared(found))
+
+
+def _compared(found: Comparison) -> Iterator[RenderableType]:
+    yield Text(found.headline, SHADES[found.judgement] if found.judgement != "noise" else "bold")
+    for name, advice in zip(found.names, found.verdicts, strict=True):
+        yield from _section(
+            "", Text.assemble((f"{name}: ", "bold"), advice.headline), *_now(advice)
+        )
+    if found.differences:
+        yield from _section("What differs", _table(("", *found.names), found.differences))
+    if found.ratios:
+        rows = [(one.name, one.one, one.other, one.ratio, one.verdict) for one in found.ratios]
+        styles = [SHADES[one.judgement] for one in found.ratios]
+        head = ("", *found.names, "ratio", "")
+        yield from _section("Rates and times", _table(head, rows, styles))
+    if found.grid:
+        yield from _section("Ratios by range size and requests at a time", _grid(found.grid))
+    if found.waits:
+        parts = [(name, percent(one), percent(other)) for name, one, other in found.waits]
+        yield from _section("Where the time goes", _table(("", *found.names), parts))
+    yield from _section("", Text(NOISE, "dim"))
+
+
+def _now(advice: Advice) -> list[Text]:
+    return [_gain(advice)] if advice.now else []
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> Table:
+    table = table_of(*((name, "left") for name in head))
+    for row, style in zip_longest(rows, styles, fillvalue=""):
+        table.add_row(*map(Text, row), style=style)
+    return table
+
+
+def _section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     yield Text()
     if title:
         yield Text(title, "bold")
     yield from parts
 
 
-def advice_text(advice: Advice) -> Group:
-    """Return a verdict: the headline, the rates, the evidence, and the settings to paste."""
+def _advice(advice: Advice) -> Group:
     lines: list[RenderableType] = [
         Text(advice.headline, "bold green" if advice.is_good else "bold yellow")
     ]
@@ -130,11 +169,10 @@ def _rows(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
             bar,
             Text(row.detail, "dim"),
         )
-    yield from section(title, table)
+    yield from _section(title, table)
 
 
-def grid_table(grid: Grid) -> Table:
-    """Return a table of shaded numbers."""
+def _grid(grid: Grid) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
     table.add_column("", justify="right", style="dim", no_wrap=True)
     for column in grid.columns:
@@ -176,8 +214,7 @@ def _series(series: Sequence[Series]) -> Table:
     return table
 
 
-def pairs(rows: Iterable[tuple[str, str]]) -> Table:
-    """Return a table of names and values."""
+def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     for name, value in rows:

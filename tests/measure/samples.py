@@ -244,3 +244,36 @@ def hostile(text: str) -> Figures:
     changed_whole["job"]["waits"] = {text: 3.0}
     changed_whole["target"]["settings"] = {text: text}
     return Figures.model_validate(changed_whole)
+
+
+def improved() -> Figures:
+    """Return the figures after the change that the verdict of the others asks for."""
+    before = figures(seed=2)
+    assert before.job
+    assert before.verdict
+    samples = [
+        sample.model_copy(update={"bytes": int(2.3 * sample.bytes), "in_flight": 32})
+        for sample in before.job.samples
+    ]
+    waits = {"first_byte": 1.1, "body": 11.6, "order": 1.2, "queue": 0.1, "decode": 0.4}
+    whole = {"bytes": int(2.3 * before.job.bytes), "records": int(2.3 * before.job.records)}
+    settings = {"batch_size": 256, "lanes": 16, "max_concurrency": 32, "memory_budget": "1GiB"}
+    return figures(
+        seed=2,
+        taken="2026-03-14T09:41:10+00:00",
+        target=before.target.model_copy(update={"settings": settings}),
+        job=before.job.model_copy(
+            update={**whole, "samples": samples, "waits": {**waits, "client": 5.6}, "stalled": 0.6}
+        ),
+        verdict=before.verdict.model_copy(
+            update={
+                "bottleneck": "link",
+                "summary": "The job reads 1.08 GB/s, and the link gives 1.17 GB/s.",
+                "changes": [],
+                "paste": "",
+                "bytes_per_second": 1.08e9,
+                "predicted_bytes_per_second": 1.08e9,
+                "next_bottleneck": None,
+            }
+        ),
+    )

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from streamrec.measure.text import render
+from streamrec.measure.comparison import Comparison, compare
+from streamrec.measure.text import render, render_comparison
 from tests.documents import HOSTILE
-from tests.measure.samples import bare, figures, hostile
+from tests.measure.samples import bare, figures, hostile, improved
 
 if TYPE_CHECKING:
     from streamrec.measure.figures import Figures
@@ -66,3 +67,30 @@ def test_every_level_of_the_map_has_a_style() -> None:
     with console.capture() as capture:
         console.print(render(figures()))
     assert "48;5;153" in capture.get()
+
+
+def shown_comparison(found: Comparison) -> str:
+    console = Console(file=io.StringIO(), width=110, highlight=False)
+    with console.capture() as capture:
+        console.print(render_comparison(found))
+    return capture.get()
+
+
+def test_a_comparison() -> None:
+    text = shown_comparison(compare(figures(), improved(), ("before.json", "[b]after.json")))
+    for words in (
+        "The job is faster in [b]after.json: 467.4 MB/s became 1.1 GB/s.",
+        "before.json: The latency of the store holds this job back.\n480.0 MB/s now → 1.1 GB/s",
+        "[b]after.json: The link is full.",
+        "max_concurrency   16            32",
+        "x 2.32   ▲ better",
+        "first_byte   54%",
+        "A difference is noise where",
+    ):
+        assert words in text
+
+
+def test_a_comparison_of_little() -> None:
+    text = shown_comparison(compare(bare(), bare()))
+    assert "The two have no rate in common." in text
+    assert "What differs" not in text

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.feeder.page.chart import WIDTH, chart_of
 from streamrec.feeder.page.render import environment, style
+from streamrec.measure.comparison import NOISE
 from streamrec.measure.view import view_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from streamrec.measure.comparison import Comparison
     from streamrec.measure.figures import Figures
 
-__all__ = ["render_html"]
+__all__ = ["render_comparison_html", "render_html"]
 
 PACKAGE = "streamrec.measure.report"
 
@@ -27,6 +29,11 @@ def render_html(figures: Figures) -> str:
     view = view_of(figures)
     charts = [(line, chart_of(line.values, WIDTH / len(line.values))) for line in view.series]
     return _rendered("report.html", view=view, lines=charts)
+
+
+def render_comparison_html(found: Comparison) -> str:
+    """Return the report of two benchmarks as one HTML document; all text in it is escaped."""
+    return _rendered("comparison.html", found=found, noise=NOISE)
 
 
 def _rendered(template: str, **values: Any) -> str:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.measure.report import render_html
+from streamrec.measure.comparison import compare
+from streamrec.measure.report import render_comparison_html, render_html
 from tests.documents import HOSTILE, Tags
-from tests.measure.samples import bare, figures, hostile
+from tests.measure.samples import bare, figures, hostile, improved
 
 if TYPE_CHECKING:
     from streamrec.measure.figures import Figures
@@ -95,3 +96,41 @@ def test_a_report_of_little_says_what_is_missing() -> None:
 
 def test_a_report_is_small() -> None:
     assert len(render_html(figures())) < 100_000
+
+
+def compared(one: Figures, other: Figures, name: str = "after") -> str:
+    return render_comparison_html(compare(one, other, ("before", name)))
+
+
+def test_a_comparison_begins_with_what_changed() -> None:
+    text = Tags(compared(figures(), improved())).text
+    places = [
+        text.index(words)
+        for words in (
+            "The job is faster in after: 467.4 MB/s became 1.1 GB/s.",
+            "The latency of the store holds this job back.",
+            "The link is full.",
+            "Rates and times",
+            "x 2.32",
+            "▲ better",
+            "Where the time goes",
+            "Ratios by range size",
+            "What differs",
+            "A difference is noise where",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_a_comparison_of_little() -> None:
+    text = Tags(compared(bare(), bare())).text
+    assert "The two have no rate in common." in text
+    assert "Neither the machine nor the settings." in text
+
+
+def test_foreign_text_stays_text_in_a_comparison() -> None:
+    document = compared(figures(), hostile(HOSTILE), HOSTILE)
+    tags = Tags(document)
+    assert [tag for tag, _ in tags.found].count("script") == 1
+    assert "<script>alert(1)</script>" in tags.text
+    assert not re.search("[\x00-\x08\x0b-\x1f]", document)

@@ -1,0 +1,228 @@
+"""Two benchmarks beside each other: what differs, what became faster, and what is noise. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from streamrec.feeder.page.words import rate, seconds
+from streamrec.masking import printable
+from streamrec.measure.estimates import Estimate, job_rate, measured_once, quantile
+from streamrec.measure.grid import Grid, Square, arranged, place_of
+from streamrec.measure.view import STEPS, Advice, advice_of, cleaned, money
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from streamrec.measure.figures import Cell, Figures
+
+__all__ = ["NOISE", "SIGNS", "Comparison", "Judgement", "Ratio", "compare"]
+
+Judgement: TypeAlias = Literal["better", "worse", "noise"]
+"""What became of a figure."""
+
+SIGNS: Final[dict[Judgement, str]] = {"better": "▲", "worse": "▼", "noise": ""}
+
+NOISE: Final = (
+    "A difference is noise where the intervals of the two figures overlap. An interval holds the "
+    "true figure with 95%: for a job it follows from ten parts of its time, for first bytes from "
+    "the number of requests. What was measured once is taken to be true to 5%, and nothing to be "
+    "truer than 2.5%. Runs at other hours differ by more: repeat both before you rely on a "
+    "difference."
+)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure of both benchmarks."""
+
+    name: str
+    one: str
+    other: str
+    ratio: str
+    """The other's divided by the first's."""
+    judgement: Judgement
+
+    @property
+    def verdict(self) -> str:
+        """The judgement with its sign."""
+        return f"{SIGNS[self.judgement]} {self.judgement}".strip()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that is shown of two benchmarks, as text. Nothing in it is escaped."""
+
+    names: tuple[str, str]
+    headline: str
+    judgement: Judgement
+    verdicts: tuple[Advice, Advice]
+    differences: list[tuple[str, str, str]]
+    """The facts and settings that differ, with both values."""
+    ratios: list[Ratio]
+    grid: Grid | None
+    """Ratios of the points that both sweeps have."""
+    waits: list[tuple[str, float, float]]
+    """The parts of both jobs' time, by stage."""
+
+
+def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -> Comparison:
+    """Return what is different in the second of two benchmarks.
+
+    Args:
+        one: The first benchmark.
+        other: The second one.
+        names: What to call them.
+    """
+    one, other = cleaned(one), cleaned(other)
+    names = printable(names[0]), printable(names[1])
+    ratios = [_ratio(*pair) for pair in _pairs(one, other)]
+    headline, judgement = _headline(ratios, names)
+    return Comparison(
+        names=names,
+        headline=headline,
+        judgement=judgement,
+        verdicts=(advice_of(one.verdict), advice_of(other.verdict)),
+        differences=list(_differences(_facts(one), _facts(other))),
+        ratios=ratios,
+        grid=_grid(one, other),
+        waits=_waits(one, other),
+    )
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A figure of one benchmark that may be compared."""
+
+    estimate: Estimate
+    text: str
+    is_rate: bool
+    """True: more is faster; else less is."""
+
+
+def _pairs(one: Figures, other: Figures) -> Iterator[tuple[str, _Figure, _Figure]]:
+    first, second = dict(_figures(one)), dict(_figures(other))
+    yield from ((name, first[name], second[name]) for name in first if name in second)
+
+
+def _figures(figures: Figures) -> Iterator[tuple[str, _Figure]]:
+    """Yield the rates and times of a benchmark, the most important first."""
+    yield from _job(figures)
+    yield from _store(figures)
+    for name in STEPS:
+        if figures.processing and (step := getattr(figures.processing, name)):
+            yield f"{name}, on one core", _rate(measured_once(step.bytes_per_second))
+    if figures.costs and figures.costs.epoch is not None:
+        epoch, currency = figures.costs.epoch, figures.costs.currency
+        yield f"one epoch, in {currency}", _time(measured_once(epoch), money(epoch, currency))
+
+
+def _job(figures: Figures) -> Iterator[tuple[str, _Figure]]:
+    if not (job := figures.job):
+        return
+    yield "job", _rate(job_rate(job, "bytes"))
+    records = job_rate(job, "records")
+    yield "job, records", _Figure(records, f"{records.value:,.0f}/s", is_rate=True)
+    yield "first batch", _time(measured_once(job.first_batch_seconds))
+
+
+def _store(figures: Figures) -> Iterator[tuple[str, _Figure]]:
+    if first := figures.first_byte:
+        for name, part in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999)):
+            estimate = quantile(first.seconds, part, getattr(first, name))
+            yield f"first byte, {name.replace('999', '99.9')}", _time(estimate)
+    if sweep := figures.sweep:
+        if sweep.connection_bytes_per_second is not None:
+            yield "one connection", _rate(measured_once(sweep.connection_bytes_per_second))
+        best = max((cell.bytes_per_second for cell in sweep.cells), default=0.0)
+        yield "best of the sweep", _rate(measured_once(best))
+    if figures.listing:
+        yield "listing", _time(measured_once(figures.listing.seconds))
+
+
+def _rate(estimate: Estimate) -> _Figure:
+    return _Figure(estimate, rate(estimate.value), is_rate=True)
+
+
+def _time(estimate: Estimate, text: str | None = None) -> _Figure:
+    return _Figure(estimate, text or seconds(estimate.value), is_rate=False)
+
+
+def _ratio(name: str, one: _Figure, other: _Figure) -> Ratio:
+    before, after = one.estimate, other.estimate
+    return Ratio(
+        name,
+        one.text,
+        other.text,
+        f"x {after.value / before.value:.2f}" if before.value > 0 else "",
+        _judgement(before, after, is_rate=one.is_rate),
+    )
+
+
+def _judgement(one: Estimate, other: Estimate, *, is_rate: bool) -> Judgement:
+    if one.overlaps(other):
+        return "noise"
+    return "better" if (other.value > one.value) == is_rate else "worse"
+
+
+def _headline(ratios: list[Ratio], names: tuple[str, str]) -> tuple[str, Judgement]:
+    main = next((r for r in ratios if r.name in ("job", "best of the sweep")), None)
+    if main is None:
+        return "The two have no rate in common.", "noise"
+    what = "The job" if main.name == "job" else "The best of the sweep"
+    if main.judgement == "noise":
+        return f"{what} is as fast in {names[1]} as in {names[0]}, but for noise.", "noise"
+    word = {"better": "faster", "worse": "slower"}[main.judgement]
+    return f"{what} is {word} in {names[1]}: {main.one} became {main.other}.", main.judgement
+
+
+def _facts(figures: Figures) -> dict[str, str]:
+    """Return what a benchmark depends on, as text."""
+    target, job = figures.target, figures.job
+    found: dict[str, Any] = {
+        "measured": target.kind,
+        "urls": ", ".join(target.urls),
+        "simulation": target.simulation,
+        **target.settings,
+        "step time": job.step_seconds if job else None,
+        **{name.replace("_", " "): value for name, value in figures.machine.model_dump().items()},
+        **{f"limit of {name}": value for name, value in figures.limits.model_dump().items()},
+    }
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def _differences(one: dict[str, str], other: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name in one | other:
+        before, after = one.get(name, "not given"), other.get(name, "not given")
+        if before != after:
+            yield name, before, after
+
+
+def _waits(one: Figures, other: Figures) -> list[tuple[str, float, float]]:
+    if not (one.job and other.job):
+        return []
+    first, second = _parts(one.job.waits), _parts(other.job.waits)
+    rows = ((name, first.get(name, 0.0), second.get(name, 0.0)) for name in first | second)
+    return [row for row in rows if max(row[1:]) > 0]
+
+
+def _parts(waits: dict[str, float]) -> dict[str, float]:
+    whole = sum(waits.values()) or 1.0
+    return {name: wait / whole for name, wait in waits.items()}
+
+
+def _grid(one: Figures, other: Figures) -> Grid | None:
+    if not (one.sweep and other.sweep):
+        return None
+    before = {place_of(cell): cell for cell in one.sweep.cells if cell.bytes}
+    after = {place_of(cell): cell for cell in other.sweep.cells}
+    common = {place: _square(before[place], after[place]) for place in before if place in after}
+    return arranged(common) if common else None
+
+
+def _square(one: Cell, other: Cell) -> Square:
+    first, second = one.bytes_per_second, other.bytes_per_second
+    judgement = _judgement(measured_once(first), measured_once(second), is_rate=True)
+    text = f"{SIGNS[judgement]} {second / first:.2f}".strip()
+    return Square(text, judgement, f"{rate(first)} became {rate(second)}")

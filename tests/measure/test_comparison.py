@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamrec.measure.comparison import Comparison, compare
+from tests.documents import HOSTILE
+from tests.measure.samples import bare, figures, hostile, improved
+
+if TYPE_CHECKING:
+    from streamrec.measure.figures import Cell, Figures
+
+
+def judged(found: Comparison) -> dict[str, str]:
+    return {ratio.name: ratio.judgement for ratio in found.ratios}
+
+
+def slower(figures: Figures, part: float) -> Figures:
+    """Return figures whose rates are lower, and whose times are longer."""
+    assert figures.job
+    assert figures.sweep
+    assert figures.listing
+    samples = [
+        sample.model_copy(update={"bytes": int(part * sample.bytes)})
+        for sample in figures.job.samples
+    ]
+    changes = {"samples": samples, "bytes": int(part * figures.job.bytes)}
+    cells = [_slower(cell, part) for cell in figures.sweep.cells]
+    return figures.model_copy(
+        update={
+            "job": figures.job.model_copy(update=changes),
+            "sweep": figures.sweep.model_copy(update={"cells": cells}),
+            "listing": figures.listing.model_copy(update={"seconds": 1.0}),
+        }
+    )
+
+
+def _slower(cell: Cell, part: float) -> Cell:
+    return cell.model_copy(update={"seconds": cell.seconds / part})
+
+
+def test_a_benchmark_is_like_itself() -> None:
+    found = compare(figures(), figures())
+    assert found.judgement == "noise"
+    assert found.headline == "The job is as fast in B as in A, but for noise."
+    assert found.differences == []
+    assert {ratio.ratio for ratio in found.ratios} == {"x 1.00"}
+    assert set(judged(found).values()) == {"noise"}
+
+
+def test_another_run_of_the_same_store_is_noise() -> None:
+    assert set(judged(compare(figures(1), figures(7))).values()) == {"noise"}
+
+
+def test_a_gain_is_told_from_noise() -> None:
+    found = compare(figures(), improved(), ("before", "after"))
+    assert found.headline == "The job is faster in after: 467.4 MB/s became 1.1 GB/s."
+    better = {name for name, judgement in judged(found).items() if judgement == "better"}
+    assert better == {"job", "job, records"}
+    assert [advice.headline for advice in found.verdicts] == [
+        "The latency of the store holds this job back.",
+        "The link is full.",
+    ]
+
+
+def test_what_differs_is_named_with_both_values() -> None:
+    found = compare(figures(), improved())
+    assert found.differences == [
+        ("max_concurrency", "16", "32"),
+        ("compression", "none", "not given"),
+        ("memory_budget", "not given", "1GiB"),
+    ]
+    machine = figures().machine.model_copy(update={"cores": 8})
+    assert compare(figures(), figures(machine=machine)).differences == [("cores", "16", "8")]
+
+
+def test_a_loss_is_one_for_rates_and_for_times() -> None:
+    found = compare(figures(), slower(figures(), 0.5))
+    assert found.judgement == "worse"
+    assert found.headline.startswith("The job is slower in B")
+    losses = {name for name, judgement in judged(found).items() if judgement == "worse"}
+    assert losses == {"job", "best of the sweep", "listing"}
+
+
+def test_a_small_loss_is_noise() -> None:
+    assert judged(compare(figures(), slower(figures(), 0.97)))["job"] == "noise"
+
+
+def test_sweeps_are_compared_point_by_point() -> None:
+    found = compare(figures(), slower(figures(), 0.5)).grid
+    assert found
+    texts = {square.text for _, squares in found.rows for square in squares if square}
+    assert texts == {"▼ 0.50"}
+    assert compare(figures(), figures(sweep=None)).grid is None
+
+
+def test_waits_are_parts_of_each_job_s_time() -> None:
+    waits = {name: (one, other) for name, one, other in compare(figures(), improved()).waits}
+    assert list(waits) == ["first_byte", "body", "scan", "order", "queue", "decode", "client"]
+    assert waits["scan"][1] == 0
+    assert round(sum(one for one, _ in waits.values()), 9) == 1
+
+
+def test_little_in_common_is_said() -> None:
+    found = compare(figures(), bare())
+    assert found.headline == "The two have no rate in common."
+    assert (found.ratios, found.grid, found.waits) == ([], None, [])
+    assert compare(figures(job=None), figures()).headline.startswith("The best of the sweep")
+
+
+def test_names_and_facts_hold_no_control_characters() -> None:
+    found = compare(figures(), hostile(HOSTILE), (HOSTILE, "b"))
+    assert "\x1b" not in repr(found)
+    assert "\x1b".encode("unicode_escape").decode() not in repr(found)
