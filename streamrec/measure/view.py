@@ -27,7 +27,16 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-__all__ = ["Advice", "Row", "View", "advice_of", "cleaned", "facts_of", "money", "view_of"]
+__all__ = [
+    "Advice",
+    "Row",
+    "View",
+    "advice_of",
+    "cleaned",
+    "money",
+    "spent_of",
+    "view_of",
+]
 
 MOST_URLS = 20
 """The most URLs that are shown; all are in the JSON."""
@@ -128,7 +137,7 @@ def view_of(figures: Figures) -> View:
         taken=figures.taken,
         urls=urls[:MOST_URLS] + more,
         advice=advice_of(verdict),
-        facts=facts_of(figures),
+        facts=_numbers(figures),
         waits=_waits(job) if job else [],
         ceilings=_ceilings(verdict) if verdict else [],
         lines=_lines(verdict) if verdict else [],
@@ -139,7 +148,7 @@ def view_of(figures: Figures) -> View:
         sample=_sample(figures.processing) if figures.processing else "",
         costs=_costs(figures.costs) if figures.costs else [],
         prices=figures.costs.prices if figures.costs else "",
-        spent=_spent(figures.spent, figures.limits),
+        spent=spent_of(figures.spent, figures.limits),
         settings=[(name, str(value)) for name, value in figures.target.settings.items()],
         machine=_machine(figures),
         unfinished=figures.unfinished,
@@ -190,8 +199,7 @@ def _change(setting: str | None, value: Any) -> str:
     return f"{setting} = {json.dumps(value, default=str)}" if setting else "outside streamrec"
 
 
-def facts_of(figures: Figures) -> list[tuple[str, str]]:
-    """Return the most important numbers, by name."""
+def _numbers(figures: Figures) -> list[tuple[str, str]]:
     job, first, sweep = figures.job, figures.first_byte, figures.sweep
     found: list[tuple[str, str]] = []
     if job:
@@ -308,7 +316,8 @@ def money(amount: float, currency: str) -> str:
     return f"{amount:.2g} {currency}" if amount >= 1e-4 else f"<0.0001 {currency}"
 
 
-def _spent(spent: Limits, limits: Limits) -> list[Row]:
+def spent_of(spent: Limits, limits: Limits) -> list[Row]:
+    """Return the parts of a budget that were spent."""
     return [
         _of("seconds", spent.seconds, limits.seconds, lambda count: f"{count:,.0f}"),
         _of("bytes", spent.bytes, limits.bytes, size),
