@@ -66,6 +66,8 @@ def _parts(view: View) -> Iterator[RenderableType]:
         yield from _section("Time to the first byte", _histogram(view.histogram))
     if view.series:
         yield from _section("The job over its time", _series(view.series))
+    if view.job:
+        yield from _section("The job", _pairs(view.job))
     yield from _rows("Processing, on one core", view.steps)
     if view.costs:
         yield from _section("Costs", _pairs([*view.costs, ("Prices", view.prices)]))

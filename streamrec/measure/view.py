@@ -23,7 +23,9 @@ if TYPE_CHECKING:
         FirstByte,
         Job,
         Limits,
+        Listing,
         Processing,
+        Target,
         Verdict,
     )
 
@@ -110,6 +112,8 @@ class View:
     grid: Grid | None
     histogram: Histogram | None
     series: list[Series]
+    job: list[tuple[str, str]]
+    """The facts of the job that are no rates."""
     steps: list[Row]
     sample: str
     """What the steps were measured with."""
@@ -144,12 +148,13 @@ def view_of(figures: Figures) -> View:
         grid=grid_of(figures.sweep) if figures.sweep and figures.sweep.cells else None,
         histogram=_histogram(figures.first_byte) if figures.first_byte else None,
         series=series_of(job) if job else [],
+        job=_job(job) if job else [],
         steps=_steps(figures.processing) if figures.processing else [],
         sample=_sample(figures.processing) if figures.processing else "",
         costs=_costs(figures.costs) if figures.costs else [],
         prices=figures.costs.prices if figures.costs else "",
         spent=spent_of(figures.spent, figures.limits),
-        settings=[(name, str(value)) for name, value in figures.target.settings.items()],
+        settings=_settings(figures.target, figures.listing),
         machine=_machine(figures),
         unfinished=figures.unfinished,
     )
@@ -212,11 +217,12 @@ def _numbers(figures: Figures) -> list[tuple[str, str]]:
         ]
     if first:
         found.append(("First byte, p50", seconds(first.p50)))
+    if sweep and sweep.connection_bytes_per_second is not None:
+        found.append(("One connection", rate(sweep.connection_bytes_per_second)))
     if sweep and sweep.cells:
         found.append(("Best of the sweep", rate(max(c.bytes_per_second for c in sweep.cells))))
     if figures.listing:
-        listing = figures.listing
-        found += [("Dataset", size(listing.bytes)), ("Shards", f"{listing.shards:,}")]
+        found.append(("Dataset", size(figures.listing.bytes)))
     return found
 
 
@@ -274,6 +280,34 @@ def _top(verdict: Verdict) -> float:
 
 def _histogram(first: FirstByte) -> Histogram:
     return histogram_of(first.seconds, {"p50": first.p50, "p99": first.p99, "p99.9": first.p999})
+
+
+def _job(job: Job) -> list[tuple[str, str]]:
+    rows = [
+        ("Batches", f"{job.batches:,} in {seconds(job.seconds)}"),
+        ("Requests", f"{job.requests:,}"),
+        ("Retried, hedged", f"{job.retries:,}, {job.hedges:,}"),
+        ("Told to slow down", f"{job.throttled:,}"),
+    ]
+    if job.bytes:
+        rows.append(("Bytes read over used", f"{job.bytes_read / job.bytes:.2f}"))
+    if job.concurrency is not None:
+        reason = f" ({job.concurrency_reason})" if job.concurrency_reason else ""
+        rows.append(("Requests at a time", f"{job.concurrency:,}{reason}"))
+    if job.loop_busy is not None:
+        rows.append(("Event loop", f"{percent(job.loop_busy)} of a core"))
+    if job.step_seconds is not None:
+        rows.append(("Simulated step", seconds(job.step_seconds)))
+    return rows
+
+
+def _settings(target: Target, listing: Listing | None) -> list[tuple[str, str]]:
+    rows = [(name, str(value)) for name, value in target.settings.items()]
+    if target.simulation:
+        rows.insert(0, ("simulation", target.simulation))
+    if listing:
+        rows.insert(0, ("shards", f"{listing.shards:,}, listed in {seconds(listing.seconds)}"))
+    return rows
 
 
 def _steps(processing: Processing) -> list[Row]:

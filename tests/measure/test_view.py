@@ -71,6 +71,28 @@ def test_numbers() -> None:
     assert view_of(bare()).facts == []
 
 
+def test_the_job_has_its_requests() -> None:
+    job = dict(view_of(figures()).job)
+    assert job["Bytes read over used"] == "1.04"
+    assert job["Requests at a time"] == "16 (max_concurrency)"
+    assert job["Simulated step"] == "30 ms"
+    plain = figures().job
+    assert plain
+    nothing = dict.fromkeys(("concurrency", "loop_busy", "step_seconds"))
+    rows = view_of(figures(job=plain.model_copy(update={**nothing, "bytes": 0}))).job
+    assert [name for name, _ in rows] == [
+        *("Batches", "Requests", "Retried, hedged", "Told to slow down"),
+    ]
+
+
+def test_a_simulation_is_named() -> None:
+    target = Target(kind="simulation", urls=["s3://made/"], simulation="latency=50ms")
+    assert view_of(figures(target=target)).settings == [
+        ("shards", "1,024, listed in 210 ms"),
+        ("simulation", "latency=50ms"),
+    ]
+
+
 def test_many_urls_are_counted() -> None:
     view = view_of(figures(target=Target(kind="store", urls=[f"s3://b/{i}" for i in range(30)])))
     assert view.title == "s3://b/0 and 29 others"

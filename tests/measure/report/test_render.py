@@ -37,6 +37,7 @@ def test_the_verdict_is_on_top() -> None:
             "Bytes",
             "Time to the first byte",
             "Processing, on one core",
+            "The job",
             "Costs",
             "Spent of the budget",
             "Machine",
