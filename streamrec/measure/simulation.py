@@ -1,0 +1,212 @@
+"""A simulated bucket: a loopback store whose network and limits are given as a text."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from streamrec.config import Settings
+from streamrec.errors import ConfigError
+from streamrec.flow.child_process import ChildProcess
+from streamrec.measure.quantities import (
+    ByteRate,
+    Part,
+    Rate,
+    Seconds,
+    parse_part,
+    parse_seconds,
+    parsed,
+)
+from streamrec.measure.sample_records import DEFAULT_FEATURES, sample_records
+from streamrec.shard_tools.writer import TFRecordWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["SimulatedStore", "Simulation", "parse_simulation", "simulated"]
+
+BUCKET = "simulation"
+KEY, SECRET = "simulation", "simulation-secret"
+TEMPLATE_BYTES = 8_000_000
+"""Most bytes of the shard that is made and repeated, which the store holds in memory."""
+STALL_AFTER = 16 << 10
+"""Bytes of a body before it stalls: the first write, so that only the body is late."""
+
+
+class Stall(Settings):
+    """Pauses in the middle of answers."""
+
+    probability: Annotated[float, Field(ge=0, le=1)]
+    seconds: Annotated[float, Field(ge=0)]
+
+
+def _stall(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    part, colon, time = value.partition(":")
+    if not colon:
+        raise ValueError(f"is {value!r}; write how many and how long, such as 1%:10s")
+    return {"probability": parse_part(part.strip()), "seconds": parse_seconds(time.strip())}
+
+
+class Simulation(Settings):
+    """The network and the limits of a simulated store."""
+
+    latency: Seconds = 0.0
+    """Seconds before each answer, on average."""
+    jitter: Part = 0.0
+    """The standard deviation of the latency (log-normal), as a part of it."""
+    bandwidth: ByteRate | None = None
+    """Bytes a second of each connection."""
+    link: ByteRate | None = None
+    """Bytes a second of all connections together."""
+    requests: Rate | None = None
+    """Requests a second; those beyond are answered with 503 SlowDown."""
+    listing: Seconds | None = None
+    """Seconds before each page of a listing, in place of the latency."""
+    stall: Annotated[Stall, BeforeValidator(_stall)] | None = None
+    """The part of the reads that pause, and for how long."""
+    errors: Annotated[Part, Field(le=1)] = 0.0
+    """The part of the reads that are answered with 503."""
+    seed: int = 0
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Return the rules of faults, as the store's process reads them."""
+        rules: list[dict[str, Any]] = []
+        if self.stall is not None:
+            effects = {"stall_after": STALL_AFTER, "stall": self.stall.seconds}
+            rules.append({"ranged": True, "probability": self.stall.probability, **effects})
+        if self.errors:
+            rules.append({"ranged": True, "probability": self.errors, "status": 503})
+        return rules
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the store's process, without those that are not set."""
+        every = {
+            "latency": self.latency,
+            "jitter": self.jitter,
+            "page-latency": self.listing,
+            "bandwidth": self.bandwidth,
+            "link": self.link,
+            "request-rate": self.requests,
+            "seed": self.seed,
+        }
+        return {name: value for name, value in every.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class SimulatedStore:
+    """A running simulated store."""
+
+    source: str
+    """The URL of all shards."""
+    storage_options: dict[str, str]
+    endpoint: str
+    features: Mapping[str, Any] | None
+    """Specs of the records; ``None`` where they are those of a given shard."""
+    shard_bytes: int
+    """The size of a shard, which is about the one asked for."""
+
+
+def parse_simulation(text: str) -> Simulation:
+    """Return the simulation of a text such as ``"latency=50ms,stall=1%:10s,link=10Gbit"``.
+
+    Raises:
+        ConfigError: It is no such text, or settings are wrong.
+    """
+    return parsed(Simulation, text, where="--simulate")
+
+
+@contextmanager
+def simulated(
+    text: str,
+    shards: int,
+    shard_bytes: int,
+    *,
+    features: Mapping[str, Any] | None = None,
+    template: Path | None = None,
+) -> Iterator[SimulatedStore]:
+    """Run a loopback store with synthetic shards, in a process of its own.
+
+    One shard is made and repeated, so any number of them takes the memory of that one.
+
+    Args:
+        text: The network and the limits, as :class:`Simulation` names them.
+        shards: The number of shards.
+        shard_bytes: The size of a shard; it is met as far as whole records allow.
+        features: The specs of the records to make; ``None``: pictures of about 100 KB with labels.
+        template: A local shard to repeat instead.
+
+    Raises:
+        ConfigError: The text is wrong, no records can be made for the features, or the template
+            is no file.
+        StreamrecError: The store's process did not start.
+    """
+    simulation = parse_simulation(text)
+    if template is None:
+        features = DEFAULT_FEATURES if features is None else features
+    with TemporaryDirectory(prefix="streamrec-simulation-") as name:
+        directory = Path(name)
+        if template is None:
+            assert features is not None
+            template, copies = _make_template(directory, features, shard_bytes)
+        else:
+            copies = max(1, round(shard_bytes / _size_of(template)))
+        with _store(directory, simulation, _recipe(template, shards, copies)) as child:
+            endpoint = child.ready()["endpoint"]
+            options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
+            source = f"s3://{BUCKET}/shard-*"
+            size = _size_of(template) * copies
+            yield SimulatedStore(source, options, endpoint, features, size)
+
+
+def _make_template(
+    directory: Path, features: Mapping[str, Any], shard_bytes: int
+) -> tuple[Path, int]:
+    """Write a shard; return it, and how often it has to be repeated for the size asked for."""
+    few = sample_records(features, 64)
+    records = max(1, round(shard_bytes / _frames_bytes(few) * len(few)))
+    copies = math.ceil(shard_bytes / TEMPLATE_BYTES)
+    path = directory / "template.tfrecord"
+    with TFRecordWriter(path) as writer:
+        writer.write_many(sample_records(features, max(1, round(records / copies))))
+    return path, copies
+
+
+def _frames_bytes(records: Any) -> int:
+    return int(records.offsets[-1]) + 16 * len(records)  # a frame has 16 bytes besides the record
+
+
+def _size_of(template: Path) -> int:
+    try:
+        return max(1, template.stat().st_size)  # of an empty one the store says so
+    except OSError as error:
+        raise ConfigError(
+            f"{template} cannot be repeated as a shard ({error.strerror}); name a local TFRecord "
+            "file"
+        ) from None
+
+
+def _recipe(template: Path, shards: int, copies: int) -> dict[str, Any]:
+    suffix = template.suffix.replace("{", "{{").replace("}", "}}")
+    name = f"shard-{{:05}}-of-{shards:05}{suffix}"
+    paths = [str(template.absolute())]
+    return {BUCKET: {"templates": paths, "name": name, "objects": shards, "copies": copies}}
+
+
+def _store(directory: Path, simulation: Simulation, recipes: dict[str, Any]) -> ChildProcess:
+    files = {"synthetic": recipes, "faults": simulation.faults()}
+    for name, content in files.items():
+        (directory / name).write_text(json.dumps(content))
+    options = {name: directory / name for name in files} | simulation.options()
+    options |= {"key": KEY, "secret": SECRET}
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    log = directory / "store.log"
+    return ChildProcess("store", ["streamrec.devstore", *arguments, "--warm"], log)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streamrec as sr
+from streamrec.devstore.faults import Fault
+from streamrec.errors import ConfigError
+from streamrec.measure.simulation import Simulation, Stall, parse_simulation, simulated
+
+EVERYTHING = (
+    "latency=50ms,jitter=30%,bandwidth=60MB/s,stall=1%:10s,link=10Gbit,requests=3500/s,"
+    "listing=2s,errors=0.1%,seed=7"
+)
+
+
+def test_a_text() -> None:
+    assert parse_simulation(EVERYTHING) == Simulation(
+        latency=0.05,
+        jitter=0.3,
+        bandwidth=60_000_000,
+        stall=Stall(probability=0.01, seconds=10.0),
+        link=1_250_000_000,
+        requests=3500.0,
+        listing=2.0,
+        errors=0.001,
+        seed=7,
+    )
+    assert parse_simulation("") == Simulation()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("latancy=50ms", "^--simulate: there is no setting 'latancy'; did you mean 'latency'"),
+        ("stall=10s", r"'stall' is '10s'; write how many and how long, such as 1%:10s"),
+        ("stall=1%:ten", "'stall' is 'ten'; write a time"),
+        ("stall=200%:1s", "'stall' is .*less than or equal to 1"),
+        ("errors=2", "'errors' is '2' and should be less than or equal to 1"),
+        ("seed=x", "'seed' is 'x' and should be a valid integer"),
+    ],
+)
+def test_a_wrong_text(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        parse_simulation(text)
+
+
+def test_faults_are_rules_of_the_store() -> None:
+    assert Fault.from_json(parse_simulation(EVERYTHING).faults()) == [
+        Fault(ranged=True, probability=0.01, stall_after=16 << 10, stall=10.0),
+        Fault(ranged=True, probability=0.001, status=503),
+    ]
+    assert parse_simulation("latency=1s").faults() == []
+
+
+def statistics(endpoint: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{endpoint}/_devstore/statistics", timeout=30) as answer:
+        plain: dict[str, Any] = json.loads(answer.read())
+    return plain
+
+
+def test_ten_thousand_shards_that_can_be_read() -> None:
+    with simulated(EVERYTHING, 10_000, 128_000_000) as store:
+        assert store.shard_bytes == pytest.approx(128_000_000, rel=0.01)
+        options = store.storage_options
+        shards = "s3://simulation/shard-{00000..00001}-of-10000.tfrecord"
+        with sr.open(
+            shards, store.features, batch_size=8, lanes=2, storage_options=options, engine="thread"
+        ) as stream:
+            batch = next(iter(stream))
+        seen = statistics(store.endpoint)
+    assert len(batch["image"]) == 8
+    assert seen["by_kind"].keys() == {"GetObject"}
+
+
+def test_records_of_given_features_and_shards_of_a_template(tmp_path: Path) -> None:
+    features = {"x": sr.FixedLenFeature((4,), "float32")}
+    with simulated("", 2, 10_000, features=features) as store:
+        source, options = store.source, store.storage_options
+        with sr.open(
+            source, features, batch_size=4, storage_options=options, engine="thread"
+        ) as stream:
+            assert sum(len(batch["x"]) for batch in stream) * 32 == pytest.approx(20_000, rel=0.5)
+    template = tmp_path / "mine{}.tfrecord"
+    with sr.TFRecordWriter(template) as writer:
+        writer.write_many([b"one", b"two"])
+    with simulated("", 3, 100, template=template) as store:
+        source, options = store.source, store.storage_options
+        with sr.open(source, None, storage_options=options, lanes=1, engine="thread") as stream:
+            assert [bytes(record) for record in stream] == [b"one", b"two"] * 9
+        assert store.shard_bytes == 3 * template.stat().st_size
+        assert store.features is None
+
+
+def test_a_template_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match=r"/none cannot be repeated as a shard .*No such file"):
+        with simulated("", 1, 1, template=Path("/none")):
+            pass
