@@ -1,0 +1,297 @@
+"""The capacity that a training job needs: arithmetic on paper, with its formulas. Pure: no I/O."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+
+from streamrec.config import Settings
+from streamrec.measure.amounts import amount
+from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Assumption", "CapacityPlan", "Estimate", "Workload", "plan"]
+
+DAY = 86400
+NO_PRICES: Mapping[str, float] = MappingProxyType({})
+RANGES_A_REQUEST = 2
+"""Ranges in memory for each request in flight: the one on its way, and one that is used up."""
+QUEUED_BATCHES = 4
+"""Batches of each rank in memory: being decoded, waiting, on the way, and in use."""
+_Positive = Annotated[Seconds, Field(gt=0)]
+_Share = Annotated[Part, Field(lt=1)]
+
+
+class Workload(Settings):
+    """A training job, its store and its feeders; the descriptions say what a default assumes."""
+
+    batch: Bytes = Field(description="stored bytes of a rank's batch")
+    step: _Positive = Field(description="time of a training step")
+    hosts: PositiveInt = Field(1, description="training hosts")
+    ranks: PositiveInt = Field(1, description="ranks a host, each with its own batches")
+    sent: Bytes | None = Field(None, description="bytes of a batch as feeders send it; the batch's")
+    dataset: Bytes | None = Field(None, description="bytes of the dataset")
+    range: Bytes = Field(8 << 20, description="bytes of a request, as ranges grow to by default")
+    latency: Seconds = Field(0.05, description="time to the first byte")
+    bandwidth: ByteRate = Field(60_000_000, description="rate of a connection")
+    extra: Part = Field(0.02, description="part of the requests that is sent again")
+    prefix: Rate = Field(5500.0, description="reads a second of one prefix, as S3 states it")
+    window: Bytes = Field(256 << 20, description="shuffle window of the whole stream")
+    cores: PositiveInt = Field(8, description="cores of a feeder")
+    # Measured: 1.69 s of CPU time for a GB of pictures (bench/results), rounded up.
+    core: ByteRate = Field(500_000_000, description="stored bytes a second that one core serves")
+    link: ByteRate = Field(3_125_000_000, description="rate of a feeder's link, each way")
+    headroom: _Share = Field(0.3, description="part of a feeder that is left free")
+    spare: NonNegativeInt = Field(1, description="feeders that may fail")
+    request_price: Annotated[float, Field(ge=0)] = Field(
+        0.0004, description="price of 1,000 reads, USD"
+    )
+    byte_price: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="price of a GB that leaves the store, USD; nothing in its region"
+    )
+    feeder_price: Annotated[float, Field(ge=0)] = Field(
+        0.4, description="price of a feeder's machine for an hour, USD"
+    )
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Amount(_Frozen):
+    name: str
+    value: float
+    text: str
+    """The value with its unit."""
+
+
+class Assumption(_Amount):
+    """A value that was not given."""
+
+    meaning: str
+
+
+class Estimate(_Amount):
+    """One result."""
+
+    formula: str
+    """The formula in words, and with numbers."""
+
+
+class CapacityPlan(_Frozen):
+    """What a job needs, and what that rests on."""
+
+    given: str
+    estimates: list[Estimate]
+    assumptions: list[Assumption]
+
+    def __str__(self) -> str:
+        rows = [(one.name, one.text, f"= {one.formula}") for one in self.estimates]
+        assumed = [(one.name, one.text, one.meaning) for one in self.assumptions]
+        wide = [max(len(row[column]) for row in rows + assumed) for column in (0, 1)]
+
+        def lines(table: list[tuple[str, str, str]]) -> list[str]:
+            return [f"{a:<{wide[0]}}  {b:>{wide[1]}}  {c}" for a, b, c in table]
+
+        return "\n".join([*lines(rows), "", "Assumed, as it was not given:", *lines(assumed)])
+
+
+class _Arithmetic:
+    def __init__(self, job: Workload) -> None:
+        self.job = job
+
+    @cached_property
+    def rate(self) -> Estimate:
+        job = self.job
+        value = job.hosts * job.ranks * job.batch / job.step
+        formula = f"hosts x ranks x batch / step = {job.hosts} x {job.ranks} x {_b(job.batch)}"
+        return _estimate("rate", value, "B/s", f"{formula} / {amount(job.step, 's')}")
+
+    @cached_property
+    def request_time(self) -> Estimate:
+        job = self.job
+        value = job.latency + job.range / job.bandwidth
+        numbers = f"{amount(job.latency, 's')} + {_b(job.range)} / {_r(job.bandwidth)}"
+        return _estimate(
+            "time of a request", value, "s", f"latency + range / bandwidth = {numbers}"
+        )
+
+    @cached_property
+    def requests(self) -> Estimate:
+        job = self.job
+        value = self.rate.value * (1 + job.extra) / job.range
+        numbers = f"{self.rate.text} x {1 + job.extra:g} / {_b(job.range)}"
+        return _estimate("requests", value, "/s", f"rate x (1 + extra) / range = {numbers}")
+
+    @cached_property
+    def in_flight(self) -> Estimate:
+        value = self.requests.value * self.request_time.value
+        numbers = f"{self.requests.text} x {self.request_time.text}"
+        law = "requests a second x time of a request (Little's law)"
+        return _estimate("requests in flight", math.ceil(value), "", f"{law} = {numbers}")
+
+    @cached_property
+    def connections_a_host(self) -> Estimate:
+        hosts = self.job.hosts
+        value = math.ceil(self.in_flight.value / hosts)
+        formula = f"requests in flight / hosts = {self.in_flight.text} / {hosts}"
+        return _estimate("connections a host, without feeders", value, "", formula)
+
+    @cached_property
+    def prefixes(self) -> Estimate:
+        value = math.ceil(self.requests.value / self.job.prefix)
+        numbers = f"{self.requests.text} / {amount(self.job.prefix, '/s')}"
+        return _estimate("prefixes", value, "", f"requests / prefix = {numbers}")
+
+    @cached_property
+    def feeder_rate(self) -> Estimate:
+        job = self.job
+        growth = max(1.0, (job.sent or job.batch) / job.batch)
+        value = min(job.cores * job.core, job.link / growth) * (1 - job.headroom)
+        numbers = f"min({job.cores} x {_r(job.core)}, {_r(job.link)} / {growth:.3g})"
+        formula = "min(cores x core, link / (sent / batch)) x (1 - headroom)"
+        numbers += f" x {1 - job.headroom:g}"
+        return _estimate("rate of a feeder", value, "B/s", f"{formula} = {numbers}")
+
+    @cached_property
+    def feeders(self) -> Estimate:
+        spare = self.job.spare
+        value = math.ceil(self.rate.value / self.feeder_rate.value) + spare
+        numbers = f"{self.rate.text} / {self.feeder_rate.text} + {spare}"
+        return _estimate("feeders", value, "", f"rate / rate of a feeder + spare = {numbers}")
+
+    @property
+    def _busy(self) -> int:
+        return max(1, int(self.feeders.value) - self.job.spare)
+
+    @cached_property
+    def connections(self) -> Estimate:
+        value = math.ceil(self.in_flight.value / self._busy)
+        formula = "requests in flight / (feeders - spare)"
+        numbers = f"{self.in_flight.text} / {self._busy}"
+        return _estimate("connections of a feeder", value, "", f"{formula} = {numbers}")
+
+    @cached_property
+    def sessions(self) -> Estimate:
+        ranks = self.job.hosts * self.job.ranks
+        value = math.ceil(ranks / self._busy)
+        formula = f"hosts x ranks / (feeders - spare) = {ranks} / {self._busy}"
+        return _estimate("clients of a feeder", value, "", formula)
+
+    @cached_property
+    def memory(self) -> Estimate:
+        job = self.job
+        ranges = RANGES_A_REQUEST * self.in_flight.value * job.range
+        largest = max(job.batch, job.sent or 0)
+        batches = job.hosts * job.ranks * QUEUED_BATCHES * largest
+        value = (ranges + job.window + batches) / self._busy
+        formula = "(2 ranges a request + window + 4 batches a rank) / (feeders - spare)"
+        numbers = f"({_b(ranges)} + {_b(job.window)} + {_b(batches)}) / {self._busy}"
+        return _estimate("memory of a feeder", value, "B", f"{formula} = {numbers}")
+
+    @cached_property
+    def epoch(self) -> Estimate:
+        dataset = self.job.dataset or 0
+        value = dataset / self.rate.value
+        numbers = f"{_b(dataset)} / {self.rate.text}"
+        return _estimate("time of an epoch", value, "s", f"dataset / rate = {numbers}")
+
+    @cached_property
+    def read_cost(self) -> Estimate:
+        price, a_day = self.job.request_price, self.requests.value * DAY
+        formula = "requests x day x request_price / 1,000"
+        numbers = f"{self.requests.text} x {DAY:,} s x {price:g} / 1,000"
+        return _estimate("requests a day", a_day * price / 1000, "USD", f"{formula} = {numbers}")
+
+    @cached_property
+    def byte_cost(self) -> Estimate:
+        job = self.job
+        value = self.rate.value * (1 + job.extra) * DAY / 1e9 * job.byte_price
+        formula = "rate x (1 + extra) x day x byte_price"
+        numbers = f"{self.rate.text} x {1 + job.extra:g} x {DAY:,} s x {job.byte_price:g} / GB"
+        return _estimate("bytes a day", value, "USD", f"{formula} = {numbers}")
+
+    @cached_property
+    def feeder_cost(self) -> Estimate:
+        price, feeders = self.job.feeder_price, self.feeders
+        formula = f"feeders x 24 h x feeder_price = {feeders.text} x 24 h x {price:g}"
+        return _estimate("feeders a day", feeders.value * 24 * price, "USD", formula)
+
+    @cached_property
+    def epoch_cost(self) -> Estimate:
+        parts = (self.read_cost, self.byte_cost, self.feeder_cost)
+        value = sum(part.value for part in parts) * self.epoch.value / DAY
+        sums = " + ".join(part.text for part in parts)
+        formula = f"cost a day x time of an epoch / day = ({sums}) x {self.epoch.text} / {DAY:,} s"
+        return _estimate("an epoch", value, "USD", formula)
+
+    def estimates(self) -> list[Estimate]:
+        """Return all results, each behind those that it rests on."""
+        of_store = [self.rate, self.request_time, self.requests, self.in_flight, self.prefixes]
+        of_hosts = [self.connections_a_host]
+        of_feeders = [self.feeder_rate, self.feeders, self.connections, self.sessions, self.memory]
+        of_money = [self.read_cost, self.byte_cost, self.feeder_cost]
+        of_epoch = [self.epoch, self.epoch_cost] if self.job.dataset is not None else []
+        return [*of_store, *of_hosts, *of_feeders, *of_money, *of_epoch]
+
+
+_UNITS = {
+    "step": "s",
+    "latency": "s",
+    "bandwidth": "B/s",
+    "core": "B/s",
+    "link": "B/s",
+    "prefix": "/s",
+    "range": "B",
+    "window": "B",
+    "extra": "%",
+    "headroom": "%",
+    **dict.fromkeys(("request_price", "byte_price", "feeder_price"), "USD"),
+}
+
+
+def plan(text: str, *, prices: Mapping[str, float] = NO_PRICES) -> CapacityPlan:
+    """Return what a job needs.
+
+    Args:
+        text: The job, such as ``"hosts=512,batch=1MB,step=150ms"``, as :class:`Workload` names it.
+        prices: Prices by their names in :class:`Workload`, in place of its defaults.
+
+    Raises:
+        ConfigError: The text is wrong.
+    """
+    job = parsed(Workload, text, where="--plan")
+    own = {name: price for name, price in prices.items() if name not in job.model_fields_set}
+    given, job = job.model_fields_set, job.model_copy(update=own)
+    assumed = {name: getattr(job, name) for name in Workload.model_fields if name not in given}
+    return CapacityPlan(
+        given=text,
+        estimates=_Arithmetic(job).estimates(),
+        assumptions=[
+            _assumption(name, value) for name, value in assumed.items() if value is not None
+        ],
+    )
+
+
+def _assumption(name: str, value: float) -> Assumption:
+    meaning = Workload.model_fields[name].description or ""
+    text = amount(value, _UNITS.get(name, ""))
+    return Assumption(name=name, value=value, text=text, meaning=meaning)
+
+
+def _estimate(name: str, value: float, unit: str, formula: str) -> Estimate:
+    return Estimate(name=name, value=value, text=amount(value, unit), formula=formula)
+
+
+def _b(value: float) -> str:
+    return amount(value, "B")
+
+
+def _r(value: float) -> str:
+    return amount(value, "B/s")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import ConfigError
+from streamrec.measure.capacity import CapacityPlan, Workload, plan
+
+JOBS = st.fixed_dictionaries(
+    {
+        "hosts": st.integers(1, 10_000),
+        "ranks": st.integers(1, 8),
+        "batch": st.integers(1, 10**9).map("{}B".format),
+        "step": st.integers(1, 10_000).map("{}ms".format),
+    },
+    optional={
+        "sent": st.integers(1, 10**9).map("{}B".format),
+        "dataset": st.integers(1, 10**15).map("{}B".format),
+        "range": st.integers(64 << 10, 64 << 20).map("{}B".format),
+        "latency": st.integers(0, 1000).map("{}ms".format),
+        "bandwidth": st.integers(10**6, 10**9).map("{}B/s".format),
+        "link": st.integers(10**8, 10**11).map("{}B/s".format),
+        "headroom": st.integers(0, 90).map("{}%".format),
+        "spare": st.integers(0, 9),
+        "byte_price": st.floats(0, 1).map("{:.3f}".format),
+    },
+)
+
+
+def planned(job: dict[str, Any]) -> CapacityPlan:
+    return plan(",".join(f"{name}={value}" for name, value in job.items()))
+
+
+def values(found: CapacityPlan) -> dict[str, float]:
+    return {one.name: one.value for one in found.estimates}
+
+
+@given(JOBS)
+def test_the_requests_in_flight_carry_the_rate(job: dict[str, Any]) -> None:
+    found, made = values(planned(job)), Workload(**job)
+    connection = made.range / found["time of a request"]
+    needed = found["rate"] * (1 + made.extra)
+    assert found["requests in flight"] * connection >= needed * (1 - 1e-9)
+    assert (found["requests in flight"] - 1) * connection < needed * (1 + 1e-9)
+
+
+@given(JOBS)
+def test_feeders_are_enough_but_no_more(job: dict[str, Any]) -> None:
+    found, made = values(planned(job)), Workload(**job)
+    busy = found["feeders"] - made.spare
+    assert busy * found["rate of a feeder"] >= found["rate"] * (1 - 1e-9)
+    assert (busy - 1) * found["rate of a feeder"] < found["rate"]
+    sent = found["rate"] * max(1.0, (made.sent or made.batch) / made.batch)
+    assert sent / busy <= made.link * (1 - made.headroom) * (1 + 1e-9)
+
+
+@given(JOBS)
+def test_what_all_feeders_hold_is_what_the_job_needs(job: dict[str, Any]) -> None:
+    found, made = values(planned(job)), Workload(**job)
+    busy = found["feeders"] - made.spare
+    assert busy * found["connections of a feeder"] >= found["requests in flight"]
+    assert busy * found["clients of a feeder"] >= made.hosts * made.ranks
+    assert busy * found["memory of a feeder"] >= found["requests in flight"] * made.range
+
+
+@given(JOBS)
+def test_twice_the_hosts_are_twice_the_rate_and_the_reads(job: dict[str, Any]) -> None:
+    one, two = values(planned(job)), values(planned(job | {"hosts": 2 * job["hosts"]}))
+    for name in ("rate", "requests", "requests a day", "bytes a day"):
+        assert two[name] == pytest.approx(2 * one[name])
+    assert two["feeders"] >= one["feeders"]
+    if "dataset" in job:
+        assert two["time of an epoch"] == pytest.approx(one["time of an epoch"] / 2)
+
+
+@given(JOBS)
+def test_every_default_is_named(job: dict[str, Any]) -> None:
+    found, made = planned(job), Workload(**job)
+    left_out = {name for name in Workload.model_fields if name not in job}
+    unset = {name for name in left_out if getattr(made, name) is None}
+    assert {one.name for one in found.assumptions} == left_out - unset
+    assert ("an epoch" in values(found)) == ("dataset" in job)
+    text = str(found)
+    for one in (*found.estimates, *found.assumptions):
+        assert one.name in text
+        assert one.text in text
+
+
+def test_the_numbers_of_one_job() -> None:
+    found = values(plan("hosts=512,batch=1MB,step=150ms,dataset=140TB,range=8MB"))
+    assert found == pytest.approx(
+        {
+            "rate": 512 * 1e6 / 0.15,
+            "time of a request": 0.05 + 8 / 60,
+            "requests": 435.2,
+            "requests in flight": 80,
+            "prefixes": 1,
+            "connections a host, without feeders": 1,
+            "rate of a feeder": 3.125e9 * 0.7,
+            "feeders": 3,
+            "connections of a feeder": 40,
+            "clients of a feeder": 256,
+            "memory of a feeder": (2 * 80 * 8e6 + (256 << 20) + 512 * 4e6) / 2,
+            "requests a day": 435.2 * 86400 * 4e-7,
+            "bytes a day": 0.0,
+            "feeders a day": 28.8,
+            "time of an epoch": 140e12 / (512 * 1e6 / 0.15),
+            "an epoch": (435.2 * 86400 * 4e-7 + 28.8) * 140e12 / (512 * 1e6 / 0.15) / 86400,
+        }
+    )
+
+
+def test_formulas_have_words_and_numbers() -> None:
+    (rate,) = (
+        one for one in plan("hosts=512,batch=1MB,step=150ms").estimates if one.name == "rate"
+    )
+    assert rate.text == "3.41 GB/s"
+    assert rate.formula == "hosts x ranks x batch / step = 512 x 1 x 1 MB / 150 ms"
+
+
+def test_prices_come_from_the_text_then_from_the_caller() -> None:
+    job, prices = "batch=1MB,step=1s,request_price=1", {"request_price": 2.0, "byte_price": 0.09}
+    found = plan(job, prices=prices)
+    assumed = {one.name: one.value for one in found.assumptions}
+    assert assumed["byte_price"] == 0.09
+    assert "request_price" not in assumed
+    assert values(found)["bytes a day"] == pytest.approx(1.02 * 86.4 * 0.09)
+    assert values(found)["requests a day"] == pytest.approx(1.02e6 / (8 << 20) * 86.4)
+
+
+def test_a_plan_is_json_and_back() -> None:
+    found = plan("batch=1MB,step=1s")
+    assert CapacityPlan.model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("hosts=512", "^--plan: the setting 'batch' is missing; add it; the setting 'step'"),
+        ("batch=1MB,step=150ms,host=1", "there is no setting 'host'; did you mean 'hosts'"),
+        ("batch=1MB,step=0s", "'step'.*greater than 0"),
+        ("batch=1MB,step=1s,hosts=0", "'hosts'.*greater than 0"),
+        ("batch=1MB,step=1s,headroom=100%", "'headroom'.*less than 1"),
+    ],
+)
+def test_a_wrong_text(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        plan(text)
