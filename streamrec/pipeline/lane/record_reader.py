@@ -159,11 +159,16 @@ class RecordReader:
     def _scan(self, read: RangeRead) -> bool:
         scanner = self._scanner
         scanner.size = self._size(read)
+        waits = self.waits
+        began = waits.produce("scan")
         try:
-            with self.waits.producing("scan", lane=self.number):
-                blocks, consumed = scanner.scan(read.unused, more=not read.done)
+            blocks, consumed = scanner.scan(read.unused, more=not read.done)
         except DataError as fault:
             return self._suspect(fault, read)
+        finally:
+            ended = waits.produce("order")
+            if waits.spans is not None:
+                waits.spans.add("lane", "scan", began, ended, lane=self.number)
         read.scanned += consumed
         self._find(blocks)
         return consumed > 0 or scanner.pending or bool(self._found)

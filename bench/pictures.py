@@ -1,0 +1,232 @@
+"""Draws how reading overlaps with the rest: naive, prefetched, interleaved, and mapped in parallel.
+
+::
+
+    python -m bench.pictures --output bench/results --images docs/images
+
+One shard is one batch, from a store on loopback with a latency and a rate for each connection. The
+first picture is of a plain loop; the others are of streamrec, with settings that take away what the
+next one adds. All is drawn from the spans of the runs, on one scale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import numpy as np
+from rich.console import Console
+
+from bench.chart import new_figure
+from bench.console import output_option
+from bench.results import facts, write_json
+from streamrec.config import DatasetSettings, validate
+from streamrec.devstore import DevStore
+from streamrec.flow.bridge import new_event_loop
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.measure.budget import Budget
+from streamrec.measure.figures import Limits
+from streamrec.measure.job import run_job
+from streamrec.measure.spans import Spans
+from streamrec.stores.open import Stores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from streamrec.measure.spans import Span
+    from streamrec.stores.base import Store
+
+SHARDS, RECORDS, RECORD_BYTES = 12, 8, 16_000
+SHARD_BYTES = RECORDS * (RECORD_BYTES + 16)
+FIRST_BYTE, BODY, MAP, STEP = 0.08, 0.08, 0.08, 0.06
+"""Seconds that each part of a batch takes."""
+
+BAR, ROWS = 0.8, {"request": "read", "batch": "map", "trainer": "train"}
+COLORS = {"first_byte": "#c6d7ea", "body": "#2f6db3", "map": "#e0a030", "step": "#1b7f5c"}
+"""Of different lightness, so that they can be told apart in gray, too."""
+WORDS = {"first_byte": "first byte", "body": "body", "map": "map", "step": "train"}
+
+
+class Picture(NamedTuple):
+    """A picture: how it is read, and what it shows."""
+
+    title: str
+    settings: dict[str, Any] | None
+    """Those of streamrec; ``None``: a plain loop."""
+    locks: bool
+    """Whether the map holds a lock, as Python code holds the interpreter's."""
+
+
+PICTURES = {
+    "naive": Picture("A plain loop: one thing after the other", None, locks=True),
+    "prefetched": Picture(
+        "Prefetched: one request at a time, beside map and training",
+        {"lanes": 1, "max_concurrency": 1},
+        locks=True,
+    ),
+    "interleaved": Picture(
+        "Interleaved: four lanes, each with a request",
+        {"lanes": 4, "max_concurrency": 4},
+        locks=True,
+    ),
+    "parallel": Picture(
+        "Mapped in parallel: the map lets go of the interpreter",
+        {"lanes": 4, "max_concurrency": 4},
+        locks=False,
+    ),
+}
+
+
+class Bar(NamedTuple):
+    """A part of a picture, in seconds from its beginning."""
+
+    row: str
+    part: str
+    began: float
+    ended: float
+
+
+@click.command()
+@click.option("--images", type=click.Path(path_type=Path), help="Directory of the pictures.")
+@output_option
+def main(*, images: Path | None, output: Path | None) -> None:
+    """Read in each way, and draw what was measured."""
+    console = Console(stderr=True)
+    with store() as running, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(read(running, PICTURES["parallel"]))  # what is imported is imported now
+        drawn = {}
+        for name, picture in PICTURES.items():
+            drawn[name] = bars(runner.run(read(running, picture)).all)
+            console.print(f"{picture.title}: {end_of(drawn[name]):.2f} s")
+    if images is not None:
+        longest = max(map(end_of, drawn.values()))
+        for name, picture in PICTURES.items():
+            draw(picture.title, drawn[name], longest, images / f"reading-{name}.svg")
+    if output is not None:
+        settings = {"first_byte": FIRST_BYTE, "body": BODY, "map": MAP, "step": STEP}
+        plain = {name: [bar._asdict() for bar in of] for name, of in drawn.items()}
+        write_json(output / "pictures.json", facts("pictures", settings=settings, pictures=plain))
+
+
+def store() -> DevStore:
+    """Return a store with the shards."""
+    running = DevStore(latency=FIRST_BYTE, bandwidth=SHARD_BYTES / BODY)
+    shard = frame(np.random.default_rng(0).bytes(RECORD_BYTES)) * RECORDS
+    for number in range(SHARDS):
+        running.objects[f"bucket/part-{number:02}"] = shard
+    return running
+
+
+async def read(running: DevStore, picture: Picture) -> Spans:
+    """Read all shards in a picture's way, and return the spans."""
+    spans, lock = Spans(), threading.Lock() if picture.locks else nullcontext()
+
+    def slow(batch: Mapping[str, Any]) -> dict[str, Any]:
+        with lock:
+            began = time.monotonic()
+            time.sleep(MAP)
+            spans.add("batch", "map", began, time.monotonic())
+        return dict(batch)
+
+    given = {
+        "source": "s3://bucket/part-*",
+        "storage_options": running.storage_options,
+        "batch_size": RECORDS,
+        **(picture.settings or {}),
+    }
+    settings = validate(DatasetSettings, {**given, "map": slow})
+    if picture.settings is None:
+        await read_naively(settings, spans, slow)
+    else:
+        budget = Budget(Limits(seconds=60, bytes=1 << 30, requests=1000))
+        await run_job(settings, budget, seconds=60, step_seconds=STEP, spans=spans)
+    return spans
+
+
+async def read_naively(
+    settings: DatasetSettings, spans: Spans, slow: Callable[[dict[str, Any]], object]
+) -> None:
+    """Read a shard, map it, and train on it, before the next one is asked for."""
+    stores = Stores(settings.storage_options)
+    try:
+        for found in await stores.resolve(settings.urls):
+            await read_shard(stores.store_for(found.url), found.url, spans)
+            slow({})
+            began = time.monotonic()
+            await asyncio.sleep(STEP)
+            spans.add("trainer", "step", began, time.monotonic())
+    finally:
+        await stores.aclose()
+
+
+async def read_shard(store: Store, url: str, spans: Spans) -> None:
+    """Read a shard by one request."""
+    memory, arrivals = bytearray(SHARD_BYTES), []
+    began = time.monotonic()
+    async with store.open_range(url, 0, SHARD_BYTES) as body:
+        await body.fill(memoryview(memory), lambda _: arrivals.append(time.monotonic()))
+    spans.add("request", "request", began, time.monotonic(), first_byte=arrivals[0])
+
+
+def bars(spans: Iterable[Span]) -> list[Bar]:
+    """Return the parts to draw: those of requests, the map, and the steps of the trainer."""
+    kept = Spans()
+    for span in spans:
+        if span.track in ROWS and span.name in ("request", "retry", "map", "step"):
+            kept.add(span.track, span.name, span.began, span.ended, **span.facts)
+    start = min(span.began for span in kept.all)
+    found = []
+    for (track, number), row in kept.rows().items():
+        name = ROWS[track] + ("" if track == "trainer" else f" {number + 1}")
+        for span in row:
+            began, ended = span.began - start, span.ended - start
+            if track == "request":
+                answered = span.facts["first_byte"] - start
+                found.append(Bar(name, "first_byte", began, answered))
+                found.append(Bar(name, "body", answered, ended))
+            else:
+                found.append(Bar(name, span.name, began, ended))
+    return sorted(found, key=lambda bar: (list(ROWS.values()).index(bar.row.split()[0]), bar.row))
+
+
+def end_of(drawn: Sequence[Bar]) -> float:
+    """Return the seconds from the first request to the end of the last step."""
+    return max(bar.ended for bar in drawn)
+
+
+def draw(title: str, drawn: Sequence[Bar], longest: float, target: Path) -> None:
+    """Draw a row for each connection, each thread and the trainer, on a scale for all pictures."""
+    names = list(dict.fromkeys(bar.row for bar in drawn))
+    figure = new_figure(7.5, 0.7 + 0.24 * len(names))
+    panel: Any = figure.subplots()
+    for bar in drawn:
+        place, width = names.index(bar.row), bar.ended - bar.began
+        edge = {"edgecolor": "white", "linewidth": 0.4}
+        panel.barh(place, width, left=bar.began, height=BAR, color=COLORS[bar.part], **edge)
+    panel.set_yticks(range(len(names)), names)
+    panel.set_ylim(len(names) - 0.5, -0.5)
+    panel.set_xlim(0, longest * 1.01)
+    panel.set_xlabel("seconds")
+    panel.axvline(end_of(drawn), color="#444444", linewidth=0.8, linestyle=":")
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.set_title(f"{title} ({end_of(drawn):.1f} s)", loc="left", fontsize=8)
+    handles = [_patch(COLORS[part], WORDS[part]) for part in COLORS]
+    panel.legend(
+        handles=handles, frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5)
+    )
+    figure.savefig(target, format="svg", metadata={"Date": None}, facecolor="white")
+
+
+def _patch(color: str, label: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=color, label=label)
+
+
+if __name__ == "__main__":
+    main()
