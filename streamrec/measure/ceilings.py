@@ -5,7 +5,6 @@ All are rates of frames as a job gets them, decompressed and filtered, so that t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -31,7 +30,7 @@ BUSY = 0.9
 IDLE = 0.02
 """The part of a core below which the noise of its measurement is too large to divide by it."""
 FREE = 0.8
-"""A plateau below this part of what its connections would give is somebody else's."""
+"""The part of what requests would give alone, below which they share something that is full."""
 DECODING_THREADS = 4
 """The most threads that decode; see ``pipeline/assembler.py``."""
 
@@ -116,26 +115,21 @@ class Resources:
         )
 
     def _link(self) -> Ceiling | None:
-        sweep = self.figures.sweep
-        if sweep is None or sweep.plateau is None:
+        """Return the rate at which connections begin to take it from one another."""
+        cells = self.figures.sweep.cells if self.figures.sweep else []
+        best = max(cells, key=lambda cell: cell.bytes_per_second, default=None)
+        seconds = self.seconds_of(best.range_bytes) if best else None
+        if best is None or not seconds or best.throttled or best.loop_busy >= BUSY:
             return None
-        plateau = sweep.cells[sweep.plateau]
-        best = max(sweep.cells, key=lambda cell: cell.bytes_per_second)
-        seconds = self.seconds_of(best.range_bytes)
-        alone = best.concurrency * best.range_bytes / seconds if seconds else math.inf
-        if (
-            plateau.throttled
-            or best.throttled
-            or best.loop_busy >= BUSY
-            or best.bytes_per_second > FREE * alone
-        ):
+        alone = best.concurrency * best.range_bytes / seconds
+        if best.bytes_per_second > FREE * alone:
             return None
         return Ceiling(
             resource="link",
             bytes_per_second=best.bytes_per_second * self.gain,
-            why=f"{plateau.concurrency} requests at a time gave "
-            f"{rate_text(plateau.bytes_per_second)}, and more of them gave no more, while the event"
-            f" loop's thread used {best.loop_busy:.0%} of a core",
+            why=f"{best.concurrency} requests at a time gave {rate_text(best.bytes_per_second)} "
+            f"together, and would give {rate_text(alone)} if each had a way of its own; the event "
+            f"loop's thread used {best.loop_busy:.0%} of a core",
         )
 
     def _throttling(self) -> Ceiling | None:
@@ -241,11 +235,12 @@ class Resources:
         if job is None or not job.step_seconds or not job.batches:
             return None
         batch = job.bytes / job.batches
+        # A machine that is busy wakes the simulated trainer late.
+        step = max(job.step_seconds, job.waits.get("client", 0.0) / job.batches)
         return Ceiling(
             resource="trainer",
-            bytes_per_second=batch / job.step_seconds,
-            why=f"a step takes {job.step_seconds * 1e3:.0f} ms, and a batch has "
-            f"{decimal(int(batch))}",
+            bytes_per_second=batch / step,
+            why=f"a step takes {step * 1e3:.0f} ms, and a batch has {decimal(int(batch))}",
         )
 
     @cached_property

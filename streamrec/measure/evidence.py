@@ -124,8 +124,9 @@ def _sorted(ceilings: list[Ceiling]) -> list[Ceiling]:
 
 def steady_rate(job: Job) -> float:
     """Return the bytes a second behind the first batch and the ramp."""
-    samples = job.samples[math.ceil(len(job.samples) * RAMP) :]
-    if len(job.samples) >= FEWEST_SAMPLES and any(sample.bytes for sample in samples):
+    behind = [one for one in job.samples if one.at - one.seconds >= job.first_batch_seconds]
+    samples = behind[math.ceil(len(behind) * RAMP) :]
+    if len(behind) >= FEWEST_SAMPLES and any(sample.bytes for sample in samples):
         return sum(sample.bytes for sample in samples) / sum(sample.seconds for sample in samples)
     seconds = job.seconds - job.first_batch_seconds
     if job.batches < 2 or seconds <= 0:

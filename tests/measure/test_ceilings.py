@@ -39,7 +39,7 @@ def test_a_request_that_stalls_counts_as_one_that_is_sent_again() -> None:
     assert resources.first_byte == pytest.approx(0.99 * 0.1 + 0.01 * 0.3)
 
 
-def test_the_link_is_a_plateau_of_which_nobody_else_is_the_cause() -> None:
+def test_the_link_is_what_requests_take_from_one_another() -> None:
     assert rates(World(link=50.0 * MB))["link"] == pytest.approx(50e6, rel=0.01)
     assert "link" not in rates(World(loop=20.0))  # the loop is
     assert "link" not in rates(World(latency=1.0, connection=MB))  # it still grows
@@ -93,6 +93,8 @@ def test_a_filter_leaves_fewer_bytes_of_the_link() -> None:
 def test_the_trainer_takes_a_batch_a_step() -> None:
     job = a_job(batches=100, bytes=200 * MB, step_seconds=0.05)
     assert rates(World(), {}, job=job)["trainer"] == pytest.approx(2e6 / 0.05)
+    late = job.model_copy(update={"waits": {"client": 10.0}})
+    assert rates(World(), {}, job=late)["trainer"] == pytest.approx(2e6 / 0.1)
 
 
 def test_the_listing_comes_before_a_run_that_ends() -> None:

@@ -96,6 +96,9 @@ def test_the_rate_is_that_behind_the_ramp() -> None:
         Sample(at=at + 1.0, seconds=1.0, bytes=size, records=1) for at, size in enumerate(sizes)
     ]
     assert steady_rate(a_job(samples=samples)) == 10 * MB
+    late = [one.model_copy(update={"at": one.at + 5.0}) for one in samples]
+    first = [Sample(at=5.0, seconds=5.0, bytes=0, records=0)]
+    assert steady_rate(a_job(first_batch_seconds=5.0, samples=first + late)) == 10 * MB
     job = a_job(seconds=11.0, first_batch_seconds=1.0, batches=101, bytes=101 * MB)
     assert steady_rate(job) == pytest.approx(10 * MB)
     assert steady_rate(a_job(seconds=2.0, batches=1, bytes=10 * MB)) == 5 * MB
