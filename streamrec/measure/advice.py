@@ -14,6 +14,7 @@ from streamrec.errors import ConfigError
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import NETWORK
 from streamrec.measure.figures import Change
+from streamrec.measure.reading import memory_needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,8 @@ REQUESTS: Final = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Values of max_concurrency that are tried."""
 BUDGETS: Final = tuple((32 * MIB) << power for power in range(7))
 """Values of memory_budget that are tried, up to 2 GiB: beyond it nothing more is read ahead."""
+_CACHED: Final = (*NETWORK, "listing")
+"""What does not hold back a job that reads from a cache."""
 _WAITING: Final = ("store latency", "connection bandwidth")
 """Two names of one ceiling: that of the requests under way."""
 
@@ -162,11 +165,37 @@ def _elsewhere(figures: Figures, settings: DatasetSettings | None, finding: Find
     """Return what lifts the bottleneck otherwise, and the rate where it is gone."""
     resource = finding.bottleneck
     changes = list(_CHANGES[resource](figures, settings))
-    gone = NETWORK if resource in NETWORK and any(one.setting for one in changes) else (resource,)
-    left = [one for one in finding.ceilings if one.resource not in (*gone, "listing")]
+    gone = {
+        resource,
+        "listing",
+        *(_CACHED if any(one.setting == "cache" for one in changes) else ()),
+    }
+    left = [
+        (max(finding.rate, one.bytes_per_second), one.resource)
+        for one in finding.ceilings
+        if one.resource not in gone
+    ]
+    if resource == "listing":
+        left += _without_sizes(figures, settings)
     if not left:
         return Advice(changes, finding.rate, None)
-    return Advice(changes, left[0].bytes_per_second, left[0].resource)
+    rate, following = min(left)
+    if resource == "feeder" and rate > UNKNOWN * finding.rate:
+        return Advice(changes, UNKNOWN * finding.rate, resource)
+    return Advice(changes, rate, following)
+
+
+def _without_sizes(
+    figures: Figures, settings: DatasetSettings | None
+) -> Iterator[tuple[float, Bottleneck]]:
+    """Yield the rate of shards that are named and not listed: a lane learns a size at a time."""
+    listing, resources = figures.listing, Resources(figures, settings)
+    if listing is None or settings is None or resources.reading is None:
+        return
+    seconds = resources.seconds_of(resources.reading.range_bytes)
+    if seconds:
+        lanes = memory_needs(settings, listing.shards).lanes
+        yield lanes * listing.bytes / listing.shards / seconds * resources.gain, "store latency"
 
 
 def _for_requests(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:

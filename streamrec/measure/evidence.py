@@ -140,17 +140,26 @@ def _accused(figures: Figures, job: Job, known: Sequence[Ceiling], rate: float) 
     Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
     """
     parts = _parts(job)
-    order = sorted(parts, key=lambda group: -parts[group])
+    order = [
+        group
+        for group in sorted(parts, key=lambda group: -parts[group])
+        # The trainer's step is known: a rate that it does not explain has another cause.
+        if group != "trainer" or _explains(_lowest(group, known), rate)
+    ]
     if figures.target.kind == "feeder":
         return _of_feeder(job, order[0]) if order else "feeder"
     for group in order:
         lowest = _lowest(group, known)
-        explains = lowest is not None and rate >= EXPLAINS * lowest.bytes_per_second
-        if lowest is not None and explains and parts[group] >= MUCH:
+        if lowest is not None and _explains(lowest, rate) and parts[group] >= MUCH:
             return lowest.resource
     group = order[0] if order else "network"
     lowest = _lowest(group, known)
     return lowest.resource if lowest else _unmeasured(group, job)
+
+
+def _explains(ceiling: Ceiling | None, rate: float) -> bool:
+    """Return whether a job of that rate is held back by the ceiling."""
+    return ceiling is not None and rate >= EXPLAINS * ceiling.bytes_per_second
 
 
 def _parts(job: Job) -> dict[_Group, float]:

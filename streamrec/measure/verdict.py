@@ -95,6 +95,11 @@ def _then(finding: Finding, advice: Advice) -> str:
     if advice.next is None:
         return "What comes next was not measured; measure again after the change."
     times = advice.rate / finding.rate
+    if finding.bottleneck == "trainer":
+        return (
+            f"Without it the stream would give {rate_text(advice.rate)}, {times:.1f} times as "
+            f"much; {_IN_WORDS[advice.next]} is the next limit."
+        )
     return (
         f"Then {rate_text(advice.rate)} are to be expected, {times:.1f} times as much, and "
         f"{_IN_WORDS[advice.next]} is the next limit."

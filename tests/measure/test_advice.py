@@ -90,6 +90,14 @@ def test_a_counted_range_stands_for_the_glob() -> None:
     assert "s3://bucket/train-{00000..00249}.tfrecord" in why
 
 
+def test_named_shards_tell_their_sizes_one_after_the_other() -> None:
+    world, chosen = World(page=100.0, latency=0.1, shards=500, shard=10_000), settings_of()
+    figures = world.figures(chosen)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    assert advise(figures, chosen, finding).rate == pytest.approx(48 * 10_000 / 0.1, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [

@@ -90,6 +90,14 @@ def test_the_client_counts_only_with_a_trainer() -> None:
     assert (with_trainer.bottleneck, without.bottleneck) == ("trainer", "link")
 
 
+def test_a_trainer_that_could_take_more_is_not_to_blame() -> None:
+    known = [ceiling("trainer", 200 * MB)]
+    waits = {"client": 6.0, "transform": 4.0}
+    found = find(figures(waits=waits, step_seconds=0.01), known)
+    assert found is not None
+    assert found.bottleneck == "transform"
+
+
 def test_the_rate_is_that_behind_the_ramp() -> None:
     sizes = [1 * MB] * 2 + [10 * MB] * 4
     samples = [
