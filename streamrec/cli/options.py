@@ -12,7 +12,14 @@ from streamrec.cli.completion import local_files
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["debug_option", "json_option", "shard_options", "storage_option"]
+__all__ = [
+    "debug_option",
+    "json_option",
+    "key_values",
+    "shard_options",
+    "size_value",
+    "storage_option",
+]
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -27,7 +34,13 @@ def _pair(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _size(context: click.Context, param: click.Parameter, text: str | None) -> int | None:
+def key_values(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values of a repeated option ``KEY=VALUE`` by key."""
+    return dict(map(_pair, pairs))
+
+
+def size_value(context: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Return the bytes of an option such as ``64MiB``."""
     if text is None or context.resilient_parsing:  # completion needs no value, and no import
         return None
     from streamrec.config.validation import byte_size
@@ -40,7 +53,7 @@ debug_option = click.option(
 )
 record_option = click.option(
     "--max-record-bytes",
-    callback=_size,
+    callback=size_value,
     metavar="BYTES",
     help="Refuse longer records, before memory is taken for them. "
     "[as many as a stream's memory budget has by default]",
@@ -56,7 +69,7 @@ storage_option = click.option(
     "storage_options",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=lambda _, __, pairs: dict(map(_pair, pairs)),
+    callback=key_values,
     help="One of fsspec's options for the URL's filesystem, such as "
     "endpoint_url=http://host:9000; the value may be JSON. Repeatable. Credentials are better "
     "left to the environment: others can see a command line.",

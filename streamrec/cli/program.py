@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec import __version__
+from streamrec.cli.bench import bench
 from streamrec.cli.cat import cat
 from streamrec.cli.completion import VARIABLE, complete
 from streamrec.cli.demo import demo
@@ -48,7 +49,7 @@ def program(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for verb in (cat, demo, index, info, serve, top, verify):
+for verb in (bench, cat, demo, index, info, serve, top, verify):
     program.add_command(verb)
 
 

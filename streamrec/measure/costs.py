@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from streamrec.measure.figures import Figures
+    from streamrec.measure.figures import Figures, Limits, Target
 
-__all__ = ["Prices", "StorePrices", "costs", "read_prices"]
+__all__ = ["Prices", "StorePrices", "costs", "most_costs", "read_prices"]
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DEFAULT = Path(__file__).with_name("prices.toml")
@@ -85,9 +85,8 @@ def costs(figures: Figures, prices: Prices) -> Costs | None:
     An epoch is one listing and each byte of the shards once, by requests of the mean size of those
     of the job, retries among them.
     """
-    urls = figures.target.urls
-    store = prices.stores.get(store_kind(urls[0])) if urls else None
-    if figures.target.kind == "feeder" or store is None:
+    store = _store_prices(figures.target, prices)
+    if store is None:
         return None
     pages = figures.listing.requests if figures.listing else 0
     spent = _of_requests(store, figures.spent.requests - pages, pages)
@@ -101,6 +100,21 @@ def costs(figures: Figures, prices: Prices) -> Costs | None:
         epoch=None if requests is None else requests + bytes_of_epoch,
         epoch_requests=requests,
     )
+
+
+def most_costs(target: Target, limits: Limits, prices: Prices) -> float | None:
+    """Return the most that a benchmark can cost; ``None``: the store has no prices."""
+    store = _store_prices(target, prices)
+    if store is None:
+        return None
+    dearest = max(store.get_per_1000, store.list_per_1000)
+    return limits.requests / 1000 * dearest + _of_bytes(store, limits.bytes, prices)
+
+
+def _store_prices(target: Target, prices: Prices) -> StorePrices | None:
+    if target.kind != "store" or not target.urls:
+        return None
+    return prices.stores.get(store_kind(target.urls[0]))
 
 
 def _gets_of_an_epoch(figures: Figures) -> float | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LISTING = Listing(shards=1000, bytes=10**12, requests=2, seconds=1.0)
 JOB = Job(
+    ended="seconds",
     seconds=10.0,
     first_batch_seconds=0.1,
     batches=100,
