@@ -55,6 +55,7 @@ class Comparison:
     """All that is shown of two benchmarks, as text. Nothing in it is escaped."""
 
     names: tuple[str, str]
+    taken: tuple[str, str]
     headline: str
     judgement: Judgement
     verdicts: tuple[Advice, Advice]
@@ -81,6 +82,7 @@ def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -
     headline, judgement = _headline(ratios, names)
     return Comparison(
         names=names,
+        taken=(one.taken, other.taken),
         headline=headline,
         judgement=judgement,
         verdicts=(advice_of(one.verdict), advice_of(other.verdict)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamrec.feeder.page.words import counted, rate, seconds
+from streamrec.feeder.page.words import rate, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,4 +100,4 @@ def _records(count: float) -> str:
 
 
 def _requests(count: float) -> str:
-    return counted(round(count), "request", "requests")
+    return f"{count:,.0f} requests"

@@ -84,17 +84,17 @@ def render_comparison(found: Comparison) -> Group:
 
 def _compared(found: Comparison) -> Iterator[RenderableType]:
     yield Text(found.headline, SHADES[found.judgement] if found.judgement != "noise" else "bold")
-    for name, advice in zip(found.names, found.verdicts, strict=True):
-        yield from _section(
-            "", Text.assemble((f"{name}: ", "bold"), advice.headline), *_now(advice)
-        )
+    for name, taken, advice in zip(found.names, found.taken, found.verdicts, strict=True):
+        head = Text.assemble((name, "bold"), (f" {taken}\n", "dim"), advice.headline)
+        yield from _section("", head, *_now(advice))
     if found.differences:
         yield from _section("What differs", _table(("", *found.names), found.differences))
     if found.ratios:
         rows = [(one.name, one.one, one.other, one.ratio, one.verdict) for one in found.ratios]
         styles = [SHADES[one.judgement] for one in found.ratios]
-        head = ("", *found.names, "ratio", "")
-        yield from _section("Rates and times", _table(head, rows, styles))
+        yield from _section(
+            "Rates and times", _table(("", *found.names, "ratio", ""), rows, styles)
+        )
     if found.grid:
         yield from _section("Ratios by range size and requests at a time", _grid(found.grid))
     if found.waits:

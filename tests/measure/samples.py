@@ -277,3 +277,19 @@ def improved() -> Figures:
             }
         ),
     )
+
+
+def extreme(number: float) -> Figures:
+    """Return figures all of whose numbers are one."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: changed(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [changed(part) for part in value]
+        if isinstance(value, float):
+            return number
+        return int(number) if isinstance(value, int) else value
+
+    whole = figures().model_dump(exclude={"version"})
+    return Figures.model_validate(changed(whole))

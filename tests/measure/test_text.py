@@ -9,7 +9,7 @@ from rich.console import Console
 from streamrec.measure.comparison import Comparison, compare
 from streamrec.measure.text import render, render_comparison
 from tests.documents import HOSTILE
-from tests.measure.samples import bare, figures, hostile, improved
+from tests.measure.samples import bare, extreme, figures, hostile, improved
 
 if TYPE_CHECKING:
     from streamrec.measure.figures import Figures
@@ -62,6 +62,12 @@ def test_foreign_text_has_no_power_over_the_terminal(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
+@pytest.mark.parametrize("number", [0.0, -1.0, 5e-324, 1e300])
+def test_no_number_is_too_strange_to_be_shown(number: float) -> None:
+    assert "Machine" in shown(extreme(number))
+    assert "What differs" in shown_comparison(compare(figures(), extreme(number)))
+
+
 def test_every_level_of_the_map_has_a_style() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="256", width=110)
     with console.capture() as capture:
@@ -80,8 +86,8 @@ def test_a_comparison() -> None:
     text = shown_comparison(compare(figures(), improved(), ("before.json", "[b]after.json")))
     for words in (
         "The job is faster in [b]after.json: 467.4 MB/s became 1.1 GB/s.",
-        "before.json: The latency of the store holds this job back.\n480.0 MB/s now → 1.1 GB/s",
-        "[b]after.json: The link is full.",
+        "before.json 2026-03-14T09:26:53+00:00\nThe latency of the store holds this job",
+        "[b]after.json 2026-03-14T09:41:10+00:00\nThe link is full.",
         "max_concurrency   16            32",
         "x 2.32   ▲ better",
         "first_byte   54%",

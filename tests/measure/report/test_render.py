@@ -10,7 +10,7 @@ import pytest
 from streamrec.measure.comparison import compare
 from streamrec.measure.report import render_comparison_html, render_html
 from tests.documents import HOSTILE, Tags
-from tests.measure.samples import bare, figures, hostile, improved
+from tests.measure.samples import bare, extreme, figures, hostile, improved
 
 if TYPE_CHECKING:
     from streamrec.measure.figures import Figures
@@ -93,6 +93,14 @@ def test_a_report_of_little_says_what_is_missing() -> None:
     assert "all of it: interrupted" in text
     for title in ("Where the time goes", "Costs", "Processing"):
         assert title not in text
+
+
+@pytest.mark.parametrize("number", [0.0, -1.0, 5e-324, 1e300])
+def test_no_number_is_too_strange_to_be_shown(number: float) -> None:
+    strange = extreme(number)
+    for document in (render_html(strange), compared(strange, figures())):
+        assert "</html>" in document
+    assert "</html>" in compared(figures(), strange)
 
 
 def test_a_report_is_small() -> None:
