@@ -9,7 +9,7 @@ from streamrec.feeder.page.words import rate, seconds
 from streamrec.masking import printable
 from streamrec.measure.estimates import Estimate, job_rate, measured_once, quantile
 from streamrec.measure.grid import Grid, Square, arranged, place_of
-from streamrec.measure.view import STEPS, Advice, advice_of, cleaned, money
+from streamrec.measure.view import STEPS, Advice, advice_of, cleaned, money, on_the_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,7 +205,8 @@ def _waits(one: Figures, other: Figures) -> list[tuple[str, float, float]]:
     if not (one.job and other.job):
         return []
     first, second = _parts(one.job.waits), _parts(other.job.waits)
-    rows = ((name, first.get(name, 0.0), second.get(name, 0.0)) for name in first | second)
+    stages = [stage for stage, _ in on_the_path(first | second)]
+    rows = ((name, first.get(name, 0.0), second.get(name, 0.0)) for name in stages)
     return [row for row in rows if max(row[1:]) > 0]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamrec.feeder.page.path import FAST, FOR
 from streamrec.feeder.page.words import counted, memory, percent, rate, seconds, size
+from streamrec.flow.attribution import STAGES
 from streamrec.masking import printable
 from streamrec.measure.grid import Grid, grid_of
 from streamrec.measure.histogram import Histogram, histogram_of
@@ -36,6 +37,7 @@ __all__ = [
     "advice_of",
     "cleaned",
     "money",
+    "on_the_path",
     "spent_of",
     "view_of",
 ]
@@ -54,6 +56,12 @@ HEADLINES: Final[Mapping[Bottleneck, str]] = {
     "transform": "The transform holds this job back.",
     "trainer": "The trainer is the bottleneck, as it should be.",
     "feeder": "The feeder holds this job back.",
+}
+ENDS = {
+    "seconds": "its time",
+    "stream": "the end of the stream",
+    "budget": "the budget",
+    "interrupt": "an interrupt",
 }
 STEPS = ("decompress", "scan", "crc", "parse", "decode", "transform")
 """The steps of the processing, in the order in which bytes pass them."""
@@ -239,9 +247,15 @@ def _waits(job: Job) -> list[Row]:
             f"{seconds(wait)}, {_held(stage)}",
             is_most=stage == most,
         )
-        for stage, wait in job.waits.items()
+        for stage, wait in on_the_path(job.waits)
         if wait > 0
     ]
+
+
+def on_the_path(waits: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return waits in the order in which bytes pass the stages."""
+    places = {stage: place for place, stage in enumerate(STAGES)}
+    return sorted(waits.items(), key=lambda item: places.get(item[0], len(places)))
 
 
 def _held(stage: str) -> str:
@@ -285,6 +299,7 @@ def _histogram(first: FirstByte) -> Histogram:
 def _job(job: Job) -> list[tuple[str, str]]:
     rows = [
         ("Batches", f"{job.batches:,} in {seconds(job.seconds)}"),
+        ("Ended by", ENDS[job.ended]),
         ("Requests", f"{job.requests:,}"),
         ("Retried, hedged", f"{job.retries:,}, {job.hedges:,}"),
         ("Told to slow down", f"{job.throttled:,}"),

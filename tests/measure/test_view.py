@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamrec.measure.figures import Costs, Limits, Sweep, Target, Verdict
-from streamrec.measure.view import HEADLINES, advice_of, money, view_of
+from streamrec.measure.view import HEADLINES, advice_of, money, on_the_path, view_of
 from tests.measure.samples import bare, figures, processing
 
 
@@ -35,6 +35,11 @@ def test_parts_of_waits_add_up() -> None:
     assert (rows[0].name, rows[0].text) == ("first_byte", "54%")
     assert rows[0].detail == "10.9 s, the first bytes of the store's answers: its latency"
     assert rows[-1].detail.endswith("the trainer")
+
+
+def test_stages_stand_on_the_path_of_a_byte() -> None:
+    waits = {"client": 1.0, "mine": 2.0, "list": 3.0, "body": 4.0}
+    assert [stage for stage, _ in on_the_path(waits)] == ["list", "body", "client", "mine"]
 
 
 def test_ceilings_far_away_are_cut() -> None:
@@ -81,7 +86,7 @@ def test_the_job_has_its_requests() -> None:
     nothing = dict.fromkeys(("concurrency", "loop_busy", "step_seconds"))
     rows = view_of(figures(job=plain.model_copy(update={**nothing, "bytes": 0}))).job
     assert [name for name, _ in rows] == [
-        *("Batches", "Requests", "Retried, hedged", "Told to slow down"),
+        *("Batches", "Ended by", "Requests", "Retried, hedged", "Told to slow down"),
     ]
 
 
