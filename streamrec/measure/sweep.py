@@ -120,7 +120,7 @@ class _Sweep:
     """The sizes of the ranges whose rows went on until the rate did not grow."""
 
     def __post_init__(self) -> None:
-        self._memory = np.empty(max(MEMORY, SIZES[0]), np.uint8)
+        self._memory = np.empty(MEMORY, np.uint8)
         self._connections: dict[int, float] = {}
 
     @property
@@ -143,9 +143,9 @@ class _Sweep:
             self._add(last)
             rates.append(last.cell.bytes_per_second)
             if len(rates) > FLAT and max(rates) < GAIN * max(rates[:-FLAT]):
-                break
+                self.flat.add(size)
+                return
             concurrency *= 2
-        self.flat.add(size)
 
     def _add(self, measured: Measured) -> None:
         cell, rate = measured.cell, measured.connection_bytes_per_second
