@@ -92,13 +92,13 @@ class Listing(_Figures):
 
     shards: int
     bytes: int
-    """The sum of the shards' sizes."""
+    """The sum of the shards' sizes; an estimate where the source names the shards."""
     requests: int
     seconds: float
 
 
 class FirstByte(_Figures):
-    """The times from a request to the first byte of its answer, one request at a time."""
+    """The times from a request to the first byte of its answer, over connections that are open."""
 
     seconds: list[float]
     """The time of each request, sorted."""
@@ -162,7 +162,7 @@ class Processing(_Figures):
     parse: Stage | None = None
     """From records to columns; ``None`` without features."""
     decode: Stage | None = None
-    """Pictures and tensors among the columns."""
+    """Pictures among the columns."""
     transform: Stage | None = None
     """The user's ``filter``, ``map`` and ``transform``."""
 
