@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,13 @@ def test_a_text() -> None:
 def test_a_wrong_text(text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         parse_simulation(text)
+
+
+def test_the_documentation_names_each_setting() -> None:
+    page = Path(sr.__file__).parents[1] / "docs/how-to/plan-and-simulate.md"
+    assert set(re.findall(r"^\| `(\w+)` \|", page.read_text(), re.MULTILINE)) == set(
+        Simulation.model_fields
+    )
 
 
 def test_faults_are_rules_of_the_store() -> None:
