@@ -4,16 +4,17 @@
 
     python -m bench.simulation --output bench/results
 
-A stream reads raw records of a simulated store, and the time of a case is set beside the one that
-its numbers predict: of a request its latency and its bytes at the rate of a connection, of all of
-them their bytes at the rate of the link, of a listing its pages.
+The time that the tool or a stream measures stands beside the one that the numbers predict: a first
+byte or a listing takes its latency, and what it takes without one; requests share out their
+latencies and their bytes at the rate of a connection; and all bytes pass the link.
 """
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,93 +23,102 @@ import streamrec as sr
 from bench.console import output_option, repeat_option
 from bench.markdown import number, table
 from bench.results import facts, write
-from streamrec.measure.simulation import Simulation, parse_simulation, simulated
+from streamrec.config import DatasetSettings
+from streamrec.flow.bridge import new_event_loop
+from streamrec.measure.budget import Budget, stores_of
+from streamrec.measure.figures import Limits
+from streamrec.measure.first_byte import measure_first_byte
+from streamrec.measure.listing import measure_listing
+from streamrec.measure.simulation import SimulatedStore, parse_simulation, simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MB = 1_000_000
 PAGE = 1000
-"""Names on a page of a listing. Of several, the engine reads many at a time."""
+"""Names on a page of a listing; of several, the engine reads many at a time."""
+LIMITS = Limits(seconds=60.0, bytes=1000 * MB, requests=200)
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run of a case."""
-
-    requests: int
-    nbytes: int
-    seconds: float
-    """Seconds to the last batch."""
-    first_batch: float
-    first_byte: float
-    """Mean seconds to the first byte of a range."""
+def first_byte(text: str) -> tuple[float, float]:
+    """Return the mean time to the first byte, predicted and measured, in seconds."""
+    alone, measured = (probed(simulation)[1] for simulation in ("", text))
+    return parse_simulation(text).latency + alone, measured
 
 
-@dataclass(frozen=True)
-class Case:
-    """A simulation, and the time that it is held by."""
-
-    text: str
-    shards: int
-    shard_bytes: int
-    what: str
-    measured: Callable[[Run], float]
-    predicted: Callable[[Simulation, Run], float]
-    settings: dict[str, Any]
+def listing(text: str) -> tuple[float, float]:
+    """Return the time of a page, predicted and measured, in seconds."""
+    alone, measured = (probed(simulation)[0] for simulation in ("", text))
+    return (parse_simulation(text).listing or 0.0) + alone, measured
 
 
-def first_byte(text: str) -> Case:
-    """Return a case of small ranges, one at a time."""
-    return Case(
-        text, 200, MB // 4, "first byte", lambda run: run.first_byte,
-        lambda given, _: given.latency, {"max_concurrency": 1},
-    )  # fmt: skip
+def probed(text: str) -> tuple[float, float]:
+    """Return the seconds that the tool measures for a page of a listing, and for a first byte."""
+
+    async def probe(store: SimulatedStore) -> tuple[float, float]:
+        settings = DatasetSettings(source=store.source, storage_options=store.storage_options)
+        budget = Budget(LIMITS)
+        await measure_listing(settings, budget)  # which also imports what S3 needs
+        listed, shards = await measure_listing(settings, budget)
+        async with stores_of(settings, budget) as stores:
+            times = await measure_first_byte(stores.store_for(shards[0].url), shards, budget)
+        return listed.seconds, statistics.fmean(times.seconds)
+
+    with (
+        simulated(text, PAGE, MB) as store,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
+        return runner.run(probe(store))
 
 
-def requests(text: str, concurrency: int, nbytes: int) -> Case:
-    """Return a case of large ranges, so many at a time, that share out the time of all requests."""
-
-    def predicted(given: Simulation, run: Run) -> float:
-        assert given.bandwidth is not None
-        return (run.requests * given.latency + run.nbytes / given.bandwidth) / concurrency
-
-    what = f"{concurrency} requests at a time"
-    settings = {"max_concurrency": concurrency}
-    return Case(text, 16, nbytes // 16, what, lambda run: run.seconds, predicted, settings)
+def requests(text: str, concurrency: int, nbytes: int) -> tuple[float, float]:
+    """Return the time of a stream with so many requests at a time, predicted and measured."""
+    counters, seconds = streamed(text, nbytes, max_concurrency=concurrency)
+    given = parse_simulation(text)
+    assert given.bandwidth is not None
+    latencies = counters["requests"] * given.latency
+    return (latencies + counters["bytes_read"] / given.bandwidth) / concurrency, seconds
 
 
-def link(text: str, nbytes: int) -> Case:
-    """Return a case of as many requests as the engine likes, over a slow link."""
-
-    def predicted(given: Simulation, run: Run) -> float:
-        assert given.link is not None
-        return given.latency + run.nbytes / given.link
-
-    return Case(text, 32, nbytes // 32, "the link", lambda run: run.seconds, predicted, {})
+def link(text: str, nbytes: int) -> tuple[float, float]:
+    """Return the time of a stream over a slow link, predicted and measured."""
+    counters, seconds = streamed(text, nbytes)
+    given = parse_simulation(text)
+    assert given.link is not None
+    return given.latency + counters["bytes_read"] / given.link, seconds
 
 
-def listing(text: str) -> Case:
-    """Return a case of one page before the first batch."""
+def streamed(text: str, nbytes: int, **settings: Any) -> tuple[dict[str, Any], float]:
+    """Read raw records of a simulated store; return the stream's counters, and the seconds."""
+    shards = 32
+    with simulated(text, shards, nbytes // shards) as store:
+        names = f"{{00000..{shards - 1:05}}}-of-{shards:05}.tfrecord"  # which needs no listing
+        options = {"storage_options": store.storage_options, **settings}
+        began = time.perf_counter()
+        with sr.open(
+            store.source.replace("*", names), None, batch_size=8, engine="thread", **options
+        ) as stream:
+            for _ in stream:
+                pass
+            return stream.statistics(), time.perf_counter() - began
 
-    def predicted(given: Simulation, _: Run) -> float:
-        assert given.listing is not None
-        return given.listing + given.latency
 
-    return Case(text, PAGE, MB, "first batch", lambda run: run.first_batch, predicted, {})
+def cases() -> Iterator[tuple[str, str, Callable[[], tuple[float, float]]]]:
+    """Yield simulations, the names of the times, and functions that predict and measure these.
 
-
-CASES = (
-    first_byte("latency=50ms"),
-    first_byte("latency=100ms,jitter=30%"),
-    requests("latency=50ms,bandwidth=10MB/s", 1, 50 * MB),
-    requests("latency=50ms,bandwidth=10MB/s", 4, 200 * MB),
-    link("latency=20ms,link=200Mbit", 200 * MB),
-    link("latency=20ms,bandwidth=10MB/s,link=200Mbit", 200 * MB),
-    listing("latency=20ms,listing=5s"),
-)
-"""Rates that cost little CPU time, so that it is not the machine that is measured."""
+    The rates cost little CPU time, so that it is not the machine that is measured.
+    """
+    for text in ("latency=50ms", "latency=100ms,jitter=30%"):
+        yield text, "first byte", partial(first_byte, text)
+    text = "latency=20ms,listing=2s"
+    yield text, "a page of the listing", partial(listing, text)
+    text = "latency=50ms,bandwidth=10MB/s"
+    for concurrency in (1, 4):
+        what = f"a stream with {concurrency} at a time"
+        yield text, what, partial(requests, text, concurrency, concurrency * 40 * MB)
+    for text in ("latency=20ms,link=200Mbit", "latency=20ms,bandwidth=10MB/s,link=200Mbit"):
+        yield text, "a stream", partial(link, text, 200 * MB)
 
 
 @click.command()
@@ -116,73 +126,26 @@ CASES = (
 @output_option
 def main(*, repeat: int, output: Path | None) -> None:
     """Run all cases, print a table, and write JSON and Markdown."""
-    measure(first_byte(""))  # so that no case has to import what S3 needs
     results = []
-    for case in CASES:
-        runs = [measure(case) for _ in range(repeat)]
-        given = parse_simulation(case.text)
-        measured = statistics.median(case.measured(run) for run in runs)
-        predicted = statistics.median(case.predicted(given, run) for run in runs)
-        row = {"simulation": case.text, "what": case.what, "ratio": measured / predicted}
-        results.append(row | {"predicted": predicted, "measured": measured})
-        click.echo(f"{case.text}: {case.what}: {measured:.3g} s, predicted {predicted:.3g} s")
-    text = as_markdown(results)
-    click.echo(text)
+    for text, what, run in cases():
+        pairs = [run() for _ in range(repeat)]
+        predicted, measured = map(statistics.median, zip(*pairs, strict=True))
+        click.echo(f"{text}: {what}: {measured:.3g} s, predicted {predicted:.3g} s")
+        times = {"predicted": predicted, "measured": measured, "ratio": measured / predicted}
+        results.append({"simulation": text, "what": what, **times})
+    table_of_all = as_markdown(results)
+    click.echo(table_of_all)
     if output is not None:
-        write(output, "simulation", facts("simulation", results=results), text)
-
-
-def measure(case: Case) -> Run:
-    """Read all shards of a case; of a listing, as far as the first batch."""
-    with simulated(case.text, case.shards, case.shard_bytes) as store:
-        began = time.perf_counter()
-        stream = sr.open(
-            store.source if "listing" in case.text else names(store.source, case.shards),
-            None,
-            batch_size=8,
-            engine="thread",
-            storage_options=store.storage_options,
-            **case.settings,
-        )
-        with stream:
-            next(iter(stream))
-            first = time.perf_counter() - began
-            if "listing" not in case.text:
-                for _ in stream:
-                    pass
-            return run_of(stream.statistics(), time.perf_counter() - began, first)
-
-
-def names(source: str, shards: int) -> str:
-    """Return a source of the same shards that needs no listing."""
-    return source.replace("*", f"{{00000..{shards - 1:05}}}-of-{shards:05}.tfrecord")
-
-
-def run_of(counters: dict[str, Any], seconds: float, first_batch: float) -> Run:
-    """Return the figures of a run from the stream's counters."""
-    first_bytes = counters["timings"]["s3"]["read"]["first_byte"]
-    return Run(
-        requests=counters["requests"],
-        nbytes=counters["bytes_read"],
-        seconds=seconds,
-        first_batch=first_batch,
-        first_byte=first_bytes["sum"] / sum(first_bytes["counts"]),
-    )
+        write(output, "simulation", facts("simulation", results=results), table_of_all)
 
 
 def as_markdown(results: list[dict[str, Any]]) -> str:
     """Return a table with a row for each case."""
-    head = ("simulation", "time of", "predicted, s", "measured, s", "ratio")
+    head = ("simulation, and what is measured", "predicted, s", "measured, s", "ratio")
     return table(
         head,
         [
-            (
-                f"`{row['simulation']}`",
-                row["what"],
-                number(row["predicted"]),
-                number(row["measured"]),
-                number(row["ratio"]),
-            )
+            (f"`{row['simulation']}`: {row['what']}", *map(number, list(row.values())[2:]))
             for row in results
         ],
     )
