@@ -65,9 +65,12 @@ def adds_up(job: Job) -> bool:
     """Return whether the stages add up to the job's time, and those of the producer to the wait."""
     stalled = job.first_batch_seconds + job.stalled * (job.seconds - job.first_batch_seconds)
     waits = sum(seconds for stage, seconds in job.waits.items() if stage != "client")
-    return sum(job.waits.values()) == pytest.approx(job.seconds, rel=0.02) and (
-        waits == pytest.approx(stalled, abs=0.02 * job.seconds)
-    )
+    # The job has a clock of its own, and a busy machine may stop between the readings of the two.
+    return sum(job.waits.values()) == about(job.seconds) and waits == about(stalled)
+
+
+def about(seconds: float) -> Any:
+    return pytest.approx(seconds, rel=0.02, abs=0.05)
 
 
 def gets(store: DevStore) -> int:
@@ -161,7 +164,7 @@ async def test_it_may_end_before_the_first_batch() -> None:
         store.objects["bucket/part-0"] = b""
         job = await job_of(settings_of(store), seconds=0.1)
     assert (job.ended, job.batches, job.records, job.bytes) == ("seconds", 0, 0, 0)
-    assert job.first_batch_seconds == job.seconds == pytest.approx(job.waits["list"], rel=0.02)
+    assert job.first_batch_seconds == job.seconds == about(job.waits["list"])
 
 
 @asynchronous
