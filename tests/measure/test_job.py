@@ -66,7 +66,8 @@ def adds_up(job: Job) -> bool:
     stalled = job.first_batch_seconds + job.stalled * (job.seconds - job.first_batch_seconds)
     waits = sum(seconds for stage, seconds in job.waits.items() if stage != "client")
     # The job has a clock of its own, and a busy machine may stop between the readings of the two.
-    return sum(job.waits.values()) == about(job.seconds) and waits == about(stalled)
+    parts = sum(job.waits.values())
+    return bool(parts == about(job.seconds) and waits == about(stalled))
 
 
 def about(seconds: float) -> Any:
