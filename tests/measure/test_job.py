@@ -11,7 +11,7 @@ from PIL import Image
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore
 from streamrec.errors import ObjectNotFound
 from streamrec.feeder.server import Feeder
 from streamrec.formats.examples.descriptions import describe
@@ -102,8 +102,9 @@ async def test_the_whole_stream(store: DevStore) -> None:
 PLANTED: dict[str, tuple[dict[str, Any], dict[str, Any], str, float]] = {
     "latency": ({"latency": 0.1}, {}, "first_byte", 0.1),
     "connection": ({"bandwidth": 100e3}, {"lanes": 1, "max_concurrency": 1}, "body", 0.1),
-    "throttling": ({"faults": [Fault(ranged=True, first=4, status=503)]}, {}, "first_byte", 0.0),
-    "listing": ({"faults": [Fault(ranged=False, latency=0.2)]}, {}, "list", 0.2),
+    "link": ({"link": 300e3}, {}, "body", 0.1),
+    "throttling": ({"request_rate": 4}, {}, "first_byte", 0.0),
+    "listing": ({"page_latency": 0.2}, {}, "list", 0.2),
     "transform": ({}, {"transform": slow}, "transform", 0.0),
     "map": ({}, {"map": slow}, "transform", 0.0),
 }
@@ -120,6 +121,7 @@ async def test_the_parts_add_up_for_each_bottleneck(name: str) -> None:
     assert adds_up(job)
     assert job.waits[stage] > least * 0.9
     assert job.batches == 8
+    assert (job.throttled > 0) == (name == "throttling")
 
 
 @asynchronous
