@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 
 from bench.measure import Case, Judge, Result, measure
+from bench.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,17 +82,15 @@ def selected(case: Case, only: Sequence[str]) -> bool:
 
 
 def run(cases: Sequence[Case], judge: Judge, repeat: int) -> list[Result]:
-    """Measure the cases, and show the progress on a terminal."""
-    console = Console(stderr=True)
-    with console.status("") as status:
-        done = 0
+    """Measure the cases, and say which one is measured."""
+    done = 0
 
-        def progress(name: str) -> None:
-            nonlocal done
-            done += 1
-            status.update(f"{done} of {len(cases) * repeat}: {name}")
+    def progress(name: str) -> None:
+        nonlocal done
+        done += 1
+        say(f"{done} of {len(cases) * repeat}: {name}")
 
-        return measure(cases, judge, repeat, progress)
+    return measure(cases, judge, repeat, progress)
 
 
 def print_failures(results: Sequence[Result]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.progress import say
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.shard_tools.writer import TFRecordWriter
@@ -166,6 +167,7 @@ def _kept(
     name = f"{kind}-{shards}x{per_shard}"
     directory = root / name
     if not directory.is_dir():
+        say(f"writing {name}: {shards * per_shard * size / 1e6:,.0f} MB")
         unfinished = root / f".{name}.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)

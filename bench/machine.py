@@ -102,7 +102,7 @@ def versions_in(python: str, names: Sequence[str]) -> dict[str, str | None]:
         python,
         names,
         "from importlib.metadata import distributions;"
-        "have = {one.name.lower(): one.version for one in distributions()}",
+        "have = {one.name.lower().replace('_', '-'): one.version for one in distributions()}",
     )
 
 

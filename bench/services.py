@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.progress import say
 from streamrec.flow.child_process import ChildProcess
 
 __all__ = [
@@ -111,6 +112,7 @@ def store(
         if certificate is not None:
             arguments.append(f"--tls={certificate.path}")
         command = ["streamrec.devstore", *arguments, "--anonymous", "--warm"]
+        say("starting the store, which reads its shards first")
         with ChildProcess("store", command, Path(directory, "store.log")) as child:
             yield Served(child.ready()["endpoint"], child.process.pid)
 
@@ -143,6 +145,7 @@ def nginx(root: Path, certificate: Certificate | None) -> Iterator[tuple[str, in
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         (home / "nginx.conf").write_text(_nginx_configuration(home, root, port, certificate))
+        say("starting nginx")
         command = ["nginx", "-p", directory, "-c", str(home / "nginx.conf")]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
@@ -250,6 +253,7 @@ def daemon(datasets: Mapping[str, Mapping[str, Any]], **server: Any) -> Iterator
         server = {"listen": ["tcp://127.0.0.1:0"], "status": "127.0.0.1:0", **server}
         config.write_text(toml({"server": server, "datasets": datasets}))
         command = ["streamrec", "serve", str(config), "--json"]
+        say("starting the feeder")
         with ChildProcess("feeder", command, log) as child:
             ready = child.ready()
             yield Daemon(ready["listen"][0], ready["status"], child.process.pid, log)

@@ -16,6 +16,7 @@ from bench.fetching.cases import of_download
 from bench.fetching.images import BATCH_SIZE, BUCKET
 from bench.machine import ROOT, versions_in
 from bench.measure import Case
+from bench.progress import say
 from bench.services import STORE_KEYS
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ class Peers:
         """Write the shards of the loaders that take part, unless they are there."""
         self.root.mkdir(parents=True, exist_ok=True)
         if self.has_web_dataset and not self.tars(template).is_dir():
+            say(f"writing tar shards of {template.name} for WebDataset")
             _write_tars(template, self.tars(template))
         if self.has_mosaic and not self.mds(template).is_dir():
+            say(f"writing MDS shards of {template.name} for MosaicML Streaming")
             self._write_mds(template, self.mds(template))
 
     def tars(self, template: Dataset) -> Path:
