@@ -20,7 +20,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 __all__ = [
     "case_options",
     "data_option",
-    "json_option",
     "output_option",
     "print_failures",
     "repeat_option",
@@ -39,12 +38,6 @@ data_option = click.option(
     type=click.Path(path_type=Path),
     default=default_data,
     help="Directory where the datasets are kept.",
-)
-json_option = click.option(
-    "--json",
-    "target",
-    type=click.Path(path_type=Path),
-    help="File that the results are written to.",
 )
 output_option = click.option(
     "--output",

@@ -2,7 +2,7 @@
 
 ::
 
-    python -m bench.extremes --json bench/results/extremes.json
+    python -m bench.extremes --output bench/results
 
 Each case works on input of a size, of twice the size and of four times the size, in turns; the
 least time of all rounds counts. A case is linear where every doubling takes at most ``MOST`` times
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from bench.console import json_option, only_option, repeat_option
+from bench.console import only_option, output_option, repeat_option
 from bench.markdown import table
+from bench.progress import say
 from bench.results import facts, write_json
 from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
@@ -184,25 +185,26 @@ CASES = (
 
 
 @click.command()
-@json_option
+@output_option
 @repeat_option(5, "Number of rounds; each size runs once a round.")
 @click.option(
     "--size", default=1.0, show_default=True, help="Size of the input; 1 is the full size."
 )
 @only_option
-def main(*, target: Path | None, repeat: int, size: float, only: tuple[str, ...]) -> None:
+def main(*, output: Path | None, repeat: int, size: float, only: tuple[str, ...]) -> None:
     """Measure, print a table, and write JSON."""
     chosen = [case for case in CASES if not only or any(part in case.name for part in only)]
     results = [measured(case, max(int(case.size * size), 1), repeat) for case in chosen]
     click.echo(as_markdown(results))
-    if target is not None:
+    if output is not None:
         settings = {"rounds": repeat, "size": size, "most": MOST}
-        write_json(target, facts("extremes", settings=settings, cases=results))
+        write_json(output / "extremes.json", facts("extremes", settings=settings, cases=results))
     sys.exit(not all(result["linear"] for result in results))
 
 
 def measured(case: Case, size: int, repeat: int) -> dict[str, Any]:
     """Return the least time of each size; the sizes take turns, so that drift hits all alike."""
+    say(case.name)
     sizes = [size << doubling for doubling in range(DOUBLINGS + 1)]
     work = [case.prepare(each) for each in sizes]
     times = [[seconds(each) for each in work] for _ in range(repeat + 1)][1:]

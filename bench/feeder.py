@@ -19,7 +19,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 import streamrec as sr
 from bench import datasets
@@ -30,6 +29,7 @@ from bench.feeding.setup import Load, Setup
 from bench.feeding.systems import SYSTEMS
 from bench.feeding.tables import as_markdown, targets
 from bench.machine import module_versions
+from bench.progress import say
 from bench.readers.specs import specs
 from bench.results import facts, write
 from bench.services import self_signed
@@ -93,10 +93,9 @@ def main(
             else:
                 click.echo(f"Skipped: {system.name}: {reason}")
         shown = [load for load in loads if load.is_parsed or chosen["raw"]]
-        with Console(stderr=True).status("") as status:
-            for group in groups(shown, systems, chosen["parts"] or PARTS, clients):
-                measure(setup, group, seconds, repeat, status.update)
-                cells += group
+        for group in groups(shown, systems, chosen["parts"] or PARTS, clients):
+            measure(setup, group, seconds, repeat, say)
+            cells += group
     aims = targets(cells)
     text = as_markdown(cells, aims)
     click.echo(text)

@@ -25,6 +25,7 @@ from bench.console import output_option
 from bench.crowding.clients import finished, reading
 from bench.machine import title
 from bench.markdown import number, table
+from bench.progress import say
 from bench.results import facts, write
 from bench.services import daemon
 from bench.usage import descriptors, proportional_megabytes, tree
@@ -132,6 +133,7 @@ async def held(
     running: Daemon, what: str, clients: int, base: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what all processes of a feeder hold, and how much more a client than the base."""
+    say(f"{what}: {clients} clients")
     await asyncio.sleep(SETTLE)
     pids = tree(running.pid)
     found: dict[str, Any] = {

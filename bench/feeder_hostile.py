@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import asynccontextmanager, contextmanager
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from bench.crowding.clients import Readers, reading
 from bench.feeder_connections import write_shards
 from bench.machine import ROOT, title
 from bench.markdown import number, table
+from bench.progress import say
 from bench.results import facts, write
 from bench.services import daemon
 from streamrec.flow.bridge import new_event_loop
@@ -75,7 +77,8 @@ async def measure(
     feeder = int(running.listen.rpartition(":")[2])
     with sink() as nobody:
         async with honest(running) as client:
-            for kind in [kind for _ in range(repeat) for kind in KINDS]:
+            for number, kind in product(range(repeat), KINDS):
+                say(f"round {number + 1} of {repeat}: {kind}")
                 rounds[kind].append(await compare(client, kind, nobody, feeder, seconds))
     return rounds
 

@@ -29,6 +29,7 @@ import numpy as np
 from bench.console import output_option
 from bench.machine import title
 from bench.markdown import number, table
+from bench.progress import say
 from bench.results import facts, write
 from bench.services import STORE_KEYS, daemon, store
 from bench.soak import write_shards
@@ -128,6 +129,7 @@ def samples(
             continue
         snapshot = running.snapshot()
         before, sent = sent, sent_bytes(snapshot)
+        say(f"{fleet.came.total()} clients came")
         yield {
             "seconds": now - began,
             **sample(running),

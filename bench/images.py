@@ -24,6 +24,7 @@ from bench.aims import Target, targets_as_markdown
 from bench.console import case_options, print_failures, run, selected
 from bench.markdown import number, table
 from bench.measure import Case
+from bench.progress import say
 from bench.results import facts, rows, write
 from streamrec.shard_tools import pictures
 
@@ -105,6 +106,7 @@ def photographs() -> Iterator[Path]:
 
 def write_shards(folder: Path) -> None:
     """Write each picture as it is, and small as JPEG and PNG."""
+    say("writing the pictures")
     folder.mkdir(parents=True, exist_ok=True)
     encoded: dict[str, list[bytes]] = {group.file: [] for group in GROUPS}
     for path in photographs():

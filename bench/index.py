@@ -2,7 +2,7 @@
 
 ::
 
-    python -m bench.index --json bench/results/index.json
+    python -m bench.index --output bench/results
 
 Local files, in the page cache: 1,000 shards of a MB each by default.
 """
@@ -20,7 +20,8 @@ import click
 import numpy as np
 from rich.console import Console
 
-from bench.console import json_option
+from bench.console import output_option
+from bench.progress import say
 from bench.results import facts, write_json
 from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
@@ -39,24 +40,25 @@ WINDOW = 256 << 20
 
 
 @click.command()
-@json_option
+@output_option
 @click.option("--shards", default=1000, show_default=True, help="Number of shards.")
 @click.option("--records", default=256, show_default=True, help="Records of 4 KiB in a shard.")
 @click.option("--chunks", default=10_000_000, show_default=True, help="Chunks of the large index.")
-def main(*, target: Path | None, shards: int, records: int, chunks: int) -> None:
+def main(*, output: Path | None, shards: int, records: int, chunks: int) -> None:
     """Measure an index of real shards, and one as large as that of 10 TB."""
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory), shards, records)
         cases = [written_index(f"{directory}/part-*"), *epochs(f"{directory}/part-*")]
     cases.append(large_index(chunks))
     Console().print_json(data=cases)
-    if target is not None:
+    if output is not None:
         settings = {"shards": shards, "records": records, "chunks": chunks}
-        write_json(target, facts("index", settings=settings, cases=cases))
+        write_json(output / "index.json", facts("index", settings=settings, cases=cases))
 
 
 def write(directory: Path, shards: int, records: int) -> None:
     """Write shards of records that do not compress."""
+    say(f"writing {shards:,} shards")
     payloads = [np.random.default_rng(i).bytes(4096) for i in range(records)]
     for shard in range(shards):
         with TFRecordWriter(directory / f"part-{shard:05}") as writer:
@@ -65,6 +67,7 @@ def write(directory: Path, shards: int, records: int) -> None:
 
 def written_index(source: str) -> dict[str, Any]:
     """Check every byte of the shards, and write their index."""
+    say("checking every byte")
     reports, checking = timed(lambda: asyncio.run(check([source])))
     index = index_of(reports)
     size = sum(report.size for report in reports)
@@ -87,9 +90,10 @@ def epochs(source: str) -> list[dict[str, Any]]:
     cases = []
     for index in (None, True):
         values = {"source": source, "index": index, "shuffle": True, "batch_size": 256}
+        order = "by record" if index else "by shard"
+        say(f"an epoch {order}")
         settings = validate(DatasetSettings, {**values, "memory_budget": "1GiB"})
         (first, records), seconds = timed(partial(asyncio.run, epoch(settings)))
-        order = "by record" if index else "by shard"
         cases.append(
             {
                 "case": f"an epoch {order}",
@@ -118,6 +122,7 @@ async def epoch(settings: DatasetSettings) -> tuple[float, int]:
 
 def large_index(count: int) -> dict[str, Any]:
     """Make and load an index as large as that of 10 TB in chunks of a MiB, without any shards."""
+    say("an index without shards")
     shards = 10_000
     each = count // shards
     begins = np.arange(each, dtype=np.int64) << 20

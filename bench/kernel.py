@@ -28,6 +28,7 @@ from bench.decoding.chart import draw
 from bench.decoding.rates import rates
 from bench.decoding.tables import as_markdown
 from bench.decoding.targets import targets
+from bench.progress import say
 from bench.results import facts, rows, write
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def prepare(settings: Settings, data: Path, *, has_tensorflow: bool) -> Setup:
     """Make the data, and find what there is to compare with."""
     kinds = settings.kinds or tuple(SIZES)
     made = [make(data, size * settings.size) for make, size in (SIZES[kind] for kind in kinds)]
+    say("reading the data into the page cache")
     for path in (path for dataset in made for path in dataset.paths):
         path.read_bytes()  # into the page cache
     return Setup(

@@ -23,6 +23,7 @@ import numpy as np
 import streamrec as sr
 from bench.console import output_option
 from bench.markdown import table
+from bench.progress import say
 from bench.results import facts, write
 from streamrec.formats.shards.index import index_url
 from streamrec.shard_tools.verify import check, index_of
@@ -48,13 +49,14 @@ def main(*, output: Path | None) -> None:
     """Write shards, stream them, print a table, and write JSON and Markdown."""
     with tempfile.TemporaryDirectory() as directory:
         source = write_shards(Path(directory))
-        results = {
-            f"{ends}, batches of {size}, windows of {window}": {
+        results = {}
+        for ends, size, window in product(ENDS, BATCHES, WINDOWS):
+            title = f"{ends}, batches of {size}, windows of {window}"
+            say(title)
+            results[title] = {
                 str(buckets or "none"): padding(source, size, window, buckets, ENDS[ends])
                 for buckets in BUCKETS
             }
-            for ends, size, window in product(ENDS, BATCHES, WINDOWS)
-        }
     text = as_markdown(results)
     click.echo(text)
     if output is not None:
@@ -63,6 +65,7 @@ def main(*, output: Path | None) -> None:
 
 def write_shards(directory: Path) -> str:
     """Write shards of records with random lengths, and their index; return the glob."""
+    say("writing the shards")
     random = np.random.default_rng(0)
     for shard in range(SHARDS):
         lengths = random.lognormal(MEAN, SPREAD, RECORDS).astype(int).tolist()

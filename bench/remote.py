@@ -10,7 +10,7 @@ loop over a file of s3fs, and the streams' first batches more often than all of 
 feeder beside a stream and downloads; *nginx*, the same without latency from a web server, plain and
 TLS; *profile*, where the client's time goes there; *busy*, beside trainers; *tail*, where some
 requests stall; *growth*, many shards; *memory*, all budgets, lanes and sizes of shards.
-bench/results/README.md says how each number is made.
+bench/README.md says how each number is made.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from bench.fetching.images import Images
 from bench.fetching.peers import find_peers
 from bench.fetching.tables import as_markdown
 from bench.fetching.targets import targets
+from bench.progress import say
 from bench.results import facts, rows, write
 from bench.services import self_signed
 
@@ -52,6 +53,7 @@ TEMPLATE_MEGABYTES = 1072.0
     type=click.Choice(list(parts.PARTS)),
     help="Part of the benchmark; all by default.",
 )
+@click.option("--name", default="remote", show_default=True, help="Name of the files written.")
 @click.option("--gigabytes", default=10.72, show_default=True, help="Gigabytes of images to read.")
 @click.option("--latency", default=0.05, show_default=True, help="Seconds to the first byte.")
 @click.option(
@@ -67,6 +69,7 @@ def main(
     output: Path | None,
     data: Path,
     gigabytes: float,
+    name: str,
     chosen: tuple[str, ...],
     peers_python: str,
     **options: Any,
@@ -75,8 +78,9 @@ def main(
     peers = find_peers(peers_python, data.absolute() / "peers")
     with self_signed() as certificate:
         setup = parts.Setup(images_of(data.absolute(), gigabytes), peers, certificate, **options)
-        for name in chosen or parts.PARTS:
-            parts.PARTS[name](setup)
+        for part in chosen or parts.PARTS:
+            say(f"part {part}")
+            parts.PARTS[part](setup)
     found = targets(setup.results)
     report = "\n".join(
         [as_markdown(setup.results), *setup.more, f"### aims\n\n{targets_as_markdown(found)}"]
@@ -88,7 +92,7 @@ def main(
     if output is not None:
         content = facts("remote", **describe(setup, found), rows=rows(setup.results))
         draw_results = partial(draw, setup.results, machine.title())
-        write(output, "remote", content, report, draw_results)
+        write(output, name, content, report, draw_results)
     sys.exit(any(parts.failed(result) for result in setup.results))
 
 

@@ -32,6 +32,7 @@ import streamrec as sr
 from bench.console import data_option, output_option, repeat_option
 from bench.datasets import images
 from bench.markdown import table
+from bench.progress import say
 from bench.results import facts, write
 from bench.services import STORE_KEYS, store
 from bench.shuffling.orders import ORDERS, Data
@@ -93,6 +94,7 @@ def mean_figures(data: Data, seeds: int) -> dict[str, dict[str, float]]:
     """Return the mean figures of each order over several seeds."""
     found = {}
     for title, order in ORDERS.items():
+        say(f"{data.name}: {title}")
         epochs = [
             quality(order(data, WINDOW, seed), data.classes_of, BATCH_SIZE) for seed in range(seeds)
         ]
@@ -120,6 +122,7 @@ def first_batches(root: Path, megabytes: float, repeat: int) -> dict[str, list[f
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(repeat):
             for name, settings in ways.items():
+                say(f"first batch {name}")
                 seconds[name].append(asyncio.run(_first(options, settings)))
     return seconds
 

@@ -29,6 +29,7 @@ import streamrec as sr
 from bench.console import output_option
 from bench.machine import ROOT
 from bench.markdown import table
+from bench.progress import say
 from bench.results import facts, write
 from bench.services import STORE_KEYS, store
 from bench.soaking.chart import draw
@@ -82,10 +83,10 @@ def main(*, output: Path | None, connects: int) -> None:
         write_shards(root / "bucket")
         with store(root, latency=0.0, bandwidth=None) as served:
             options = {"endpoint_url": served.endpoint, **STORE_KEYS}
-            soaks = {
-                f"{order}, {kind}": soak(order, kind, options, connects)
-                for order, kind in product(ORDERS, KINDS)
-            }
+            soaks = {}
+            for order, kind in product(ORDERS, KINDS):
+                say(f"{connects:,} clients: {order}, {kind}")
+                soaks[f"{order}, {kind}"] = soak(order, kind, options, connects)
     text = as_markdown(soaks)
     click.echo(text)
     if output is not None:

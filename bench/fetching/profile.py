@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.machine import ROOT
 from bench.markdown import number, table
+from bench.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,6 +78,7 @@ def _cell(one: dict[str, Any], kind: str) -> str:
 
 
 def _profile(case: Case, gigabytes: float) -> dict[str, Any]:
+    say(f"profiling {case.title}")
     with tempfile.TemporaryDirectory() as directory:
         samples = Path(directory, "samples")
         arguments = json.dumps({**case.arguments, "companions": {}})

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from bench.__main__ import main
+from bench.suite import TABLES, Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INTERPRETERS = {"peers": sys.executable, "dlio": sys.executable}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+@pytest.mark.parametrize("quick", [False, True])
+def test_each_command_takes_its_options(table: Table, quick: bool, tmp_path: Path) -> None:
+    name = "bench.dlio.__main__" if table.module == "bench.dlio" else table.module
+    try:
+        command: Any = import_module(name).main
+    except ImportError as missing:
+        pytest.skip(f"{missing}")
+    _, module, *options = table.command(tmp_path, INTERPRETERS, quick=quick)
+    assert module == table.module
+    assert isinstance(command, click.Command)
+    command.make_context(table.name, options)
+
+
+def test_the_list_names_every_table_and_runs_none() -> None:
+    done = CliRunner().invoke(main, ["--list"])
+    assert done.exit_code == 0
+    assert [table.name for table in TABLES] == [
+        line.split()[0] for line in done.output.splitlines()[::2]
+    ]
+
+
+def test_a_table_is_made_by_its_command(tmp_path: Path) -> None:
+    arguments = ["--only", "extremes", "--quick", "--list", "--output", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.output.splitlines()[1].split() == [
+        *("python", "-m", "bench.extremes", "--repeat", "1", "--size", "0.1"),
+        *("--output", str(tmp_path)),
+    ]
+
+
+def test_a_command_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Table("extremes", "nothing", "bench.none")
+    monkeypatch.setattr("bench.__main__.TABLES", (broken,))
+    done = CliRunner().invoke(main, [])
+    assert done.exit_code == 1
+    assert "Failed: extremes." in done.output
