@@ -1,8 +1,9 @@
-"""Bring two pages from outside of docs/ into the site, and send links to them there."""
+"""Bring some pages from outside of docs/ into the site, and send links to them there."""
 
 from __future__ import annotations
 
 import re
+from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,19 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = {"results.md": "bench/results/README.md", "changelog.md": "CHANGELOG.md"}
+OUTSIDE = {
+    "bench.md": "bench/README.md",
+    "results.md": "bench/results/README.md",
+    "changelog.md": "CHANGELOG.md",
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages from outside."""
     for name, path in OUTSIDE.items():
         text = (ROOT / path).read_text().replace("](../../docs/", "](")
+        for other, target in OUTSIDE.items():
+            text = text.replace(f"]({relpath(target, Path(path).parent)}", f"]({other}")
         files.append(File.generated(config, name, content=text))
     return files
 
