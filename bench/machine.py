@@ -45,6 +45,8 @@ def describe() -> dict[str, Any]:
         "cpu": found.cpu,
         "cores": found.cores,
         "memory_gigabytes": round(found.memory_bytes / 1e9, 1),
+        # Of a run, since results are written at its end; more than the cores is a busy machine.
+        "load_of_15_minutes": round(os.getloadavg()[2], 1),
         "kernel": found.system,
         "python": found.python,
         "streamrec": {
