@@ -82,7 +82,7 @@ def find(figures: Figures, known: Sequence[Ceiling]) -> Finding | None:
     listing = next((one for one in known if one.resource == "listing"), None)
     stream = [one for one in known if one.resource != "listing"]
     job = figures.job
-    if job is not None and job.batches:
+    if job is not None and job.batches and job.bytes:  # none of a cache of batches counts
         finding = _of_job(figures, job, stream)
     elif stream:
         finding = Finding(stream[0].resource, stream[0].bytes_per_second, stream)

@@ -61,8 +61,8 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
 def _summary(finding: Finding, advice: Advice) -> str:
     own = next(one for one in finding.ceilings if one.resource == finding.bottleneck)
     sentences = [
-        f"The job reads {rate_text(finding.rate)}, and {_IN_WORDS[finding.bottleneck]} holds it "
-        f"back: {own.why}.",
+        f"The job reads {rate_text(finding.rate)}. What holds it back is "
+        f"{_IN_WORDS[finding.bottleneck]}: {own.why}.",
         *_as_near(finding),
         *_to_do(advice),
         _then(finding, advice),
@@ -74,7 +74,8 @@ def _as_near(finding: Finding) -> list[str]:
     """Name the ceilings that cannot be told from the bottleneck's."""
     limit = finding.rate * (1 + NEAR)
     near = [_IN_WORDS[one.resource] for one in finding.others if one.bytes_per_second <= limit]
-    return [f"As near is {' and '.join(near)}."] if near else []
+    verb = "is" if len(near) == 1 else "are"
+    return [f"As near {verb} {' and '.join(near)}."] if near else []
 
 
 def _to_do(advice: Advice) -> list[str]:

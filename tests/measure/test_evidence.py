@@ -80,6 +80,12 @@ def test_the_listing_is_to_blame_where_it_is_longer_than_the_rest() -> None:
     assert found.bottleneck == "link"
 
 
+def test_a_job_from_a_cache_of_batches_tells_nothing_of_the_store() -> None:
+    found = find(figures(bytes=0, waits={"cache": 10.0}), NETWORK)
+    assert found is not None
+    assert (found.bottleneck, found.rate) == ("link", 110 * MB)
+
+
 def test_the_client_counts_only_with_a_trainer() -> None:
     known = [ceiling("trainer", 105 * MB), ceiling("link", 110 * MB)]
     waits = {"client": 9.0, "body": 1.0}

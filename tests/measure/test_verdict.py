@@ -79,7 +79,7 @@ def test_its_summary_has_the_cause_the_change_and_what_comes_next(
     world: World, settings: dict[str, Any], name: str
 ) -> None:
     verdict = judged(world, settings_of(**settings))
-    assert "holds it back" in verdict.summary
+    assert "What holds it back is" in verdict.summary
     assert "is the next limit" in verdict.summary
     for change in verdict.changes:
         assert change.why.rstrip(".") in verdict.summary
