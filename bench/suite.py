@@ -85,6 +85,19 @@ TABLES = (
         peers={"dlio": "--dlio-python"},
     ),
     Table(
+        "sweep",
+        "the figures of a store beside those of curl, wrk and aiohttp alone",
+        "bench.sweep",
+        quick=("--repeat", "1"),
+    ),
+    Table(
+        "attribution",
+        "what the attribution of time costs",
+        "bench.attribution",
+        quick=("--repeat", "1"),
+    ),
+    Table("pictures", "the pictures of how reading overlaps", "bench.pictures"),
+    Table(
         "kernel",
         "the kernel beside TensorFlow, protobuf and others",
         "bench.kernel",
