@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from streamrec.formats.tensors.tensor import parse_tensor as parse_tensor
     from streamrec.formats.tensors.tensor import serialize_tensor as serialize_tensor
     from streamrec.pipeline.batch.batch import Batch as Batch
+    from streamrec.shard_tools.merge_shards import merge_index as merge_index
+    from streamrec.shard_tools.sharded_writer import ShardedWriter as ShardedWriter
     from streamrec.shard_tools.writer import TFRecordWriter as TFRecordWriter
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
@@ -90,6 +92,8 @@ _NAMES = {
     ),
     "streamrec.formats.tensors.raw": "decode_raw",
     "streamrec.formats.tensors.tensor": "parse_tensor serialize_tensor",
+    "streamrec.shard_tools.merge_shards": "merge_index",
+    "streamrec.shard_tools.sharded_writer": "ShardedWriter",
     "streamrec.shard_tools.writer": "TFRecordWriter",
     "streamrec.streams.opening": "connect mix open",
     "streamrec.streams.read_records": "read_records",

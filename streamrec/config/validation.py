@@ -80,7 +80,7 @@ def checked(
         return None, _sentences(model, error)
 
 
-def byte_size(name: str, text: str) -> int:
+def byte_size(name: str, text: object) -> int:
     """Read a number of bytes, at least one, as settings write it (``"4MiB"``).
 
     Raises:

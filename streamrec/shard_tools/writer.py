@@ -59,11 +59,14 @@ class TFRecordWriter:
     ) -> None:
         self._target: Target | None = None
         self.url = place_text(path)
-        self._compressor = _compressor(compression, self.url)
+        kind = compression_of(compression, self.url)
+        self._compressor = None if kind == "none" else Compressor(kind)
         self.records = 0
         """The number of records written."""
         self.nbytes = 0
         """The number of bytes written, frames included, before compression."""
+        self.stored = 0
+        """The number of bytes that the shard has when it is closed; before, of those handed on."""
         with translated(self.url):
             self._target = open_target(self.url, options_of(storage_options))
 
@@ -82,7 +85,7 @@ class TFRecordWriter:
             WrongFeatureType: A value of the mapping has no representation.
             TypeError: Neither bytes nor a mapping.
         """
-        self._append(frame(_payload(record)), 1)
+        self._append(frame(payload_of(record)), 1)
 
     def write_many(self, records: Iterable[Record] | BytesColumn | Mapping[str, Any]) -> None:
         """Append records.
@@ -95,18 +98,21 @@ class TFRecordWriter:
         if isinstance(records, Mapping):
             records = encode_examples(records)
         if isinstance(records, BytesColumn):
-            frames = kernel.frame_records(RecordRows.from_column(records))
-            self._append(frames.data, len(records.offsets) - 1)
+            self.write_rows(RecordRows.from_column(records))
             return
         for record in records:
             self.write(record)
+
+    def write_rows(self, rows: RecordRows) -> None:
+        """Append the serialized records that rows refer to."""
+        self._append(kernel.frame_records(rows).data, len(rows))
 
     def flush(self) -> None:
         """Hand buffered bytes to the operating system; the shard still does not appear."""
         file = self._open_target().file
         with translated(self.url):
             if self._compressor is not None:
-                file.write(self._compressor.flush())
+                self.stored += file.write(self._compressor.flush())
             file.flush()
 
     def close(self) -> None:
@@ -121,7 +127,7 @@ class TFRecordWriter:
         try:
             with translated(self.url):
                 if self._compressor is not None:
-                    target.file.write(self._compressor.finish())
+                    self.stored += target.file.write(self._compressor.finish())
                 target.commit()
         finally:
             target.discard()
@@ -163,22 +169,36 @@ class TFRecordWriter:
     def _append(self, frames: Bytes, records: int) -> None:
         file = self._open_target().file
         with translated(self.url):
-            file.write(frames if self._compressor is None else self._compressor.compress(frames))
+            self.stored += file.write(
+                frames if self._compressor is None else self._compressor.compress(frames)
+            )
         self.records += records
         self.nbytes += len(frames)
 
 
-def _compressor(name: Any, url: str) -> Compressor | None:
+def compression_of(name: Any, url: str) -> Compression:
+    """Return the compression of a shard that is written.
+
+    Raises:
+        ConfigError: There is no such compression.
+    """
     kind: Any = compression_name(name)
     if kind == "auto":
         kind = of_name(url)
     if kind not in get_args(Compression):
         known = ", ".join(map(repr, get_args(Compression)))
         raise ConfigError(f"there is no compression {name!r}; choose 'auto', {known} or None")
-    return None if kind == "none" else Compressor(kind)
+    found: Compression = kind
+    return found
 
 
-def _payload(record: Record) -> Bytes:
+def payload_of(record: Record) -> Bytes:
+    """Return a record's bytes.
+
+    Raises:
+        WrongFeatureType: A value of a mapping has no representation.
+        TypeError: It is neither bytes nor a mapping.
+    """
     if isinstance(record, bytes | bytearray):
         return record
     if isinstance(record, memoryview):

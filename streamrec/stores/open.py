@@ -11,7 +11,7 @@ from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.flow.cleanup import finish
 from streamrec.flow.silence import Silence
 from streamrec.flow.timings import Timings
-from streamrec.formats.shards.index import SUFFIX
+from streamrec.formats.shards.index import COMPANIONS
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo, let_pass
 from streamrec.stores.cache.cached_store import CachedStore
@@ -141,11 +141,11 @@ class Stores:
             "".join(place._replace(link=prefix)), recursive=recursive
         )
         link = slice(len(place.before), -len(place.after) or None)
-        # Keys that end in a slash mark directories; neither they nor indexes are shards.
+        # Keys that end in a slash mark directories; neither they nor companions are shards.
         found = [
             info
             for info in await self._collect(glob, listing)
-            if matches(name := info.url[link]) and not name.endswith(("/", SUFFIX))
+            if matches(name := info.url[link]) and not name.endswith(("/", *COMPANIONS))
         ]
         if not found:
             raise ObjectNotFound(

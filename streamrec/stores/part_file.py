@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["BUFFER", "PartFile"]
+__all__ = ["BUFFER", "PartFile", "remove_left"]
 
-BUFFER = 1 << 20
-"""Bytes collected before they are written to the file, because records are often small."""
+BUFFER = 1 << 17
+"""Bytes collected before they are written to the file, because records are often small. A dataset
+may have a thousand shards open at once."""
 
 
 class PartFile:
@@ -57,6 +58,13 @@ class PartFile:
         # Closing flushes, which fails again on a full disk; the file is removed anyway.
         with contextlib.suppress(OSError):
             self.file.close()
+
+
+def remove_left(directory: Path, prefixes: tuple[str, ...]) -> None:
+    """Remove the part files without a writer, of objects whose names begin with a prefix."""
+    for part in directory.iterdir():
+        if part.name.endswith(".part") and part.name.removeprefix(".").startswith(prefixes):
+            _left_by_another(part)
 
 
 def _sync_directory(path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
+from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
+from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.part_file import BUFFER, PartFile
 
 if TYPE_CHECKING:
@@ -131,19 +132,12 @@ def _uploader(
     url: str, storage_options: Mapping[str, Any], *, make_directory: bool
 ) -> Callable[[str], object]:
     """Return a function that uploads a local file to the URL."""
-    scheme, _, path = url.partition("://")
-    if scheme.lower() in ("gs", "gcs"):
-        from streamrec.stores.gcs import google_credentials as google
+    filesystem, path = filesystem_of(url, storage_options)
+    scheme = url.partition("://")[0].lower()
+    if scheme in ("gs", "gcs"):
+        from streamrec.stores.gcs.google_credentials import put_file
 
-        return partial(google.put_file, google.filesystem(storage_options), path=path)
-    import fsspec
-
-    try:
-        filesystem, path = fsspec.url_to_fs(url, **storage_options)
-    except (ValueError, ImportError) as error:
-        raise ConfigError(
-            f"{url}: {error}; correct the URL or storage_options, or install the scheme's package"
-        ) from None
-    if make_directory and not scheme.lower().startswith("s3"):  # s3fs would create a bucket
+        return partial(put_file, filesystem, path=path)
+    if make_directory and not scheme.startswith("s3"):  # s3fs would create a bucket
         filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
     return partial(filesystem.put_file, rpath=path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,11 @@ _HEAD = 6
 """The bytes before the features of the largest record: a tag, and a length of five bytes."""
 
 
+Note: TypeAlias = Callable[[str, str | None, int], None]
+"""A function that takes a feature's name, the field of ``Feature`` that is set in a row, if one is,
+and the row."""
+
+
 class _Slices(NamedTuple):
     """Byte strings that stand anywhere in a buffer."""
 
@@ -64,9 +69,14 @@ def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
         WrongFeatureType: A value has no representation, or a column has another number of rows than
             the first; the error names the feature, and the row as ``record``.
     """
+    return encode_noted_columns(columns, _no_note)
+
+
+def encode_noted_columns(columns: Mapping[str, Any], note: Note) -> BytesColumn:
+    """Serialize columns, and give the kinds of each column's values to a function."""
     parts: list[_Slices] = []
     for name in sorted(columns, key=name_octets):
-        head, values = _encoded(name, columns[name])
+        head, values = _encoded(name, columns[name], note)
         if parts and len(values.lengths) != len(parts[0].lengths):
             raise WrongFeatureType(
                 f"the column has {len(values.lengths)} rows, but that of "
@@ -80,6 +90,10 @@ def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
     sizes: Indices = np.stack([part.lengths for part in parts]).sum(axis=0)
     _check_sizes(sizes)
     return _joined([_heads(sizes, lambda size: FIRST + varint(size)), *parts])
+
+
+def _no_note(_name: str, _kind: str | None, _row: int) -> None:
+    pass
 
 
 def _check_sizes(sizes: Indices) -> None:
@@ -110,9 +124,15 @@ def _heads(sizes: Indices, head: Callable[[int], bytes]) -> _Slices:
     return _Slices(made.values, made.offsets[place], np.diff(made.offsets)[place])
 
 
-def _encoded(name: str, column: Any) -> tuple[_Slices, _Slices]:
+def _encoded(name: str, column: Any, note: Note) -> tuple[_Slices, _Slices]:
     """Return each row's head (the bytes before its values in the record) and its values."""
-    begin, values = _by_column(_uniform(name, column)) or _by_row(name, column)
+    by_column = _by_column(_uniform(name, column))
+    if by_column is None:
+        begin, values = _by_row(name, column, note)
+    else:
+        begin, kind, values = by_column
+        if len(values.lengths):
+            note(name, kind, 0)
     key = FIRST + framed(name_octets(name))
 
     def head(size: int) -> bytes:
@@ -202,7 +222,7 @@ def _of_lists(rows: Sequence[Sequence[Any]]) -> Any:
     return Ragged(inner, offsets_of(np.fromiter(map(len, rows), np.int64, len(rows))))
 
 
-def _by_column(column: Any) -> tuple[_Begin, _Slices] | None:
+def _by_column(column: Any) -> tuple[_Begin, str | None, _Slices] | None:
     """Encode all rows at once; return ``None`` where they must be encoded one by one."""
     values, splits = _flat(column)
     if isinstance(values, BytesColumn):
@@ -211,10 +231,12 @@ def _by_column(column: Any) -> tuple[_Begin, _Slices] | None:
         return None
     try:
         if is_integers(values.dtype):
-            return _numbers(_INT64_LIST), _cut(varints(as_int64(values)), splits)
+            octets = _cut(varints(as_int64(values)), splits)
+            return _numbers(_INT64_LIST), "int64_list", octets
         if is_floats(values.dtype):
-            octets = np.ascontiguousarray(as_float32(values)).view(np.uint8)
-            return _numbers(_FLOAT_LIST), _Slices(octets, splits[:-1] * 4, np.diff(splits) * 4)
+            floats = np.ascontiguousarray(as_float32(values)).view(np.uint8)
+            slices = _Slices(floats, splits[:-1] * 4, np.diff(splits) * 4)
+            return _numbers(_FLOAT_LIST), "float_list", slices
     except OverflowError:
         return None
     return None
@@ -240,23 +262,26 @@ def _cut(strings: BytesColumn, splits: Indices) -> _Slices:
     return _Slices(strings.values, bounds[:-1], np.diff(bounds))
 
 
-def _of_strings(strings: BytesColumn, splits: Indices) -> tuple[_Begin, _Slices]:
+def _of_strings(strings: BytesColumn, splits: Indices) -> tuple[_Begin, str | None, _Slices]:
     if (np.diff(splits) == 1).all():
-        return _one_string, _cut(strings, splits)
+        return _one_string, "bytes_list", _cut(strings, splits)
     lengths = np.diff(strings.offsets)
     heads = _heads(lengths, lambda size: FIRST + varint(size))
     tagged = _joined([heads, _Slices(strings.values, strings.offsets[:-1], lengths)])
-    return _strings, _cut(tagged, splits)
+    kind = "bytes_list" if splits[-1] > splits[0] else None  # lists without strings have none
+    return _strings, kind, _cut(tagged, splits)
 
 
-def _by_row(name: str, column: Iterable[Any]) -> tuple[_Begin, _Slices]:
+def _by_row(name: str, column: Iterable[Any], note: Note) -> tuple[_Begin, _Slices]:
     features = []
     for row, value in enumerate(column):
         try:
-            features.append(as_feature(value).SerializeToString())
+            feature = as_feature(value)
         except (TypeError, ValueError, OverflowError) as error:
             message = f"the value cannot be encoded: {error}"
             raise WrongFeatureType(message, feature=name, record=row) from None
+        note(name, feature.WhichOneof("kind"), row)
+        features.append(feature.SerializeToString())
     lengths = np.fromiter(map(len, features), np.int64, len(features))
     values = np.frombuffer(b"".join(features), np.uint8)
     return _whole, _Slices(values, offsets_of(lengths)[:-1], lengths)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, TypeAlias
 
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.coerce import ONE, as_feature, is_message
@@ -40,6 +40,9 @@ FloatList: Any = MESSAGES["FloatList"]
 Int64List: Any = MESSAGES["Int64List"]
 SequenceExample: Any = MESSAGES["SequenceExample"]
 
+Note: TypeAlias = Callable[[str, str | None], None]
+"""A function that takes a feature's name, and the field of ``Feature`` that is set, if one is."""
+
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
     """Serialize one ``tf.train.Example``.
@@ -67,8 +70,23 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     Raises:
         WrongFeatureType: A value has no representation; the error names the feature.
     """
-    entries = _entries(features, _feature)
+    return encode_noted(features, _no_note)
+
+
+def encode_noted(features: Mapping[str, Any], note: Note) -> bytes:
+    """Serialize one Example, and give the kind of each feature to a function."""
+
+    def encode(name: str, value: Any) -> bytes:
+        feature = as_feature(value)
+        note(name, feature.WhichOneof("kind"))
+        return bytes(feature.SerializeToString())
+
+    entries = _entries(features, encode)
     return bounded(FIRST + framed(entries) if entries else b"")
+
+
+def _no_note(_name: str, _kind: str | None) -> None:
+    pass
 
 
 def encode_sequence_example(
@@ -98,13 +116,13 @@ def encode_sequence_example(
 _REFUSED = (TypeError, ValueError, OverflowError)
 
 
-def _entries(features: Mapping[str, Any], encode: Callable[[Any], bytes]) -> bytes:
+def _entries(features: Mapping[str, Any], encode: Callable[[str, Any], bytes]) -> bytes:
     """Encode the entries of a map, sorted by name."""
     # By hand, since the order in which protobuf writes a map differs by its version.
     entries = []
     for key, name in sorted((name_octets(name), name) for name in features):
         try:
-            value = encode(features[name])
+            value = encode(name, features[name])
         except _REFUSED as error:
             raise WrongFeatureType(f"the value cannot be encoded: {error}", feature=name) from None
         entries.append(FIRST + framed(FIRST + framed(key) + SECOND + framed(value)))
@@ -143,11 +161,11 @@ def too_large(size: int) -> str:
     return f"the record takes {size} bytes, but a message has at most {LARGEST_MESSAGE}; split it"
 
 
-def _feature(value: Any) -> bytes:
+def _feature(_name: str, value: Any) -> bytes:
     return bytes(as_feature(value).SerializeToString())
 
 
-def _feature_list(steps: Any) -> bytes:
+def _feature_list(_name: str, steps: Any) -> bytes:
     return b"".join(FIRST + framed(feature) for feature in _each(_steps(steps)))
 
 
@@ -165,6 +183,6 @@ def _steps(value: Any) -> Iterable[Any]:
 def _each(steps: Iterable[Any]) -> Iterator[bytes]:
     for number, step in enumerate(steps):
         try:
-            yield _feature(step)
+            yield _feature("", step)
         except _REFUSED as error:
             raise ValueError(f"step {number}: {error}") from None

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
     from streamrec.values.records import RecordBlock
 
-__all__ = ["CHUNK_BYTES", "SUFFIX", "ChunkFinder", "Index", "ShardEntry", "index_url"]
+__all__ = ["CHUNK_BYTES", "COMPANIONS", "SUFFIX", "ChunkFinder", "Index", "ShardEntry", "index_url"]
 
 SUFFIX = ".streamrec-index"
-"""The end of an index's name; patterns for shards never match such names."""
+"""The end of an index's name."""
+COMPANIONS = (SUFFIX, ".streamrec-manifest.json", ".streamrec-part")
+"""The ends of names beside a dataset's shards; patterns for shards never match such names."""
 CHUNK_BYTES = 1 << 20
 """The default size of a chunk. A lane's window of 256 MiB / 48 then holds five chunks, so that it
 draws from five places at once; an index takes 16 bytes for each, which is 16 MB for a TB."""

@@ -1,0 +1,96 @@
+"""The types of features, which stay equal over all records of a dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import ConfigError, WrongFeatureType
+from streamrec.formats.examples.needs import Needs
+from streamrec.formats.examples.spec_columns import compile_spec
+from streamrec.formats.examples.specs import as_specs
+from streamrec.kernel.contract import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["FeatureTypes"]
+
+CODES = {"bytes_list": 1, "float_list": 2, "int64_list": 3}
+"""The number of each list's field in a ``Feature``: feature.proto."""
+NAMES = {1: "bytes", 2: "float32", 3: "int64"}
+_CODE_OF = {name: code for code, name in NAMES.items()}
+
+
+class FeatureTypes:
+    """The types of features: those declared, or those of the first records that have them.
+
+    Args:
+        features: Specs by feature name, which name all features there are; ``None``: any features.
+
+    Raises:
+        ConfigError: A spec is wrong.
+    """
+
+    def __init__(self, features: Mapping[str, Any] | None = None) -> None:
+        self.codes: dict[str, int] = {}
+        """The number of each feature's list in a ``Feature``."""
+        self._since: dict[str, int] = {}
+        self._is_declared = features is not None
+        if features is not None:
+            needs = Needs()
+            for name, spec in as_specs(features).items():
+                compile_spec(name, spec, needs, Kind.VARLEN, pad=True)
+            self.codes = {plan.name: _CODE_OF[plan.dtype.value] for plan in needs.plans}
+
+    def take(self, values: Iterable[tuple[str, str | None, int]]) -> None:
+        """Take the types of values: all of them, or none if one is refused.
+
+        Args:
+            values: For each value the feature's name, the field of ``Feature`` that is set
+                (``None`` where the value has no type), and the record's number.
+
+        Raises:
+            WrongFeatureType: A feature has another type, or is not declared.
+        """
+        new: dict[str, tuple[int, int]] = {}
+        for name, kind, record in values:
+            if kind is not None:
+                self._take(name, CODES[kind], record, new)
+        for name, (code, record) in new.items():
+            self.codes[name], self._since[name] = code, record
+
+    def _take(self, name: str, code: int, record: int, new: dict[str, tuple[int, int]]) -> None:
+        known, since = new.get(name, (self.codes.get(name), self._since.get(name)))
+        if known is None and self._is_declared:
+            message = "features does not name it; add it there, or leave it out of the records"
+            raise WrongFeatureType(message, feature=name, record=record)
+        if known is None:
+            new[name] = code, record
+        elif known != code:
+            raise WrongFeatureType(
+                f"the value is of type {NAMES[code]}, but the feature is {NAMES[known]} "
+                f"{self._origin(since)}; give all records one type of value",
+                feature=name,
+                record=record,
+            )
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the types' names by the features' names, sorted."""
+        return {name: NAMES[self.codes[name]] for name in sorted(self.codes)}
+
+    def update(self, types: Mapping[str, str]) -> None:
+        """Take the types that :meth:`to_dict` gave.
+
+        Raises:
+            ConfigError: A type has no such name.
+        """
+        try:
+            codes = {name: _CODE_OF[kind] for name, kind in types.items()}
+        except KeyError as error:
+            raise ConfigError(f"there is no type {error} of features; write it again") from None
+        self.codes |= codes
+
+    def _origin(self, since: int | None) -> str:
+        if self._is_declared:
+            return "in features"
+        return "in the shards written before" if since is None else f"since record {since}"

@@ -1,0 +1,138 @@
+"""The names of a dataset's objects, and the division of its shards over tasks. Pure: no I/O."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ShardNames", "Task", "owned_shards"]
+
+MOST_SHARDS = 100_000
+"""The most shards of a dataset: their numbers have five digits."""
+_COMPRESSED = frozenset({".gz", ".gzip", ".zlib", ".zst", ".zstd"})
+_PART = ".streamrec-part"
+
+
+class Task(NamedTuple):
+    """One of several writers of a dataset, each of which writes shards of its own."""
+
+    number: int
+    """From 0 up."""
+    tasks: int
+    """The number of tasks."""
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Check a pair ``(i, n)``.
+
+        Raises:
+            ConfigError: It is none, or ``i`` is not below ``n``.
+        """
+        match given:
+            case (int(number), int(count)) if 0 <= number < count <= MOST_SHARDS:
+                return cls(number, count)
+        raise ConfigError(f"task is {given!r}; give a pair (i, n) with 0 <= i < n, as in (0, 8)")
+
+
+def owned_shards(shards: int, task: Task) -> range:
+    """Return the numbers of a task's shards: consecutive ones, as many as others have, or one more.
+
+    Raises:
+        ConfigError: There are fewer shards than tasks.
+    """
+    if shards < task.tasks:
+        raise ConfigError(
+            f"{shards} shards cannot be divided over {task.tasks} tasks; give at least one shard "
+            "for each task, or fewer tasks"
+        )
+    return range(*(shards * n // task.tasks for n in (task.number, task.number + 1)))
+
+
+@dataclass(frozen=True)
+class ShardNames:
+    """The names of a dataset's objects, which all stand in one directory."""
+
+    directory: str
+    """The URL or path up to its last slash, or nothing."""
+    stem: str
+    suffix: str
+
+    @classmethod
+    def parse(cls, template: str) -> Self:
+        """Divide a template such as ``gs://bucket/train.tfrecord``, or ``train-*.tfrecord``.
+
+        Raises:
+            ConfigError: It names no shards.
+        """
+        directory, slash, name = template.rpartition("/")
+        stem, star, suffix = name.partition("*")
+        if star:
+            stem = stem.removesuffix("-")
+        else:
+            suffix = _suffix(name)
+            stem = name.removesuffix(suffix)
+        if not stem or re.search(r"[*?\[\]{}@]", stem + suffix):
+            raise ConfigError(
+                f"the template {template!r} gives shards no name; give one such as "
+                "'s3://bucket/train.tfrecord', or 'train-*.tfrecord' with a star for the number"
+            )
+        return cls(directory + slash, stem, suffix)
+
+    def shard(self, number: int, count: int) -> str:
+        """Return the name of a shard."""
+        return f"{self.stem}-{number:05}-of-{count:05}{self.suffix}"
+
+    def pattern(self, count: int | None = None) -> str:
+        """Return a glob for the shards of a dataset that has ``count`` of them, or any number."""
+        of = "?" * 5 if count is None else f"{count:05}"
+        return f"{self.stem}-?????-of-{of}{self.suffix}"
+
+    def shards_among(self, names: Iterable[str]) -> list[str]:
+        """Return the names that are those of shards, of any number of them."""
+        stem, suffix = re.escape(self.stem), re.escape(self.suffix)
+        shard = re.compile(rf"{stem}-\d{{5}}-of-\d{{5}}{suffix}")
+        return sorted(filter(shard.fullmatch, names))
+
+    def part(self, task: Task) -> str:
+        """Return the name of the record that a task keeps of its shards."""
+        return f"{self._hidden(task)}{_PART}"
+
+    def staged(self, task: Task, number: int) -> str:
+        """Return the name of a task's complete shard until the number of all shards is known."""
+        return f"{self._hidden(task)}-{number:05}{self.suffix}{_PART}"
+
+    def parts_among(self, names: Iterable[str]) -> dict[str, Task]:
+        """Return the names that are those of tasks' records, with the tasks."""
+        part = re.compile(rf"\.{re.escape(self.stem)}\.task-(\d{{5}})-of-(\d{{5}}){_PART}")
+        found = {name: part.fullmatch(name) for name in names}
+        return {name: Task(int(m[1]), int(m[2])) for name, m in sorted(found.items()) if m}
+
+    def staged_among(self, names: Iterable[str], task: Task) -> list[str]:
+        """Return the names that are those of a task's shards without their last names."""
+        begin = self.staged_prefix(task)
+        return sorted(name for name in names if name.startswith(begin) and name.endswith(_PART))
+
+    def staged_prefix(self, task: Task) -> str:
+        """Return what the names of a task's shards without their last names begin with."""
+        return f"{self._hidden(task)}-"
+
+    def manifest(self) -> str:
+        """Return the name of the dataset's manifest."""
+        return f"{self.stem}.streamrec-manifest.json"
+
+    def _hidden(self, task: Task) -> str:
+        return f".{self.stem}.task-{task.number:05}-of-{task.tasks:05}"
+
+
+def _suffix(name: str) -> str:
+    """Return the suffix, of a compressed shard with the one before it: ``.tfrecord.gz``."""
+    suffixes = PurePosixPath(name).suffixes
+    count = 2 if suffixes and suffixes[-1].lower() in _COMPRESSED else 1
+    return "".join(suffixes[-count:])

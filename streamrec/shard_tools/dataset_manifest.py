@@ -1,0 +1,86 @@
+"""The documents beside a dataset's shards: its manifest, and the records that tasks keep."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+
+__all__ = ["IndexedShard", "Manifest", "ShardFacts", "TaskPart", "WriteSettings"]
+
+
+class _Document(BaseModel):
+    """A JSON object, the same bytes for the same content."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    indent: ClassVar[int | None] = None
+
+    def encode(self) -> bytes:
+        """Serialize the document."""
+        return self.model_dump_json(indent=self.indent).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> Self | None:
+        """Parse what :meth:`encode` gave; ``None`` for no bytes, damaged ones and other forms."""
+        try:
+            return None if data is None else cls.model_validate_json(data)
+        except ValidationError:
+            return None
+
+
+class WriteSettings(_Document):
+    """The settings that determine a dataset's shards, and the name of the records' source."""
+
+    shards: int | None
+    shard_bytes: int | None
+    tasks: int
+    compression: str
+    index: bool
+    labels: dict[str, int] | None
+    source: Any
+
+
+class ShardFacts(_Document):
+    """The facts of a complete shard."""
+
+    name: str
+    """The object's name; of a task's shard that has no number yet, the hidden one."""
+    records: NonNegativeInt
+    bytes: NonNegativeInt
+    """The object's size."""
+
+
+class IndexedShard(ShardFacts):
+    """A complete shard with its entry in the index."""
+
+    begins: list[NonNegativeInt]
+    first_records: list[NonNegativeInt]
+
+
+class TaskPart(_Document):
+    """The record that a task keeps of its shards until the dataset is complete."""
+
+    version: Literal[1] = 1
+    settings: WriteSettings
+    overwrite: bool = False
+    """True to remove other shards of the same names when the dataset is complete."""
+    complete: bool = False
+    features: dict[str, str] = {}
+    """The type of each feature."""
+    shards: list[IndexedShard] = []
+
+
+class Manifest(_Document):
+    """The facts of a complete dataset."""
+
+    indent = 2
+    version: Literal[1] = 1
+    written_by: str
+    records: NonNegativeInt
+    bytes: NonNegativeInt
+    features: dict[str, str]
+    """The type of each feature: ``bytes``, ``float32`` or ``int64``."""
+    settings: WriteSettings
+    tasks: list[NonNegativeInt]
+    """The records of each task."""
+    shards: list[ShardFacts]

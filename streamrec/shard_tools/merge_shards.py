@@ -1,0 +1,199 @@
+"""The last step of writing a dataset: its shards' names, its index and its manifest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamrec.config.arguments import options_of, place_text
+from streamrec.errors import ConfigError, StoreError
+from streamrec.flow.bridge import Bridge
+from streamrec.formats.shards.index import Index, ShardEntry, index_url
+from streamrec.masking import masked
+from streamrec.plan.shard_names import ShardNames, Task
+from streamrec.shard_tools.dataset_manifest import Manifest, ShardFacts, TaskPart
+from streamrec.stores.folder import Folder
+from streamrec.stores.open import Stores
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from streamrec.shard_tools.dataset_manifest import IndexedShard
+    from streamrec.stores.base import ObjectInfo
+
+__all__ = ["merge_index", "merge_tasks"]
+
+
+def merge_index(
+    template: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Complete a dataset that several tasks wrote with :class:`ShardedWriter`.
+
+    Gives shards by size their last names, writes the index and the manifest, and removes the
+    records that the tasks kept. Run it once, when all tasks are done; if it is killed, run it
+    again. Where all is done already, nothing happens.
+
+    Args:
+        template: As the tasks had it.
+        storage_options: The options for fsspec, for a URL.
+
+    Raises:
+        ConfigError: A task is missing or not complete, or features have other types in one.
+        StoreError: A shard is missing, or an object cannot be written.
+    """
+    names = ShardNames.parse(place_text(template))
+    merge_tasks(Folder(names.directory, options_of(storage_options)), names)
+
+
+def merge_tasks(folder: Folder, names: ShardNames) -> None:
+    """Complete a dataset; see :func:`merge_index`."""
+    sizes = folder.sizes()
+    tasks = names.parts_among(sizes)
+    if names.manifest() not in sizes:
+        parts = _parts(folder, names, tasks)
+        features = _features(parts)
+        shards = _renamed(folder, names, parts, sizes)
+        _write(folder, names, parts, features, shards)
+    folder.remove(*tasks)
+
+
+def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list[TaskPart]:
+    """Return the records of all tasks, in their order.
+
+    Raises:
+        ConfigError: One is missing, not complete, or of other settings.
+    """
+    found = {task: TaskPart.parse(folder.read(name)) for name, task in tasks.items()}
+    counts = {task.tasks for task in found}
+    if len(counts) != 1:
+        what = f"tasks of {sorted(counts)} left records" if counts else "no task left a record"
+        raise ConfigError(
+            f"{masked(folder.url(names.pattern()))}: {what}; run the tasks of one dataset, each "
+            "to its end"
+        )
+    (count,) = counts
+    every = [found.get(Task(number, count)) for number in range(count)]
+    parts = [part for part in every if part is not None and part.complete]
+    if len(parts) < count:
+        rest = [str(n) for n, part in enumerate(every) if part is None or not part.complete]
+        raise ConfigError(
+            f"{masked(folder.url(names.pattern()))}: {len(rest)} of {count} tasks are not "
+            f"complete ({', '.join(rest[:20])}); run them to their end, and merge again"
+        )
+    for number, part in enumerate(parts):
+        if part.settings != parts[0].settings:
+            raise ConfigError(
+                f"{masked(folder.url(names.pattern()))}: task {number} had other settings than "
+                "task 0; run all tasks with the same arguments"
+            )
+    return parts
+
+
+def _features(parts: Sequence[TaskPart]) -> dict[str, str]:
+    """Return the types of all tasks' features."""
+    types: dict[str, tuple[str, int]] = {}
+    for number, part in enumerate(parts):
+        for name, kind in part.features.items():
+            known, first = types.setdefault(name, (kind, number))
+            if known != kind:
+                raise ConfigError(
+                    f"feature {name}: it is {known} in the shards of task {first}, but {kind} in "
+                    f"those of task {number}; give it one type, and run one of them again"
+                )
+    return {name: types[name][0] for name in sorted(types)}
+
+
+def _renamed(
+    folder: Folder, names: ShardNames, parts: Sequence[TaskPart], sizes: Mapping[str, int]
+) -> list[IndexedShard]:
+    """Return all shards with their last names, which they are given if they lack them."""
+    shards = [shard for part in parts for shard in part.shards]
+    if parts[0].settings.shards is not None:
+        return shards
+    named = []
+    for number, shard in enumerate(shards):
+        name = names.shard(number, len(shards))
+        if shard.name in sizes:
+            folder.rename(shard.name, name)
+        named.append(shard.model_copy(update={"name": name}))
+    return named
+
+
+def _write(
+    folder: Folder,
+    names: ShardNames,
+    parts: Sequence[TaskPart],
+    features: dict[str, str],
+    shards: Sequence[IndexedShard],
+) -> None:
+    from streamrec import __version__
+
+    settings = parts[0].settings
+    if any(part.overwrite for part in parts):
+        _remove_others(folder, names, shards)
+    infos = _infos(folder, names, shards)
+    if settings.index:
+        entries = [_entry(shard, infos[shard.name]) for shard in shards]
+        name = _index_name(folder, [shard.name for shard in shards])
+        folder.write(name, Index(tuple(entries)).encode())
+    manifest = Manifest(
+        written_by=f"streamrec {__version__}",
+        records=sum(shard.records for shard in shards),
+        bytes=sum(shard.bytes for shard in shards),
+        features=features,
+        settings=settings,
+        tasks=[sum(shard.records for shard in part.shards) for part in parts],
+        shards=[
+            ShardFacts(name=shard.name, records=shard.records, bytes=shard.bytes)
+            for shard in shards
+        ],
+    )
+    folder.write(names.manifest(), manifest.encode())
+
+
+def _remove_others(folder: Folder, names: ShardNames, shards: Sequence[IndexedShard]) -> None:
+    """Remove an older dataset's shards and indexes."""
+    ours = [shard.name for shard in shards]
+    present = folder.sizes()
+    others = sorted(set(names.shards_among(present)) - set(ours))
+    by_count: dict[str, list[str]] = {}
+    for name in (*others, *ours):
+        by_count.setdefault(name.removesuffix(names.suffix)[-5:], []).append(name)
+    indexes = {_index_name(folder, group) for group in by_count.values()}
+    folder.remove(*others, *sorted(indexes & present.keys()))
+
+
+def _infos(
+    folder: Folder, names: ShardNames, shards: Sequence[IndexedShard]
+) -> dict[str, ObjectInfo]:
+    """Return the stored shards by name, as a listing has them."""
+    with Bridge() as loop:
+        found = loop.call(_listed(folder, names.pattern(len(shards))))
+    infos = {info.url.rpartition("/")[2]: info for info in found}
+    for shard in shards:
+        info = infos.get(shard.name)
+        if info is None or info.size != shard.bytes:
+            raise StoreError(
+                f"the shard {'is missing' if info is None else 'has another size than written'}; "
+                "run its task again, with overwrite=True",
+                url=folder.url(shard.name),
+            )
+    return infos
+
+
+async def _listed(folder: Folder, pattern: str) -> list[ObjectInfo]:
+    stores = Stores(folder.options)
+    try:
+        return await stores.resolve(folder.url(pattern))
+    finally:
+        await stores.aclose()
+
+
+def _entry(shard: IndexedShard, info: ObjectInfo) -> ShardEntry:
+    return ShardEntry(
+        shard.name, shard.bytes, info.etag, shard.records, shard.begins, shard.first_records
+    )
+
+
+def _index_name(folder: Folder, shards: Sequence[str]) -> str:
+    return index_url([folder.url(name) for name in shards]).rpartition("/")[2]

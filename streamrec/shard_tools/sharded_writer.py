@@ -1,0 +1,290 @@
+"""The writer of a dataset: shards of equal types, their index and their manifest."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from streamrec.config.arguments import options_of, place_text
+from streamrec.config.validation import byte_size
+from streamrec.errors import ConfigError, WrongFeatureType
+from streamrec.formats.examples.encode import encode_noted_columns
+from streamrec.formats.examples.example import encode_noted
+from streamrec.formats.examples.feature_types import FeatureTypes
+from streamrec.masking import masked
+from streamrec.plan.shard_names import MOST_SHARDS, ShardNames, Task
+from streamrec.shard_tools.dataset_manifest import WriteSettings
+from streamrec.shard_tools.merge_shards import merge_tasks
+from streamrec.shard_tools.task_log import begin
+from streamrec.shard_tools.task_shards import CountedShards, SequentialShards
+from streamrec.shard_tools.writer import compression_of, payload_of
+from streamrec.stores.folder import Folder
+from streamrec.values.columns import BytesColumn
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from streamrec.shard_tools.writer import Record
+
+__all__ = ["ShardedWriter"]
+
+HELD_BYTES = 1 << 18
+"""Bytes of single records that are collected before they are framed together."""
+HELD_RECORDS = 1 << 12
+
+
+class ShardedWriter:
+    """A writer of a dataset in shards, with an index and a manifest beside them.
+
+    Counted shards get the records in turn: the first record goes to the first shard, the next one
+    to the second. Shards by size get them in sequence, and their last names when the dataset is
+    complete. Each object appears whole or not at all. A writer that was killed is run again with
+    the same arguments and records: it ends with the same bytes, and removes what was left.
+
+    Several tasks write one dataset with the same arguments but for ``task``; each has shards of its
+    own. When all are done, :func:`merge_index` completes the dataset; of one task, :meth:`close`
+    does.
+
+    Args:
+        template: The shards' URL or path without their numbers: ``gs://bucket/train.tfrecord``
+            gives ``train-00000-of-00128.tfrecord`` and so on. A ``*`` stands for the number:
+            ``train-*.tfrecord`` gives the same.
+        shards: The number of shards of the whole dataset. Either this or ``shard_bytes`` is given.
+        shard_bytes: The most bytes of a shard, before compression, such as ``"128MB"``; a longer
+            record has a shard of its own.
+        task: The task's number and the number of tasks.
+        features: Specs by feature name: all features that records may have. By default, each
+            feature has the type of the first record with it. Records given as bytes are not looked
+            into.
+        index: Write the index for ``streamrec.open(..., index=True)``. Compressed shards have none.
+        compression: As for :class:`TFRecordWriter`.
+        labels: The numbers of a dataset's classes by name, for the manifest.
+        source: The name and version of what the records come from, as JSON has it: for the
+            manifest, and to tell whether shards of a run that was killed can be kept.
+        overwrite: Replace a dataset of the same names, when this one is complete.
+        storage_options: The options for fsspec, for a URL.
+
+    Raises:
+        ConfigError: An argument is wrong, or there is a dataset of these names.
+        StoreError: The directory cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        template: str | os.PathLike[str],
+        *,
+        shards: int | None = None,
+        shard_bytes: int | str | None = None,
+        task: tuple[int, int] = (0, 1),
+        features: Mapping[str, Any] | None = None,
+        index: bool = True,
+        compression: str | None = None,
+        labels: Mapping[str, int] | None = None,
+        source: Any = None,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._shards: CountedShards | SequentialShards | None = None
+        self._template = place_text(template)
+        self._task = Task.of(task)
+        self._names = ShardNames.parse(self._template)
+        kind = compression_of(compression, self._template)
+        settings = WriteSettings(
+            shards=_count(shards, shard_bytes),
+            shard_bytes=None if shard_bytes is None else byte_size("shard_bytes", shard_bytes),
+            tasks=self._task.tasks,
+            compression=kind,
+            index=index and kind == "none",
+            labels=None if labels is None else dict(labels),
+            source=_plain(source),
+        )
+        self._types = FeatureTypes(features)
+        self._folder = Folder(self._names.directory, options_of(storage_options))
+        log = begin(self._folder, self._names, self._task, settings, overwrite=overwrite)
+        self._types.update(log.part.features)
+        make = CountedShards if settings.shards is not None else SequentialShards
+        self._shards = make(self._names, self._task, log)
+        self._to_skip = log.records
+        self._held: list[Any] = []
+        self._held_bytes = 0
+        self.records = 0
+        """The number of records taken, those of shards that were whole already included."""
+
+    def __repr__(self) -> str:
+        state = "open" if self._shards else "closed"
+        task = f"task {self._task.number} of {self._task.tasks}"
+        return f"<ShardedWriter {masked(self._template)}, {task}, {state}: {self.records} records>"
+
+    def skip_written(self) -> int:
+        """Return the number of records in shards that are whole already, and do not expect them.
+
+        They are the first of the task's records. A source that can begin behind them saves the work
+        of making them; if this is not called, the writer takes them and drops them.
+        """
+        skipped, self._to_skip = self._to_skip, 0
+        self.records += skipped
+        return skipped
+
+    def write(self, record: Record) -> None:
+        """Append one record: bytes as they are, or a mapping, which becomes an Example.
+
+        Raises:
+            WrongFeatureType: A value has no representation, or another type than the feature has in
+                the records before; the error names the feature, the record and both types.
+            TypeError: Neither bytes nor a mapping.
+        """
+        self._open_shards()
+        if self._to_skip:
+            self._skip(1)
+            return
+        payload = self._encoded(record) if isinstance(record, Mapping) else payload_of(record)
+        self._held.append(payload)
+        self._held_bytes += len(payload)
+        self.records += 1
+        if self._held_bytes >= HELD_BYTES or len(self._held) >= HELD_RECORDS:
+            self._flush()
+
+    def write_many(self, records: Iterable[Record] | BytesColumn | Mapping[str, Any]) -> None:
+        """Append records: one by one, or faster as a whole.
+
+        Args:
+            records: Records as :meth:`write` takes them; a :class:`BytesColumn` of records; or a
+                mapping of columns or a batch, as :func:`encode_examples` takes it.
+        """
+        if isinstance(records, Mapping):
+            records = self._encoded_columns(records)
+        if not isinstance(records, BytesColumn):
+            for record in records:
+                self.write(record)
+            return
+        self._flush()
+        shards, rows = self._open_shards(), RecordRows.from_column(records)
+        skipped = self._skip(min(self._to_skip, len(rows)))
+        shards.write(rows.part(skipped, None))
+        self.records += len(rows) - skipped
+
+    def close(self) -> None:
+        """Make the shards appear, and complete the dataset if there is one task.
+
+        Raises:
+            StoreError: An object cannot be stored. The task can be run again.
+            ConfigError: There were fewer records than in the run before that is continued.
+        """
+        if self._shards is None:
+            return
+        shards, self._shards = self._shards, None
+        try:
+            if self._to_skip:
+                raise ConfigError(
+                    f"{masked(self._template)}: the records end {self._to_skip} before those of "
+                    "shards that were written before; name another source, or set overwrite=True"
+                )
+            self._write_held(shards)
+            shards.close(self._types.to_dict())
+        finally:
+            shards.discard()
+        if self._task.tasks == 1:
+            merge_tasks(self._folder, self._names)
+
+    def discard(self) -> None:
+        """Discard the records of shards that are not complete."""
+        if self._shards is not None:
+            shards, self._shards = self._shards, None
+            shards.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def __del__(self) -> None:
+        if getattr(self, "_shards", None) is not None:
+            self.discard()
+            message = (
+                f"{self!r} was never closed, so its dataset is not complete; call close(), or use "
+                "it in a with statement"
+            )
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+
+    def _open_shards(self) -> CountedShards | SequentialShards:
+        if self._shards is None:
+            raise ValueError(f"{self!r} takes no more records; make a new writer")
+        return self._shards
+
+    def _skip(self, records: int) -> int:
+        self._to_skip -= records
+        self.records += records
+        return records
+
+    def _flush(self) -> None:
+        self._write_held(self._open_shards())
+
+    def _write_held(self, shards: CountedShards | SequentialShards) -> None:
+        if self._held:
+            held, self._held, self._held_bytes = self._held, [], 0
+            shards.write(RecordRows.of(held))
+
+    def _encoded(self, features: Mapping[str, Any]) -> bytes:
+        kinds: list[tuple[str, str | None, int]] = []
+        with self._numbered():
+            data = encode_noted(
+                features, lambda name, kind: kinds.append((name, kind, self.records))
+            )
+        self._types.take(kinds)
+        return data
+
+    def _encoded_columns(self, columns: Mapping[str, Any]) -> BytesColumn:
+        kinds: list[tuple[str, str | None, int]] = []
+        with self._numbered():
+            data = encode_noted_columns(
+                columns, lambda name, kind, row: kinds.append((name, kind, self.records + row))
+            )
+        self._types.take(kinds)
+        return data
+
+    @contextmanager
+    def _numbered(self) -> Iterator[None]:
+        """Number the record of an error from the task's first record on."""
+        try:
+            yield
+        except WrongFeatureType as error:
+            error.record = self.records + (error.record or 0)
+            raise
+
+
+def _count(shards: object, shard_bytes: object) -> int | None:
+    if (shards is None) == (shard_bytes is None):
+        raise ConfigError(
+            "give either shards, the number of shards, or shard_bytes, the size of each, as in "
+            "shard_bytes='128MB'"
+        )
+    if shards is None:
+        return None
+    if isinstance(shards, int) and 1 <= shards <= MOST_SHARDS:
+        return shards
+    raise ConfigError(f"shards is {shards!r}; give a number from 1 to {MOST_SHARDS:,}")
+
+
+def _plain(source: Any) -> Any:
+    """Return the source as it is read back from JSON."""
+    try:
+        return json.loads(json.dumps(source))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"source cannot be written as JSON: {error}; give text, numbers, lists and dicts"
+        ) from None

@@ -1,0 +1,122 @@
+"""The record that a task keeps of its shards, and what it does about those of an earlier run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import ConfigError
+from streamrec.masking import masked
+from streamrec.shard_tools.dataset_manifest import Manifest, TaskPart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamrec.plan.shard_names import ShardNames, Task
+    from streamrec.shard_tools.dataset_manifest import WriteSettings
+    from streamrec.stores.folder import Folder
+
+__all__ = ["TaskLog", "begin"]
+
+
+@dataclass
+class TaskLog:
+    """A task's record, kept beside the shards until the dataset is complete."""
+
+    folder: Folder
+    name: str
+    part: TaskPart
+    records: int = 0
+    """The records in shards that are whole already."""
+
+    def update(self, **changes: Any) -> None:
+        """Change the record, and write it."""
+        self.part = self.part.model_copy(update=changes)
+        self.folder.write(self.name, self.part.encode())
+
+
+def begin(
+    folder: Folder, names: ShardNames, task: Task, settings: WriteSettings, *, overwrite: bool
+) -> TaskLog:
+    """Look at what earlier runs left, remove what is not needed, and begin a task's record.
+
+    Raises:
+        ConfigError: There is a dataset of these names, or an unfinished one of other settings.
+        StoreError: The directory cannot be read or written.
+    """
+    sizes = folder.sizes()
+    log = TaskLog(folder, names.part(task), TaskPart(settings=settings, overwrite=overwrite))
+    before = TaskPart.parse(folder.read(log.name)) if log.name in sizes else None
+    if before is None:
+        manifest = Manifest.parse(_read(folder, names.manifest(), sizes))
+        if manifest is not None and settings.source is not None and manifest.settings == settings:
+            log.part = log.part.model_copy(update={"complete": True, "features": manifest.features})
+            log.records = manifest.tasks[task.number]
+            return log
+        _refuse_others(folder, names, sizes, log.part)
+    elif before.settings == settings and settings.source is not None:
+        log.part = _kept(before, sizes)
+    else:
+        log.part = log.part.model_copy(update={"overwrite": True})
+    kept = {shard.name for shard in log.part.shards}
+    folder.remove(*(name for name in names.staged_among(sizes, task) if name not in kept))
+    if before is not None and not kept:
+        folder.remove(*(shard.name for shard in before.shards if shard.name in sizes))
+    folder.remove_left(_own_names(names, task, settings))
+    log.records = sum(shard.records for shard in log.part.shards)
+    log.update()
+    return log
+
+
+def _read(folder: Folder, name: str, sizes: dict[str, int]) -> bytes | None:
+    return folder.read(name) if name in sizes else None
+
+
+def _kept(before: TaskPart, sizes: dict[str, int]) -> TaskPart:
+    """Return an earlier run's record with the shards that are still whole."""
+    if before.settings.shards is None and before.complete:
+        return before  # its shards may have their last names already
+    whole = 0
+    for shard in before.shards:
+        if sizes.get(shard.name) != shard.bytes:
+            break
+        whole += 1
+    complete = before.complete and whole == len(before.shards)
+    if before.settings.shards is not None and not complete:
+        whole = 0  # each record in turn goes to another shard, so all are written again
+    return before.model_copy(update={"shards": before.shards[:whole], "complete": complete})
+
+
+def _refuse_others(
+    folder: Folder, names: ShardNames, sizes: dict[str, int], part: TaskPart
+) -> None:
+    """Refuse to write where there is another dataset, unless it is to be replaced."""
+    parts = {
+        name: (other, TaskPart.parse(folder.read(name)))
+        for name, other in names.parts_among(sizes).items()
+    }
+    ours = [name for name, (_, of) in parts.items() if of and of.settings == part.settings]
+    others = [name for name in parts if name not in ours]
+    shards = [] if ours else names.shards_among(sizes)
+    found = next(iter([*others, *shards, *({names.manifest()} & sizes.keys())]), None)
+    if found is None:
+        return
+    if not part.overwrite:
+        what = "an unfinished dataset" if found in others else "a dataset"
+        raise ConfigError(
+            f"{masked(folder.url(found))}: there is {what} of this name; choose another name, or "
+            "set overwrite=True to replace it"
+        )
+    for name in others:
+        folder.remove(*names.staged_among(sizes, parts[name][0]))
+    folder.remove(names.manifest(), *others)
+
+
+def _own_names(names: ShardNames, task: Task, settings: WriteSettings) -> Iterator[str]:
+    """Yield what the names of all objects that a task writes begin with."""
+    yield names.staged_prefix(task)
+    if settings.shards is not None:
+        from streamrec.plan.shard_names import owned_shards
+
+        for number in owned_shards(settings.shards, task):
+            yield names.shard(number, settings.shards)

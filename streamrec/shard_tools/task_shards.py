@@ -1,0 +1,177 @@
+"""The shards of one task: a counted number, which get records in turn, or in sequence by size."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.formats.shards.index import ChunkFinder
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER
+from streamrec.plan.shard_names import owned_shards
+from streamrec.shard_tools.dataset_manifest import IndexedShard
+from streamrec.shard_tools.writer import TFRecordWriter
+from streamrec.values.records import RecordBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.plan.shard_names import ShardNames, Task
+    from streamrec.shard_tools.task_log import TaskLog
+    from streamrec.values.records import RecordRows
+
+__all__ = ["CountedShards", "SequentialShards"]
+
+COMMITS = 8
+"""Shards that are made to appear at once."""
+
+
+class _Shard:
+    """A shard that is being written, and the places of its chunks."""
+
+    def __init__(self, name: str, log: TaskLog) -> None:
+        self.name = name
+        self._finder = ChunkFinder()
+        compression = log.part.settings.compression
+        folder = log.folder
+        self.writer = TFRecordWriter(folder.url(name), compression, storage_options=folder.options)
+
+    def write(self, rows: RecordRows) -> None:
+        """Append the records of rows."""
+        sizes = rows.lengths + (HEADER + FOOTER)
+        starts = self.writer.nbytes + np.cumsum(sizes) - sizes
+        nothing = np.empty(0, np.uint8)
+        self._finder.add(
+            RecordBlock(nothing, starts + HEADER, rows.lengths, 0, self.writer.records, 0)
+        )
+        self.writer.write_rows(rows)
+
+    def close(self) -> IndexedShard:
+        """Make the shard appear, and return its facts."""
+        self.writer.close()
+        return IndexedShard(
+            name=self.name,
+            records=self.writer.records,
+            bytes=self.writer.stored,
+            begins=self._finder.begins,
+            first_records=self._finder.first_records,
+        )
+
+
+class CountedShards:
+    """A task's shards of a known number: the first record goes to the first one, and so on.
+
+    All are open at once, and appear when the task is complete.
+    """
+
+    def __init__(self, names: ShardNames, task: Task, log: TaskLog) -> None:
+        self._log = log
+        count = log.part.settings.shards
+        assert count is not None
+        own = owned_shards(count, task)
+        self._turn = 0
+        self._open: list[_Shard] = []
+        if log.part.complete:
+            return
+        try:
+            for number in own:
+                self._open.append(_Shard(names.shard(number, count), log))
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(self, rows: RecordRows) -> None:
+        """Append the records of rows, one to each shard in turn."""
+        count = len(self._open)
+        for number, shard in enumerate(self._open):
+            # Row r goes to shard (turn + r) modulo count.
+            first = (number - self._turn) % count
+            if first < len(rows):
+                shard.write(rows.pick(np.arange(first, len(rows), count)))
+        self._turn = (self._turn + len(rows)) % max(1, count)
+
+    def close(self, features: Mapping[str, str]) -> None:
+        """Make all shards appear, and say so in the task's record."""
+        if self._log.part.complete:
+            return
+        with ThreadPoolExecutor(COMMITS, "streamrec-commit") as threads:
+            shards = list(threads.map(_Shard.close, self._open))
+        self._log.update(shards=shards, features=features, complete=True)
+
+    def discard(self) -> None:
+        """Discard the shards that have not appeared."""
+        for shard in self._open:
+            shard.writer.discard()
+
+
+class SequentialShards:
+    """A task's shards one after the other, each of up to a number of bytes.
+
+    While one is made to appear, the next one is written.
+    """
+
+    def __init__(self, names: ShardNames, task: Task, log: TaskLog) -> None:
+        self._log, self._names, self._task = log, names, task
+        limit = log.part.settings.shard_bytes
+        assert limit is not None
+        self._limit = limit
+        self._done = list(log.part.shards)
+        self._number = len(self._done)
+        self._shard: _Shard | None = None
+        self._committing: tuple[_Shard, Future[IndexedShard]] | None = None
+        self._thread = ThreadPoolExecutor(1, "streamrec-commit")
+
+    def write(self, rows: RecordRows) -> None:
+        """Append the records of rows, and begin a new shard where one is full."""
+        ends = np.cumsum(rows.lengths + (HEADER + FOOTER))
+        first = 0
+        while first < len(rows):
+            shard = self._shard = self._shard or self._next()
+            before = int(ends[first - 1]) if first else 0
+            room = before + self._limit - shard.writer.nbytes
+            last = int(np.searchsorted(ends, room, "right"))
+            if last == first and not shard.writer.records:
+                last += 1  # a record longer than a shard has one of its own
+            shard.write(rows.part(first, last))
+            if last < len(rows):
+                self._commit()
+            first = last
+
+    def close(self, features: Mapping[str, str]) -> None:
+        """Make the last shard appear, and say so in the task's record."""
+        if self._log.part.complete:
+            return
+        if self._shard is None and not self._number and not self._task.number:
+            self._shard = self._next()  # a dataset without records has one shard
+        self._commit()
+        self._finish_commit()
+        self._log.update(shards=self._done, features=features, complete=True)
+
+    def discard(self) -> None:
+        """Discard the shards that have not appeared."""
+        if self._committing is not None:
+            self._committing[1].exception()
+            self._committing[0].writer.discard()
+        if self._shard is not None:
+            self._shard.writer.discard()
+        self._thread.shutdown()
+
+    def _next(self) -> _Shard:
+        shard = _Shard(self._names.staged(self._task, self._number), self._log)
+        self._number += 1
+        return shard
+
+    def _commit(self) -> None:
+        self._finish_commit()
+        if self._shard is not None:
+            self._committing = self._shard, self._thread.submit(self._shard.close)
+            self._shard = None
+
+    def _finish_commit(self) -> None:
+        if self._committing is None:
+            return
+        self._done.append(self._committing[1].result())
+        self._committing = None
+        if self._log.part.settings.source is not None:  # else no run could continue there
+            self._log.update(shards=self._done)

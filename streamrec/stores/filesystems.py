@@ -1,0 +1,34 @@
+"""fsspec's filesystems for writing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["filesystem_of"]
+
+
+def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the filesystem of a URL, and the object's path in it.
+
+    Raises:
+        ConfigError: The scheme or an option is not known.
+    """
+    scheme, _, path = url.partition("://")
+    if scheme.lower() in ("gs", "gcs"):
+        from streamrec.stores.gcs import google_credentials
+
+        return google_credentials.filesystem(storage_options), path
+    import fsspec
+
+    try:
+        found: tuple[Any, str] = fsspec.url_to_fs(url, **storage_options)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(
+            f"{url}: {error}; correct the URL or storage_options, or install the scheme's package"
+        ) from None
+    return found

@@ -1,0 +1,107 @@
+"""The objects of one directory, for the tools that write datasets."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from streamrec.errors import StreamrecError
+from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.part_file import remove_left
+from streamrec.stores.targets import translated, write_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+__all__ = ["Folder"]
+
+
+class Folder:
+    """A directory of files, or the keys of a store with a common prefix that ends in a slash.
+
+    Its methods block, and raise the errors of stores.
+
+    Args:
+        url: A URL or a path up to its last slash; an empty text is the working directory.
+        storage_options: fsspec's options, for a URL.
+    """
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
+        if url.startswith("file://"):
+            url = unquote(urlsplit(url).path)
+        self._url = url
+        self.options = storage_options
+        self._is_local = "://" not in url
+        options = {} if self._is_local else storage_options
+        self._files, self._path = filesystem_of(url or "./", options)
+
+    def __repr__(self) -> str:
+        return f"<Folder {self._url!r}>"
+
+    def url(self, name: str) -> str:
+        """Return an object's URL."""
+        return f"{self._url}{name}"
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all objects by name, without those in deeper directories."""
+        with self._guarded(""):
+            self._files.invalidate_cache()  # another process may have written since
+            try:
+                listed = self._files.ls(self._path.rstrip("/"), detail=True)
+            except FileNotFoundError:
+                if self._is_local:
+                    raise
+                return {}  # stores of objects have no empty directories
+        return {
+            found["name"].rstrip("/").rpartition("/")[2]: found["size"]
+            for found in listed
+            if found["type"] == "file"
+        }
+
+    def read(self, name: str) -> bytes | None:
+        """Return an object's content; ``None`` if there is no such object."""
+        with self._guarded(name):
+            try:
+                content: bytes = self._files.cat_file(self._at(name))
+            except FileNotFoundError:
+                return None
+        return content
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object, which appears complete, or not at all."""
+        write_object(self.url(name), data, self.options)
+
+    def rename(self, name: str, other: str) -> None:
+        """Give an object another name; where stores cannot, they copy it, and delete the first."""
+        with self._guarded(other):
+            if self._is_local:
+                Path(self.url(name)).replace(self.url(other))
+                return
+            self._files.cp_file(self._at(name), self._at(other))
+            self._files.rm_file(self._at(name))
+
+    def remove(self, *names: str) -> None:
+        """Remove objects; those that do not exist are passed over."""
+        for name in names:
+            with self._guarded(name), contextlib.suppress(FileNotFoundError):
+                self._files.rm_file(self._at(name))
+
+    def remove_left(self, prefixes: Iterable[str]) -> None:
+        """Remove what writers that were killed left of objects whose names begin like these."""
+        if self._is_local:
+            with self._guarded(""):
+                remove_left(Path(self._url or "."), tuple(prefixes))
+
+    def _at(self, name: str) -> str:
+        return f"{self._path.rstrip('/')}/{name}"
+
+    @contextlib.contextmanager
+    def _guarded(self, name: str) -> Iterator[None]:
+        with translated(self.url(name)):
+            try:
+                yield
+            except (OSError, StreamrecError):
+                raise
+            except Exception as error:  # noqa: BLE001 - the SDKs' errors have no common base
+                raise OSError(f"{type(error).__name__}: {error}") from None

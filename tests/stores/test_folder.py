@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
+from streamrec.stores.folder import Folder
+
+
+@pytest.fixture(params=["path", "file", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    (tmp_path / "a b").mkdir()
+    places = {
+        "path": f"{tmp_path}/a b/",
+        "file": f"{tmp_path.as_uri()}/a%20b/",
+        "memory": f"memory://{tmp_path.name}/a b/",
+    }
+    return Folder(places[request.param], {})
+
+
+def test_objects_come_and_go(folder: Folder) -> None:
+    assert folder.sizes() == {}
+    assert folder.read("x") is None
+    folder.write("x", b"one")
+    folder.write(".y", b"")
+    assert folder.sizes() == {"x": 3, ".y": 0}
+    folder.rename("x", ".y")
+    assert folder.read(".y") == b"one"
+    assert folder.sizes() == {".y": 3}
+    folder.remove(".y", "never")
+    assert folder.sizes() == {}
+
+
+def test_deeper_objects_are_left_out(folder: Folder) -> None:
+    folder.write("x", b"one")
+    deeper = Folder(folder.url("deep/"), {})
+    if "memory" in folder.url(""):
+        deeper.write("y", b"two")
+    else:
+        Path(deeper.url("")).mkdir()
+    assert folder.sizes() == {"x": 3}
+
+
+def test_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Folder("", {})
+    folder.write("x", b"one")
+    assert (folder.sizes(), folder.read("x"), folder.url("x")) == ({"x": 3}, b"one", "x")
+
+
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFound, match="create it first"):
+        Folder(f"{tmp_path}/no/", {}).sizes()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(KeyError, StoreError), (PermissionError, AccessDenied)]
+)
+def test_a_filesystem_s_errors(
+    error: type[Exception], kind: type[StoreError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error("gone")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "rm_file", fail)
+    with pytest.raises(kind) as caught:
+        Folder("memory://b/", {}).remove("x")
+    assert caught.value.url == "memory://b/x"
