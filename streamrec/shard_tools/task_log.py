@@ -44,7 +44,7 @@ def begin(
         ConfigError: There is a dataset of these names, or an unfinished one of other settings.
         StoreError: The directory cannot be read or written.
     """
-    sizes = folder.sizes()
+    sizes = _after_cleaning(folder, names)
     log = TaskLog(folder, names.part(task), TaskPart(settings=settings, overwrite=overwrite))
     before = TaskPart.parse(folder.read(log.name)) if log.name in sizes else None
     if before is None:
@@ -66,6 +66,15 @@ def begin(
     log.records = sum(shard.records for shard in log.part.shards)
     log.update()
     return log
+
+
+def _after_cleaning(folder: Folder, names: ShardNames) -> dict[str, int]:
+    """Return the objects' sizes, when the parts of a dataset that is complete are removed."""
+    sizes = folder.sizes()
+    # No part is begun beside a manifest, so these are left from the last step.
+    left = names.parts_among(sizes) if names.manifest() in sizes else {}
+    folder.remove(*left)
+    return {name: size for name, size in sizes.items() if name not in left}
 
 
 def _read(folder: Folder, name: str, sizes: dict[str, int]) -> bytes | None:
