@@ -15,6 +15,7 @@ __all__ = [
     "Parser",
     "corrupt_row",
     "crc32c",
+    "encode_plain",
     "frame_records",
     "gather",
     "implementation",
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Parser,
         corrupt_row,
         crc32c,
+        encode_plain,
         frame_records,
         gather,
         masked_crc32c,
@@ -39,6 +41,7 @@ else:
     Parser = _module.Parser
     corrupt_row = _module.corrupt_row
     crc32c = _module.crc32c
+    encode_plain = _module.encode_plain
     frame_records = _module.frame_records
     gather = _module.gather
     masked_crc32c = _module.masked_crc32c

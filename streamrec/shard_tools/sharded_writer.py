@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from streamrec import kernel
 from streamrec.config.arguments import options_of, place_text
 from streamrec.config.validation import byte_size
 from streamrec.errors import ConfigError, WrongFeatureType
@@ -106,8 +107,9 @@ class ShardedWriter:
         )
         self._types = FeatureTypes(features)
         self._folder = Folder(self._names.directory, options_of(storage_options))
-        log = begin(self._folder, self._names, self._task, settings, overwrite=overwrite)
-        self._types.update(log.part.features)
+        log = begin(
+            self._folder, self._names, self._task, settings, self._types, overwrite=overwrite
+        )
         make = CountedShards if settings.shards is not None else SequentialShards
         self._shards = make(self._names, self._task, log)
         self._to_skip = log.records
@@ -186,7 +188,7 @@ class ShardedWriter:
                     "shards that were written before; name another source, or set overwrite=True"
                 )
             self._write_held(shards)
-            shards.close(self._types.to_dict())
+            shards.close()
         finally:
             shards.discard()
         if self._task.tasks == 1:
@@ -240,6 +242,9 @@ class ShardedWriter:
             shards.write(RecordRows.of(held))
 
     def _encoded(self, features: Mapping[str, Any]) -> bytes:
+        plain = kernel.encode_plain(features, self._types.codes)
+        if plain is not None:
+            return plain
         kinds: list[tuple[str, str | None, int]] = []
         with self._numbered():
             data = encode_noted(

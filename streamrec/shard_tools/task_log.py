@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
+from streamrec.plan.shard_names import owned_shards
 from streamrec.shard_tools.dataset_manifest import Manifest, TaskPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamrec.formats.examples.feature_types import FeatureTypes
     from streamrec.plan.shard_names import ShardNames, Task
     from streamrec.shard_tools.dataset_manifest import WriteSettings
     from streamrec.stores.folder import Folder
@@ -26,17 +28,26 @@ class TaskLog:
     folder: Folder
     name: str
     part: TaskPart
+    types: FeatureTypes
+    """The types of the features in all records so far."""
     records: int = 0
     """The records in shards that are whole already."""
 
     def update(self, **changes: Any) -> None:
         """Change the record, and write it."""
+        changes["features"] = self.types.to_dict()
         self.part = self.part.model_copy(update=changes)
         self.folder.write(self.name, self.part.encode())
 
 
 def begin(
-    folder: Folder, names: ShardNames, task: Task, settings: WriteSettings, *, overwrite: bool
+    folder: Folder,
+    names: ShardNames,
+    task: Task,
+    settings: WriteSettings,
+    types: FeatureTypes,
+    *,
+    overwrite: bool,
 ) -> TaskLog:
     """Look at what earlier runs left, remove what is not needed, and begin a task's record.
 
@@ -45,12 +56,13 @@ def begin(
         StoreError: The directory cannot be read or written.
     """
     sizes = _after_cleaning(folder, names)
-    log = TaskLog(folder, names.part(task), TaskPart(settings=settings, overwrite=overwrite))
+    log = TaskLog(folder, names.part(task), TaskPart(settings=settings, overwrite=overwrite), types)
     before = TaskPart.parse(folder.read(log.name)) if log.name in sizes else None
     if before is None:
         manifest = Manifest.parse(_read(folder, names.manifest(), sizes))
         if manifest is not None and settings.source is not None and manifest.settings == settings:
-            log.part = log.part.model_copy(update={"complete": True, "features": manifest.features})
+            log.part = log.part.model_copy(update={"complete": True})
+            types.update(manifest.features)
             log.records = manifest.tasks[task.number]
             return log
         _refuse_others(folder, names, sizes, log.part)
@@ -63,6 +75,7 @@ def begin(
     if before is not None and not kept:
         folder.remove(*(shard.name for shard in before.shards if shard.name in sizes))
     folder.remove_left(_own_names(names, task, settings))
+    types.update(log.part.features)
     log.records = sum(shard.records for shard in log.part.shards)
     log.update()
     return log
@@ -125,7 +138,5 @@ def _own_names(names: ShardNames, task: Task, settings: WriteSettings) -> Iterat
     """Yield what the names of all objects that a task writes begin with."""
     yield names.staged_prefix(task)
     if settings.shards is not None:
-        from streamrec.plan.shard_names import owned_shards
-
         for number in owned_shards(settings.shards, task):
             yield names.shard(number, settings.shards)

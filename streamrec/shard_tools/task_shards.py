@@ -15,8 +15,6 @@ from streamrec.shard_tools.writer import TFRecordWriter
 from streamrec.values.records import RecordBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from streamrec.plan.shard_names import ShardNames, Task
     from streamrec.shard_tools.task_log import TaskLog
     from streamrec.values.records import RecordRows
@@ -91,13 +89,13 @@ class CountedShards:
                 shard.write(rows.pick(np.arange(first, len(rows), count)))
         self._turn = (self._turn + len(rows)) % max(1, count)
 
-    def close(self, features: Mapping[str, str]) -> None:
+    def close(self) -> None:
         """Make all shards appear, and say so in the task's record."""
         if self._log.part.complete:
             return
         with ThreadPoolExecutor(COMMITS, "streamrec-commit") as threads:
             shards = list(threads.map(_Shard.close, self._open))
-        self._log.update(shards=shards, features=features, complete=True)
+        self._log.update(shards=shards, complete=True)
 
     def discard(self) -> None:
         """Discard the shards that have not appeared."""
@@ -138,7 +136,7 @@ class SequentialShards:
                 self._commit()
             first = last
 
-    def close(self, features: Mapping[str, str]) -> None:
+    def close(self) -> None:
         """Make the last shard appear, and say so in the task's record."""
         if self._log.part.complete:
             return
@@ -146,7 +144,7 @@ class SequentialShards:
             self._shard = self._next()  # a dataset without records has one shard
         self._commit()
         self._finish_commit()
-        self._log.update(shards=self._done, features=features, complete=True)
+        self._log.update(shards=self._done, complete=True)
 
     def discard(self) -> None:
         """Discard the shards that have not appeared."""

@@ -14,7 +14,7 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.encode import encode_examples
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.compression import Compressor, of_name
-from streamrec.formats.shards.tfrecord import frame
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER, frame
 from streamrec.masking import masked
 from streamrec.stores.targets import open_target, translated
 from streamrec.values.columns import Bytes, BytesColumn
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["TFRecordWriter"]
 
 Record: TypeAlias = Bytes | Mapping[str, Any]
+
+
+LARGE = 32 << 10
+"""The size, in bytes, from which on a record is framed by itself, which spares a copy."""
+HELD_BYTES = 128 << 10
+"""Bytes of smaller records that are held, to be framed together."""
+COST = 64
+"""Bytes that a held record takes besides its own."""
 
 
 class TFRecordWriter:
@@ -61,6 +69,8 @@ class TFRecordWriter:
         self.url = place_text(path)
         kind = compression_of(compression, self.url)
         self._compressor = None if kind == "none" else Compressor(kind)
+        self._held: list[bytes] = []
+        self._held_bytes = 0
         self.records = 0
         """The number of records written."""
         self.nbytes = 0
@@ -85,7 +95,19 @@ class TFRecordWriter:
             WrongFeatureType: A value of the mapping has no representation.
             TypeError: Neither bytes nor a mapping.
         """
-        self._append(frame(payload_of(record)), 1)
+        if self._target is None:
+            raise self._closed()
+        payload = payload_of(record)
+        self.records += 1
+        self.nbytes += len(payload) + HEADER + FOOTER
+        if len(payload) >= LARGE:
+            self._write_held()
+            self._hand_on(frame(payload))
+            return
+        self._held.append(payload)
+        self._held_bytes += len(payload) + COST
+        if self._held_bytes >= HELD_BYTES:
+            self._write_held()
 
     def write_many(self, records: Iterable[Record] | BytesColumn | Mapping[str, Any]) -> None:
         """Append records.
@@ -105,10 +127,15 @@ class TFRecordWriter:
 
     def write_rows(self, rows: RecordRows) -> None:
         """Append the serialized records that rows refer to."""
-        self._append(kernel.frame_records(rows).data, len(rows))
+        self._write_held()
+        frames = kernel.frame_records(rows).data
+        self._hand_on(frames)
+        self.records += len(rows)
+        self.nbytes += len(frames)
 
     def flush(self) -> None:
         """Hand buffered bytes to the operating system; the shard still does not appear."""
+        self._write_held()
         file = self._open_target().file
         with translated(self.url):
             if self._compressor is not None:
@@ -123,13 +150,15 @@ class TFRecordWriter:
         """
         if self._target is None:
             return
-        target, self._target = self._target, None
+        target = self._target
         try:
+            self._write_held()
             with translated(self.url):
                 if self._compressor is not None:
                     self.stored += target.file.write(self._compressor.finish())
                 target.commit()
         finally:
+            self._target = None
             target.discard()
 
     def discard(self) -> None:
@@ -163,17 +192,24 @@ class TFRecordWriter:
 
     def _open_target(self) -> Target:
         if self._target is None:
-            raise ValueError(f"{self!r} takes no more records; make a new writer")
+            raise self._closed()
         return self._target
 
-    def _append(self, frames: Bytes, records: int) -> None:
+    def _closed(self) -> ValueError:
+        return ValueError(f"{self!r} takes no more records; make a new writer")
+
+    def _write_held(self) -> None:
+        """Frame the records that are held, all together."""
+        if self._held:
+            held, self._held, self._held_bytes = self._held, [], 0
+            self._hand_on(kernel.frame_records(RecordRows.of(held)).data)
+
+    def _hand_on(self, frames: Bytes) -> None:
         file = self._open_target().file
         with translated(self.url):
             self.stored += file.write(
                 frames if self._compressor is None else self._compressor.compress(frames)
             )
-        self.records += records
-        self.nbytes += len(frames)
 
 
 def compression_of(name: Any, url: str) -> Compression:
@@ -192,17 +228,17 @@ def compression_of(name: Any, url: str) -> Compression:
     return found
 
 
-def payload_of(record: Record) -> Bytes:
+def payload_of(record: Record) -> bytes:
     """Return a record's bytes.
 
     Raises:
         WrongFeatureType: A value of a mapping has no representation.
         TypeError: It is neither bytes nor a mapping.
     """
-    if isinstance(record, bytes | bytearray):
+    if isinstance(record, bytes):
         return record
-    if isinstance(record, memoryview):
-        return record.cast("B")
+    if isinstance(record, bytearray | memoryview):
+        return bytes(record)  # the caller may change it before it is framed
     if isinstance(record, Mapping):
         return encode_example(record)
     raise TypeError(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
+from streamrec import kernel
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.coerce import ONE, as_feature, is_message
 from streamrec.formats.examples.wire_format import FIRST, SECOND, framed
@@ -70,7 +71,8 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     Raises:
         WrongFeatureType: A value has no representation; the error names the feature.
     """
-    return encode_noted(features, _no_note)
+    data = kernel.encode_plain(features)
+    return encode_noted(features, _no_note) if data is None else data
 
 
 def encode_noted(features: Mapping[str, Any], note: Note) -> bytes:

@@ -8,6 +8,7 @@
 #include "crc32c.h"
 #include "examples.h"
 #include "frames.h"
+#include "module_encode.h"
 #include "packed.h"
 
 /* Below so many bytes a thread switch costs more than the work. */
@@ -396,6 +397,7 @@ static PyMethodDef functions[] = {
     {"schema", py_schema, METH_VARARGS, NULL},
     {"measure", py_measure, METH_VARARGS, NULL},
     {"fill", py_fill, METH_VARARGS, NULL},
+    {"encode", py_encode, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
