@@ -1,4 +1,4 @@
-"""Google Cloud Storage's API: listings, reads, and writes in one piece and in parts.
+"""Google Cloud Storage's API: listings, reads, copies, and writes in one piece and in parts.
 
 An overwritten object is lost: there is no versioning. Source: Google, "Cloud Storage JSON API v1".
 Other operations are answered with 501 notImplemented.
@@ -33,6 +33,8 @@ __all__ = ["GCS", "operation_of", "speaks_gcs"]
 
 _ROOT = re.compile(r"/(?:(?P<service>download|upload)/)?storage/v1/b(?P<rest>/.*|$)", re.DOTALL)
 _REST = re.compile(r"(?:/(?P<bucket>[^/]+)(?P<objects>/o(?:/(?P<key>.+))?)?)?", re.DOTALL)
+_REWRITE = "/rewriteTo/b/"
+"""The text between the names of an object that is copied, and of its copy."""
 _PART = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
 
@@ -79,6 +81,26 @@ class GCS(API):
         if stored.headers.get("Content-Encoding") == "gzip" and not takes_gzip:
             return self._unpacked(call, headers)
         return self._content(call, stored, headers)
+
+    async def _objects_get(self, call: Call) -> Reply:
+        stored = await self._objects.describe(call.bucket, call.key)
+        return json_reply(call, object_resource(call.bucket, call.key, stored))
+
+    async def _objects_rewrite(self, call: Call) -> Reply:
+        await call.read()
+        source, _, target = call.key.partition(_REWRITE)
+        bucket, _, key = target.partition("/o/")
+        before = await self._objects.describe(call.bucket, source)
+        data = self._objects[f"{call.bucket}/{source}"]
+        resource = object_resource(
+            bucket, key, self._objects.write(bucket, key, data, before.headers)
+        )
+        answer = {"kind": "storage#rewriteResponse", "done": True, "resource": resource}
+        return json_reply(call, answer)
+
+    async def _objects_delete(self, call: Call) -> Reply:
+        del self._objects[f"{call.bucket}/{call.key}"]
+        return Reply(204)
 
     def _unpacked(self, call: Call, headers: dict[str, str]) -> Reply:
         """Return the decompressed object ("decompressive transcoding"), which ignores any range."""
@@ -169,6 +191,8 @@ _OPERATIONS = {
     (None, "POST", "buckets"): "buckets.insert",
     (None, "GET", "objects"): "objects.list",
     (None, "GET", "object"): "objects.get",
+    (None, "DELETE", "object"): "objects.delete",
+    (None, "POST", "object"): "objects.rewrite",
     ("download", "GET", "object"): "objects.get",
     ("upload", "POST", "objects"): "objects.insert",
     ("upload", "PUT", "objects"): "objects.insert",

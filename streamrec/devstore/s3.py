@@ -1,4 +1,4 @@
-"""S3's API: buckets, listings, reads, and writes in one piece and in parts.
+"""S3's API: buckets, listings, reads, copies, and writes in one piece and in parts.
 
 Source: AWS, "Amazon S3 API Reference". Other operations are answered with 501 NotImplemented.
 """
@@ -6,9 +6,10 @@ Source: AWS, "Amazon S3 API Reference". Other operations are answered with 501 N
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from streamrec.devstore.api import API, Upload
 from streamrec.devstore.errors import Refusal
@@ -37,8 +38,9 @@ _SUBRESOURCES = frozenset((
 """Query parameters that turn a request into another operation."""
 _KEPT_HEADERS = ("Content-Type", "Content-Encoding")
 """The headers of a write that each later read returns."""
+_COPY = "x-amz-copy-source"
+"""The header that names the object to copy."""
 _UNSUPPORTED = {
-    "x-amz-copy-source": "This store copies no objects.",
     "x-amz-decoded-content-length": "This store reads no aws-chunked bodies.",
     "If-None-Match": "This store knows no conditional writes.",
 }
@@ -82,9 +84,39 @@ class S3(API):
     _head_object = _get_object
 
     async def _put_object(self, call: Call) -> Reply:
+        if _COPY in call.headers:
+            return await self._copy_object(call)
         headers, data = self._kept(call), await call.read()
         stored = self._objects.write(call.bucket, call.key, data, headers)
         return Reply(headers={"ETag": f'"{stored.etag}"'})
+
+    async def _copy_object(self, call: Call) -> Reply:
+        await call.read()
+        self._require_bucket(call)
+        bucket, _, key = unquote(call.headers[_COPY]).lstrip("/").partition("/")
+        before = await self._objects.describe(bucket, key)
+        data = self._objects[f"{bucket}/{key}"]
+        stored = self._objects.write(call.bucket, call.key, data, before.headers)
+        facts = (("ETag", f'"{stored.etag}"'), ("LastModified", timestamp(stored.modified)))
+        return xml_reply("CopyObjectResult", facts)
+
+    async def _delete_object(self, call: Call) -> Reply:
+        self._require_bucket(call)
+        with suppress(KeyError):  # S3 deletes what is not there
+            del self._objects[f"{call.bucket}/{call.key}"]
+        return Reply(204)
+
+    async def _list_multipart_uploads(self, call: Call) -> Reply:
+        self._require_bucket(call)
+        prefix = call.query.get("prefix", "")
+        found = [
+            (upload.key, identity)
+            for identity, upload in self._uploads.items()
+            if upload.bucket == call.bucket and upload.key.startswith(prefix)
+        ]
+        facts: list[tuple[str, Content]] = [("Bucket", call.bucket), ("IsTruncated", "false")]
+        facts += [("Upload", (("Key", key), ("UploadId", one))) for key, one in sorted(found)]
+        return xml_reply("ListMultipartUploadsResult", facts)
 
     async def _create_multipart_upload(self, call: Call) -> Reply:
         await call.read()
@@ -93,6 +125,8 @@ class S3(API):
         return xml_reply("InitiateMultipartUploadResult", facts)
 
     async def _upload_part(self, call: Call) -> Reply:
+        if _COPY in call.headers:
+            raise Refusal(501, "NotImplemented", "This store copies no parts of objects.")
         self._kept(call)
         data, number = await call.read(), call.query["partNumber"]
         if not re.fullmatch("[0-9]{1,5}", number):
@@ -141,6 +175,8 @@ _OPERATIONS = {
     ("GET", "object", ""): "GetObject",
     ("HEAD", "object", ""): "HeadObject",
     ("PUT", "object", ""): "PutObject",
+    ("DELETE", "object", ""): "DeleteObject",
+    ("GET", "bucket", "uploads"): "ListMultipartUploads",
     ("POST", "object", "uploads"): "CreateMultipartUpload",
     ("PUT", "object", "partNumber uploadId"): "UploadPart",
     ("POST", "object", "uploadId"): "CompleteMultipartUpload",

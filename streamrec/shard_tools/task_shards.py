@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,28 +12,43 @@ from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.shard_names import owned_shards
 from streamrec.shard_tools.dataset_manifest import IndexedShard
 from streamrec.shard_tools.writer import TFRecordWriter
+from streamrec.stores.targets import open_target
 from streamrec.values.records import RecordBlock
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streamrec.plan.shard_names import ShardNames, Task
     from streamrec.shard_tools.task_log import TaskLog
+    from streamrec.stores.targets import Target
     from streamrec.values.records import RecordRows
 
 __all__ = ["CountedShards", "SequentialShards"]
 
 COMMITS = 8
 """Shards that are made to appear at once."""
+UPLOADS = 8
+"""Shards that go to a store while they are written. Each holds up to five parts of 8 MiB, so more
+of them wait in temporary files."""
+
+
+class _SpooledWriter(TFRecordWriter):
+    """A writer whose shard goes to a store only when it is complete."""
+
+    def _new_target(self, storage_options: Mapping[str, Any]) -> Target:
+        return open_target(self.url, storage_options, spooled=True)
 
 
 class _Shard:
     """A shard that is being written, and the places of its chunks."""
 
-    def __init__(self, name: str, log: TaskLog) -> None:
+    def __init__(self, name: str, log: TaskLog, *, spooled: bool = False) -> None:
         self.name = name
+        writer = _SpooledWriter if spooled else TFRecordWriter
         self._finder = ChunkFinder()
         compression = log.part.settings.compression
         folder = log.folder
-        self.writer = TFRecordWriter(folder.url(name), compression, storage_options=folder.options)
+        self.writer = writer(folder.url(name), compression, storage_options=folder.options)
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows."""
@@ -74,7 +89,8 @@ class CountedShards:
             return
         try:
             for number in own:
-                self._open.append(_Shard(names.shard(number, count), log))
+                shard = _Shard(names.shard(number, count), log, spooled=len(own) > UPLOADS)
+                self._open.append(shard)
         except BaseException:
             self.discard()
             raise

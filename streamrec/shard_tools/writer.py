@@ -78,7 +78,7 @@ class TFRecordWriter:
         self.stored = 0
         """The number of bytes that the shard has when it is closed; before, of those handed on."""
         with translated(self.url):
-            self._target = open_target(self.url, options_of(storage_options))
+            self._target = self._new_target(options_of(storage_options))
 
     def __repr__(self) -> str:
         state = "open" if self._target else "closed"
@@ -189,6 +189,9 @@ class TFRecordWriter:
                 "it in a with statement"
             )
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+
+    def _new_target(self, storage_options: Mapping[str, Any]) -> Target:
+        return open_target(self.url, storage_options)
 
     def _open_target(self) -> Target:
         if self._target is None:

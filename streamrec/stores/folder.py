@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from streamrec.errors import StreamrecError
+from streamrec.errors import StoreError
 from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.part_file import remove_left
 from streamrec.stores.targets import translated, write_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 __all__ = ["Folder"]
 
 
@@ -92,16 +93,15 @@ class Folder:
         if self._is_local:
             with self._guarded(""):
                 remove_left(Path(self._url or "."), tuple(prefixes))
+        elif self._url.lower().startswith(("s3://", "s3a://")):
+            from streamrec.stores.s3.s3_upload import abort_uploads
+
+            # Some stores do not list uploads, and not every user may; nobody sees what is left.
+            with contextlib.suppress(StoreError), self._guarded(""):
+                abort_uploads(self._files, self._path, tuple(prefixes))
 
     def _at(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"
 
-    @contextlib.contextmanager
-    def _guarded(self, name: str) -> Iterator[None]:
-        with translated(self.url(name)):
-            try:
-                yield
-            except (OSError, StreamrecError):
-                raise
-            except Exception as error:  # noqa: BLE001 - the SDKs' errors have no common base
-                raise OSError(f"{type(error).__name__}: {error}") from None
+    def _guarded(self, name: str) -> AbstractContextManager[None]:
+        return translated(self.url(name))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
+from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StreamrecError
 from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.part_file import BUFFER, PartFile
+from streamrec.stores.part_upload import PartUpload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Target", "open_target", "translated", "write_object"]
+__all__ = ["Target", "foreign_errors", "open_target", "translated", "write_object"]
 
 
 @contextlib.contextmanager
@@ -24,7 +26,10 @@ def translated(url: str) -> Iterator[None]:
     """Raise the store's errors in place of the operating system's."""
     # ``from None``: a filesystem's own error may hold a signed URL.
     try:
-        yield
+        with foreign_errors():
+            yield
+    except StoreError:
+        raise
     except FileNotFoundError:
         raise ObjectNotFound(
             "there is no such directory or bucket; create it first", url=url
@@ -40,10 +45,21 @@ def translated(url: str) -> Iterator[None]:
         ) from None
 
 
+@contextlib.contextmanager
+def foreign_errors() -> Iterator[None]:
+    """Raise ``OSError`` in place of the errors of SDKs, which have no common base."""
+    try:
+        yield
+    except (OSError, StreamrecError):
+        raise
+    except Exception as error:  # noqa: BLE001 - of any class
+        raise OSError(f"{type(error).__name__}: {error}") from None
+
+
 class Upload:
     """A local temporary file that is uploaded as a whole.
 
-    Some filesystems keep parts of a broken upload, so that it begins only when the object is
+    Some filesystems show parts of a broken upload, so that it begins only when the object is
     complete. The temporary file has no name: the kernel removes it when the process ends.
     """
 
@@ -58,13 +74,9 @@ class Upload:
     def commit(self) -> None:
         """Make the object visible."""
         self.file.flush()
-        try:
+        with foreign_errors():
             self.file.seek(0)  # outside of Linux, /dev/fd shares the position
             self._upload(f"/dev/fd/{self.file.fileno()}")
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the SDKs' errors have no common base
-            raise OSError(f"{type(error).__name__}: {error}") from None
 
     def discard(self) -> None:
         """Remove the file."""
@@ -72,25 +84,42 @@ class Upload:
             self.file.close()
 
 
-Target: TypeAlias = PartFile | Upload
+_S3, _GCS = ("s3.s3_upload", "S3Session"), ("gcs.gcs_upload", "GCSSession")
+_SESSIONS = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS}
+"""The module and the name of each scheme's session of an upload in parts."""
+
+Target: TypeAlias = PartFile | PartUpload | Upload
 """A new object that is not visible until it is committed. ``discard`` follows in any case."""
 
 
 def open_target(
-    url: str, storage_options: Mapping[str, Any], *, make_directory: bool = False
+    url: str,
+    storage_options: Mapping[str, Any],
+    *,
+    make_directory: bool = False,
+    spooled: bool = False,
 ) -> Target:
     """Return a target for a new object.
+
+    S3 and Google Cloud Storage get it in parts while it is written.
 
     Args:
         url: A URL, or a local path.
         storage_options: fsspec's options, for a URL.
         make_directory: Create a missing directory, if the store has directories.
+        spooled: Keep it in a local temporary file until it is complete: for many objects at once,
+            which would take much memory.
 
     Raises:
         OSError: It cannot be written; :func:`translated` turns this into streamrec's error.
         ConfigError: The scheme is not known.
     """
     path = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else Path(url)
+    scheme = url.partition("://")[0].lower()
+    if scheme in _SESSIONS and not spooled:
+        module, name = _SESSIONS[scheme]
+        session = getattr(import_module(f"streamrec.stores.{module}"), name)
+        return PartUpload(session(*filesystem_of(url, storage_options)))
     if "://" in url and not url.startswith("file://"):
         return Upload(url, storage_options, make_directory=make_directory)
     if make_directory:

@@ -155,12 +155,40 @@ class TestPut:
     def test_what_must_not_be_ignored_is_refused(self, store: DevStore, s3: Any) -> None:
         where, refused = {"Bucket": "b", "Key": "new"}, (501, "NotImplemented")
         assert refusal(s3.put_object, **where, IfNoneMatch="*") == refused
-        assert refusal(s3.copy_object, **where, CopySource="b/k") == refused
-        assert refusal(s3.delete_object, **where) == refused
         assert "b/new" not in store.objects
 
 
+class TestCopyAndDelete:
+    def test_a_copy(self, store: DevStore, s3: Any) -> None:
+        s3.put_object(Bucket="b", Key="ä b", Body=b"data", ContentType="text/plain")
+        copied = s3.copy_object(Bucket="b", Key="new", CopySource={"Bucket": "b", "Key": "ä b"})
+        assert copied["CopyObjectResult"]["ETag"] == s3.head_object(Bucket="b", Key="new")["ETag"]
+        assert store.objects["b/new"] == b"data"
+        assert s3.head_object(Bucket="b", Key="new")["ContentType"] == "text/plain"
+
+    def test_of_nothing(self, s3: Any) -> None:
+        answer = refusal(s3.copy_object, Bucket="b", Key="new", CopySource="b/none")
+        assert answer == (404, "NoSuchKey")
+
+    def test_deleted(self, store: DevStore, s3: Any) -> None:
+        s3.put_object(Bucket="b", Key="new", Body=b"data")
+        for _ in range(2):
+            s3.delete_object(Bucket="b", Key="new")
+            assert "b/new" not in store.objects
+        assert refusal(s3.delete_object, Bucket="x", Key="new") == (404, "NoSuchBucket")
+
+
 class TestMultipart:
+    def test_listed(self, s3: Any) -> None:
+        begun = [
+            s3.create_multipart_upload(Bucket="b", Key=key)["UploadId"] for key in ("p/1", "p/2")
+        ]
+        s3.create_multipart_upload(Bucket="b", Key="q")
+        listed = s3.list_multipart_uploads(Bucket="b", Prefix="p/")
+        found = [(upload["Key"], upload["UploadId"]) for upload in listed["Uploads"]]
+        assert found == [("p/1", begun[0]), ("p/2", begun[1])]
+        assert not listed["IsTruncated"]
+
     def test_an_object_in_parts(self, store: DevStore, s3: Any) -> None:
         where = {"Bucket": "b", "Key": "large"}
         identity = s3.create_multipart_upload(**where)["UploadId"]

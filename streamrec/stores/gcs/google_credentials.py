@@ -83,17 +83,10 @@ def put_file(target: GCSFileSystem, local: str, path: str) -> None:
         PermissionError: The store denies access.
         OSError: The upload failed.
     """
-    from gcsfs.retry import HttpError
+    from streamrec.stores.gcs.gcs_upload import refusals
 
-    try:
+    with refusals():
         target.put_file(local, path)
-    except HttpError as error:
-        kind = PermissionError if error.code in (401, 403) else OSError
-        raise kind(f"the store refuses the upload ({error.code or 'no status'})") from None
-    except OSError as error:
-        if str(error).startswith("Forbidden"):
-            raise PermissionError("the store denies access (403)") from None
-        raise
 
 
 def _check_names(options: Mapping[str, Any], kind: type[GCSFileSystem]) -> None:

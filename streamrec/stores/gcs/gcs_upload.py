@@ -1,0 +1,124 @@
+"""Resumable uploads to Google Cloud Storage, through gcsfs.
+
+The parts of one upload follow one another: a session takes no others. Source: Google, "Resumable
+uploads".
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from streamrec.stores.part_upload import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamrec.values.columns import Bytes
+
+__all__ = ["GCSSession", "refusals"]
+
+KIND = "application/octet-stream"
+SMALL = 1 << 19
+"""The bytes of the largest object that one request writes, which gcsfs copies to that end."""
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise the operating system's errors in place of gcsfs's."""
+    from gcsfs.retry import HttpError
+
+    try:
+        yield
+    except HttpError as error:
+        kind = PermissionError if error.code in (401, 403) else OSError
+        raise kind(f"the store refuses the upload ({error.code or 'no status'})") from None
+    except OSError as error:
+        if str(error).startswith("Forbidden"):
+            raise PermissionError("the store denies access (403)") from None
+        raise
+
+
+class GCSSession(Session):
+    """The requests of one resumable upload.
+
+    Args:
+        filesystem: gcsfs's.
+        path: ``bucket/key``.
+    """
+
+    at_once = 1
+
+    def __init__(self, filesystem: Any, path: str) -> None:
+        self.loop = filesystem.loop
+        self._files = filesystem
+        self._path = path
+        self._bucket, self._key, _ = filesystem.split_path(path)
+        self._location: str | None = None
+        self._offset = 0
+
+    async def put_whole(self, data: Bytes) -> None:
+        """Write an object of less than one part."""
+        from gcsfs.core import simple_upload
+
+        if len(data) > SMALL:
+            self._location = await self._begin()
+            await self.complete(0, data)
+            return
+        with refusals():
+            await simple_upload(self._files, self._bucket, self._key, bytes(data))
+        self._forget()
+
+    async def put_part(self, number: int, data: Bytes) -> None:
+        """Send a part."""
+        if not number:
+            self._location = await self._begin()
+        end = self._offset + len(data)
+        await self._send(data, f"bytes {self._offset}-{end - 1}/*")
+        self._offset = end
+
+    async def complete(self, number: int, data: Bytes) -> None:  # noqa: ARG002 - in order
+        """Send the last part, and make the object visible."""
+        end = self._offset + len(data)
+        span = f"{self._offset}-{end - 1}" if data else "*"
+        await self._send(data, f"bytes {span}/{end}")
+        self._location = None
+        self._forget()
+
+    async def abort(self) -> None:
+        """Give up the upload."""
+        location, self._location = self._location, None
+        if location is not None:
+            with refusals():
+                await self._files._call("DELETE", location)  # noqa: SLF001
+
+    async def _begin(self) -> str:
+        path = f"{self._files._location}/upload/storage/v1/b/{quote(self._bucket)}/o"  # noqa: SLF001
+        with refusals():
+            headers, _ = await self._files._call(  # noqa: SLF001
+                "POST",
+                f"{path}?name={quote(self._key, safe='')}",
+                uploadType="resumable",
+                json={"name": self._key},
+                headers={"X-Upload-Content-Type": KIND},
+            )
+        location: str = headers["Location"]
+        return location
+
+    async def _send(self, data: Bytes, span: str) -> None:
+        from gcsfs.core import UnclosableBytesIO
+
+        headers = {"Content-Range": span, "Content-Type": KIND, "Content-Length": str(len(data))}
+        with refusals():
+            answer, _ = await self._files._call(  # noqa: SLF001
+                "PUT", self._location, headers=headers, data=UnclosableBytesIO(data)
+            )
+        end = self._offset + len(data)
+        received = answer.get("Range", "").rpartition("-")[2]
+        if span.endswith("/*") and received != str(end - 1):
+            raise OSError(f"the store has bytes up to {received or 'none'} of the {end} sent")
+
+    def _forget(self) -> None:
+        """Have listings ask the store again."""
+        self._files.invalidate_cache(self._path)

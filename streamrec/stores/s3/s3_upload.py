@@ -1,0 +1,112 @@
+"""Multipart uploads to S3, through s3fs. Source: AWS, "Amazon S3 API Reference"."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from streamrec.stores.part_upload import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.values.columns import Bytes
+
+__all__ = ["S3Session", "abort_uploads"]
+
+
+class S3Session(Session):
+    """The requests of one multipart upload.
+
+    Args:
+        filesystem: s3fs's.
+        path: ``bucket/key``.
+    """
+
+    at_once = 4
+
+    def __init__(self, filesystem: Any, path: str) -> None:
+        self.loop = filesystem.loop
+        bucket, key, _ = filesystem.split_path(path)
+        self._files = filesystem
+        self._path = path
+        self._place = {"Bucket": bucket, "Key": key}
+        self._beginning: asyncio.Task[str] | None = None
+        self._etags: dict[int, str] = {}
+
+    async def put_whole(self, data: Bytes) -> None:
+        """Write an object of less than one part."""
+        await self._files._call_s3("put_object", Body=bytes(data), **self._place)  # noqa: SLF001
+        self._forget()
+
+    async def put_part(self, number: int, data: Bytes) -> None:
+        """Send a part."""
+        identity = await self._begun()
+        sent = await self._files._call_s3(  # noqa: SLF001
+            "upload_part", **self._place, UploadId=identity, PartNumber=number + 1, Body=bytes(data)
+        )
+        self._etags[number] = sent["ETag"]
+
+    async def complete(self, number: int, data: Bytes) -> None:
+        """Send the last part, and make the object visible."""
+        if data:
+            await self.put_part(number, data)
+        parts = [{"PartNumber": n + 1, "ETag": self._etags[n]} for n in sorted(self._etags)]
+        await self._files._call_s3(  # noqa: SLF001
+            "complete_multipart_upload",
+            **self._place,
+            UploadId=await self._begun(),
+            MultipartUpload={"Parts": parts},
+        )
+        self._beginning = None
+        self._forget()
+
+    async def abort(self) -> None:
+        """Give up the upload, so that the store removes its parts."""
+        beginning, self._beginning = self._beginning, None
+        if beginning is not None:
+            identity = await beginning
+            await self._files._call_s3(  # noqa: SLF001
+                "abort_multipart_upload", **self._place, UploadId=identity
+            )
+
+    async def _begun(self) -> str:
+        """Begin the upload with the first part, and return its id."""
+        if self._beginning is None:
+            self._beginning = asyncio.ensure_future(self._begin())
+        return await asyncio.shield(self._beginning)
+
+    async def _begin(self) -> str:
+        begun = await self._files._call_s3("create_multipart_upload", **self._place)  # noqa: SLF001
+        identity: str = begun["UploadId"]
+        return identity
+
+    def _forget(self) -> None:
+        """Have listings ask the store again."""
+        self._files.invalidate_cache(self._path)
+
+
+def abort_uploads(filesystem: Any, directory: str, prefixes: Sequence[str]) -> None:
+    """Abort the multipart uploads of objects whose names begin with a prefix.
+
+    Raises:
+        OSError: The store does not list uploads, or not to this user.
+    """
+    bucket, key, _ = filesystem.split_path(directory.rstrip("/") + "/")
+    marks: dict[str, str] = {}
+    while True:
+        page = filesystem.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key, **marks)
+        for upload in page.get("Uploads", []):
+            if upload["Key"].removeprefix(key).startswith(tuple(prefixes)):
+                filesystem.call_s3(
+                    "abort_multipart_upload",
+                    Bucket=bucket,
+                    Key=upload["Key"],
+                    UploadId=upload["UploadId"],
+                )
+        if not page.get("IsTruncated"):
+            return
+        marks = {
+            "KeyMarker": page["NextKeyMarker"],
+            "UploadIdMarker": page["NextUploadIdMarker"],
+        }

@@ -1,0 +1,109 @@
+"""Multipart uploads to S3: whole, or absent, and nothing left in the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import streamrec as sr
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
+from streamrec.stores.folder import Folder
+from streamrec.stores.targets import open_target, write_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PART = 5 << 20  # the least that S3 takes
+
+
+@pytest.fixture
+def store() -> Iterator[DevStore]:
+    with DevStore() as devstore:
+        devstore.objects.create_bucket("bucket")
+        yield devstore
+
+
+@pytest.fixture(autouse=True)
+def least_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.stores.part_upload.PART", PART)
+
+
+def uploads(store: DevStore) -> list[str]:
+    """Return the keys of the uploads that have begun, and of no more than that."""
+    files = Folder("s3://bucket/", store.storage_options)._files
+    found = files.call_s3("list_multipart_uploads", Bucket="bucket")
+    return [upload["Key"] for upload in found.get("Uploads", [])]
+
+
+@pytest.mark.parametrize("size", [0, 10, PART, 3 * PART + 7])
+def test_written(store: DevStore, size: int) -> None:
+    data = bytes(range(256)) * (size // 256 + 1)
+    write_object("s3://bucket/a b/x", data[:size], store.storage_options)
+    assert store.objects["bucket/a b/x"] == data[:size]
+    assert uploads(store) == []
+
+
+def test_nothing_is_seen_before_the_end(store: DevStore) -> None:
+    writer = sr.TFRecordWriter("s3://bucket/x", storage_options=store.storage_options)
+    writer.write(bytes(2 * PART))
+    writer.flush()
+    assert uploads(store) in ([], ["x"])
+    assert dict(store.objects) == {}
+    writer.discard()
+    assert uploads(store) == []
+    assert dict(store.objects) == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault(method="PUT", nth=2, status=403, code="AccessDenied"), AccessDenied),
+        (Fault(method="POST", nth=1, status=403, code="AccessDenied"), AccessDenied),
+        (Fault(method="POST", nth=2, status=400, code="InvalidPart"), StoreError),
+        (Fault(method="PUT", status=404, code="NoSuchBucket"), ObjectNotFound),
+    ],
+    ids=["part", "beginning", "end", "no bucket"],
+)
+def test_what_fails_leaves_nothing(store: DevStore, fault: Fault, kind: type[Exception]) -> None:
+    store.faults = [fault]
+    with pytest.raises(kind):
+        with sr.TFRecordWriter("s3://bucket/x", storage_options=store.storage_options) as writer:
+            for _ in range(6):
+                writer.write(bytes(PART))
+    store.faults = []
+    assert uploads(store) == []
+    assert dict(store.objects) == {}
+
+
+def test_a_part_that_the_store_was_too_busy_for_is_sent_again(store: DevStore) -> None:
+    store.faults = [Fault(method="PUT", nth=1, status=503)]
+    write_object("s3://bucket/x", bytes(2 * PART), store.storage_options)
+    assert len(store.objects["bucket/x"]) == 2 * PART
+
+
+def test_what_a_killed_task_left_goes_with_its_next_run(store: DevStore) -> None:
+    options: dict[str, Any] = store.storage_options
+    left = [open_target(f"s3://bucket/d/{name}", options) for name in ("x-00000-of-00002", "other")]
+    for target in left:  # as if their process had been killed here
+        target.file.write(bytes(PART + 1))
+        target._wait()  # type: ignore[union-attr]
+    assert sorted(uploads(store)) == ["d/other", "d/x-00000-of-00002"]
+    with sr.ShardedWriter("s3://bucket/d/x", shards=2, storage_options=options) as writer:
+        writer.write(b"one")
+    assert uploads(store) == ["d/other"]
+    left[1].discard()
+
+
+def test_a_dataset_by_size(store: DevStore) -> None:
+    options: dict[str, Any] = store.storage_options
+    with sr.ShardedWriter(
+        "s3://bucket/d/x.tfrecord", shard_bytes=50, storage_options=options
+    ) as writer:
+        writer.write_many([b"%030d" % n for n in range(3)])
+    assert sorted(store.objects) == [
+        *(f"bucket/d/x-0000{n}-of-00003.tfrecord" for n in range(3)),
+        "bucket/d/x.streamrec-index",
+        "bucket/d/x.streamrec-manifest.json",
+    ]

@@ -1,0 +1,115 @@
+"""The uploads in parts, of any store: what is held, what is sent, and what is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.stores import part_upload
+from streamrec.stores.part_upload import PartUpload, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Recorded(Session):
+    """A store that keeps parts, and sends one only when it is let."""
+
+    def __init__(self, at_once: int = 2) -> None:
+        self.at_once = at_once
+        self.loop = asyncio.new_event_loop()
+        self.parts: dict[int, bytes] = {}
+        self.object: bytes | None = None
+        self.sending = self.most = self.aborted = 0
+        self.fails_at: int | None = None
+        self.held = False
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    async def put_whole(self, data: Any) -> None:
+        self.object = bytes(data)
+
+    async def put_part(self, number: int, data: Any) -> None:
+        self.sending += 1
+        self.most = max(self.most, self.sending)
+        try:
+            await asyncio.sleep(3600 if self.held else 0)
+            if number == self.fails_at:
+                raise OSError("no more")
+            self.parts[number] = bytes(data)
+        finally:
+            self.sending -= 1
+
+    async def complete(self, number: int, data: Any) -> None:
+        assert not self.sending
+        self.parts[number] = bytes(data)
+        assert sorted(self.parts) == list(range(number + 1))
+        self.object = b"".join(self.parts[n] for n in sorted(self.parts))
+
+    async def abort(self) -> None:
+        assert not self.sending
+        self.aborted += 1
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_upload, "PART", 10)
+    monkeypatch.setattr(part_upload, "GROWTH", 4)
+
+
+@pytest.fixture
+def session() -> Iterator[Recorded]:
+    session = Recorded()
+    yield session
+    session.stop()
+
+
+@given(writes=st.lists(st.binary(max_size=45), max_size=8), at_once=st.integers(1, 3))
+def test_what_is_written_is_the_object(writes: list[bytes], at_once: int) -> None:
+    session = Recorded(at_once)
+    try:
+        upload = PartUpload(session)
+        assert [upload.write(data) for data in writes] == list(map(len, writes))
+        assert session.object is None
+        upload.commit()
+        upload.discard()
+    finally:
+        session.stop()
+    assert session.object == b"".join(writes)
+    assert session.most <= at_once
+    assert session.aborted == 0
+
+
+def test_parts_grow(session: Recorded) -> None:
+    upload = PartUpload(session)
+    upload.write(bytes(10 * 4 + 20 * 4 + 40 + 1))
+    upload.commit()
+    assert [len(session.parts[n]) for n in sorted(session.parts)] == [10] * 4 + [20] * 4 + [40, 1]
+
+
+def test_a_part_that_fails_is_told_and_all_is_given_up(session: Recorded) -> None:
+    session.fails_at = 1
+    upload = PartUpload(session)
+    with pytest.raises(OSError, match="no more"):
+        upload.write(bytes(100))
+    upload.discard()
+    upload.discard()
+    assert (session.object, session.aborted) == (None, 1)
+
+
+def test_what_is_being_sent_is_cancelled(session: Recorded) -> None:
+    session.held = True
+    upload = PartUpload(session)
+    upload.write(bytes(20))
+    upload.discard()
+    assert (session.object, session.aborted, session.parts) == (None, 1, {})
