@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, StoreError
 from streamrec.masking import masked
 from streamrec.plan.shard_names import owned_shards
 from streamrec.shard_tools.dataset_manifest import Manifest, TaskPart
@@ -38,6 +39,12 @@ class TaskLog:
         changes["features"] = self.types.to_dict()
         self.part = self.part.model_copy(update=changes)
         self.folder.write(self.name, self.part.encode())
+
+    def give_up(self, *staged: str) -> None:
+        """Remove the record, and shards that no other run could keep."""
+        # What cannot be removed now is removed by the next run.
+        with suppress(StoreError):
+            self.folder.remove(*staged, self.name)
 
 
 def begin(

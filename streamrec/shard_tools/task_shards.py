@@ -84,6 +84,7 @@ class CountedShards:
         assert count is not None
         own = owned_shards(count, task)
         self._turn = 0
+        self._is_closing = False
         self._open: list[_Shard] = []
         if log.part.complete:
             return
@@ -109,14 +110,17 @@ class CountedShards:
         """Make all shards appear, and say so in the task's record."""
         if self._log.part.complete:
             return
+        self._is_closing = True
         with ThreadPoolExecutor(COMMITS, "streamrec-commit") as threads:
             shards = list(threads.map(_Shard.close, self._open))
         self._log.update(shards=shards, complete=True)
 
     def discard(self) -> None:
-        """Discard the shards that have not appeared."""
+        """Discard the shards that have not appeared, and the task's record if none has."""
         for shard in self._open:
             shard.writer.discard()
+        if not (self._is_closing or self._log.part.complete):
+            self._log.give_up()
 
 
 class SequentialShards:
@@ -163,13 +167,18 @@ class SequentialShards:
         self._log.update(shards=self._done, complete=True)
 
     def discard(self) -> None:
-        """Discard the shards that have not appeared."""
+        """Discard the shards that are not complete, and all where no other run can go on."""
         if self._committing is not None:
-            self._committing[1].exception()
-            self._committing[0].writer.discard()
+            shard, committed = self._committing
+            if committed.exception() is None:
+                self._done.append(committed.result())
+            shard.writer.discard()
         if self._shard is not None:
             self._shard.writer.discard()
         self._thread.shutdown()
+        keeps = self._log.part.settings.source is not None and self._done
+        if not (keeps or self._log.part.complete):
+            self._log.give_up(*(shard.name for shard in self._done))
 
     def _next(self) -> _Shard:
         shard = _Shard(self._names.staged(self._task, self._number), self._log)

@@ -54,7 +54,9 @@ class PartFile:
     def discard(self) -> None:
         """Remove the file, unless it is committed."""
         if not self.file.closed:
-            self._path.unlink(missing_ok=True)
+            # Where it may not be removed any more, the next writer of the object removes it.
+            with contextlib.suppress(OSError):
+                self._path.unlink()
         # Closing flushes, which fails again on a full disk; the file is removed anyway.
         with contextlib.suppress(OSError):
             self.file.close()

@@ -305,7 +305,7 @@ class TestClosing:
         writer = ShardedWriter(tmp_path / "x", shards=1)
         with pytest.warns(ResourceWarning, match="never closed"):
             writer.__del__()
-        assert names(tmp_path) == [".x.task-00000-of-00001.streamrec-part"]
+        assert names(tmp_path) == []
 
 
 class TestRefusals:

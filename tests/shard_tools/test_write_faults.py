@@ -1,0 +1,123 @@
+"""What goes wrong while a dataset is written: one clear error, and nothing half-written is seen."""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.errors import AccessDenied, StoreError
+from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.values.columns import BytesColumn
+from tests.shard_tools.datasets import contents, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAYS: list[dict[str, Any]] = [{"shards": 2}, {"shard_bytes": 150_000}]
+SOURCES = [None, "v1"]
+NOBODY = 65534
+
+
+def write(directory: Path, **how: Any) -> None:
+    with ShardedWriter(directory / "x", **how) as writer:
+        first = writer.skip_written()
+        for number in range(first // 10, 8):
+            # In one piece, so that bytes reach the disk before the end.
+            writer.write_many(BytesColumn.of([b"%05000d" % number] * 10))
+
+
+def visible(directory: Path) -> list[str]:
+    return [name for name in names(directory) if not name.startswith(".")]
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def unprivileged(directory: Path) -> Iterator[None]:
+    """Take away the right to write to a directory."""
+    user, mode = os.geteuid(), directory.stat().st_mode
+    directory.chmod(0o555)
+    if not user:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        directory.chmod(mode)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for parent in tmp_path.parents:  # pytest makes them for its user alone
+        if parent.stat().st_uid == os.geteuid() and "pytest" in parent.name:
+            parent.chmod(0o755)
+    tmp_path.chmod(0o755)
+    place = tmp_path / "dataset"
+    place.mkdir()
+    return place
+
+
+def whole(directory: Path, **how: Any) -> dict[str, Any]:
+    (directory.parent / "whole").mkdir()
+    write(directory.parent / "whole", **how)
+    return contents(directory.parent / "whole")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("how", WAYS, ids=str)
+def test_a_full_disk(place: Path, how: dict[str, Any], source: str | None) -> None:
+    expected = whole(place, **how, source=source)
+    with full_disk(120_000), pytest.raises(StoreError, match="the object cannot be written: File"):
+        write(place, **how, source=source)
+    assert names(place) == []
+    write(place, **how, source=source)
+    assert contents(place) == expected
+
+
+@pytest.mark.parametrize("how", WAYS, ids=str)
+def test_a_directory_that_may_not_be_written(place: Path, how: dict[str, Any]) -> None:
+    with unprivileged(place), pytest.raises(AccessDenied, match="check the permissions"):
+        write(place, **how)
+    assert names(place) == []
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("how", WAYS, ids=str)
+def test_a_permission_that_is_lost(place: Path, how: dict[str, Any], source: str | None) -> None:
+    expected = whole(place, **how, source=source)
+    writer = ShardedWriter(place / "x", **how, source=source)
+    writer.write_many(BytesColumn.of([b"%05000d" % 0] * 10))
+    with unprivileged(place), pytest.raises(AccessDenied, match="check the permissions"):
+        writer.close()
+    assert visible(place) == []
+    write(place, **how, source=source)
+    assert contents(place) == expected
+
+
+def test_a_directory_of_a_shard_s_name(place: Path) -> None:
+    (place / "x-00001-of-00002").mkdir()
+    with pytest.raises(StoreError, match=r"x-00001-of-00002: .* is a directory"):
+        write(place, shards=2)
+    assert names(place) == ["x-00001-of-00002"]
+
+
+def test_an_exception_of_the_caller_leaves_nothing(place: Path) -> None:
+    for how in WAYS:
+        with pytest.raises(ZeroDivisionError), ShardedWriter(place / "x", **how) as writer:
+            writer.write_many(BytesColumn.of([b"%05000d" % 0] * 100))
+            raise ZeroDivisionError
+        assert names(place) == []
