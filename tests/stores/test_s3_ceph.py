@@ -11,8 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import botocore.session
 import pytest
 
-from streamrec.errors import ObjectNotFound, StoreError
+import streamrec as sr
+from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
 from streamrec.stores.http.http_store import RangeClient
+from streamrec.stores.targets import open_target, write_object
 from tests.stores.conformance import (
     DATA,
     AccessConformance,
@@ -175,3 +177,49 @@ class TestFallbackOnCeph(StoreConformance, ListingConformance, AccessConformance
                 )
 
         return make
+
+
+OPTIONS = {**KEYS, "endpoint_url": ENDPOINT}
+
+
+class TestUploadsOnCeph:
+    def uploads(self, ceph: Any, bucket: str) -> list[str]:
+        found = ceph.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+        return [upload["Key"] for upload in found]
+
+    @pytest.mark.parametrize("size", [0, 100, 8 << 20, (20 << 20) + 1])
+    def test_written(self, ceph: Any, bucket: str, size: int) -> None:
+        data = bytes(range(250)) * (size // 250 + 1)
+        write_object(f"s3://{bucket}/a b/ü", data[:size], OPTIONS)
+        assert ceph.get_object(Bucket=bucket, Key="a b/ü")["Body"].read() == data[:size]
+        assert self.uploads(ceph, bucket) == []
+
+    def test_nothing_is_left_of_a_writer_that_fails(self, ceph: Any, bucket: str) -> None:
+        with pytest.raises(ZeroDivisionError):
+            with sr.TFRecordWriter(f"s3://{bucket}/x", storage_options=OPTIONS) as writer:
+                writer.write(bytes(20 << 20))
+                raise ZeroDivisionError
+        assert self.uploads(ceph, bucket) == []
+        assert "Contents" not in ceph.list_objects_v2(Bucket=bucket)
+
+    def test_a_dataset_by_size_and_what_a_killed_task_left(self, ceph: Any, bucket: str) -> None:
+        place = f"s3://{bucket}/d/"
+        target = open_target(f"{place}.x.task-00000-of-00001-00000.streamrec-part", OPTIONS)
+        target.file.write(bytes(9 << 20))  # as if its process had been killed here
+        target._wait()  # type: ignore[union-attr]
+        assert len(self.uploads(ceph, bucket)) == 1
+        with sr.ShardedWriter(f"{place}x", shard_bytes=50, storage_options=OPTIONS) as writer:
+            writer.write_many([b"%030d" % n for n in range(3)])
+        assert self.uploads(ceph, bucket) == []
+        names = [found["Key"] for found in ceph.list_objects_v2(Bucket=bucket)["Contents"]]
+        shards = [f"d/x-0000{n}-of-00003" for n in range(3)]
+        assert names == [*shards, "d/x.streamrec-index", "d/x.streamrec-manifest.json"]
+        source = f"{place}x-*"
+        with sr.open(
+            source, batch_size=3, index=True, engine="thread", storage_options=OPTIONS
+        ) as stream:
+            assert len(next(iter(stream)).records) == 3
+
+    def test_a_wrong_key(self, bucket: str) -> None:
+        with pytest.raises(AccessDenied):
+            write_object(f"s3://{bucket}/x", bytes(9 << 20), {**OPTIONS, "secret": "wrong"})
