@@ -4,14 +4,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL.Image
 import pytest
 
-import streamrec.demo
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
 from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.descriptions import describe
@@ -31,16 +29,14 @@ from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature
 from streamrec.formats.images.image import decode_image, decode_jpeg, encode_png
+from streamrec.shard_tools.sample_pictures import sample_pictures
 from streamrec.values.columns import Arrays, Ragged
 from streamrec.values.records import RecordRows
 from tests.formats.pictures.encoded import animation, noise, saved, smooth
 
 pytestmark = pytest.mark.both_kernels
 
-PHOTOGRAPHS = [
-    path.read_bytes()
-    for path in sorted((Path(streamrec.demo.__file__).parent / "pictures").glob("*.jpg"))
-]
+PHOTOGRAPHS = sample_pictures()
 SIZES = [(4, 5), (1, 1), (7, 2)]
 ARRAYS = [noise((*size, 3), seed=k).astype(np.uint8) for k, size in enumerate(SIZES)]
 PNGS = [encode_png(array) for array in ARRAYS]
