@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-SIMULATED_SHARDS, SIMULATED_BYTES = 64, 128_000_000
+SIMULATED_SHARDS = 64
+PLANNED_STORE = "s3"
+"""The store whose prices a plan has, where its text does not give them."""
 
 
 def _seconds(context: click.Context, _: click.Parameter, text: str | None) -> float | None:
@@ -138,17 +140,29 @@ def bench(urls: tuple[str, ...], workload: str | None, do_compare: bool, **optio
     been measured.
     """
     if workload is not None:
-        _plan(workload)
+        _plan(workload, options["prices"])
     elif do_compare:
         _compare(urls, options["html"], as_json=options["as_json"])
     else:
         _measure(urls, **options)
 
 
-def _plan(workload: str) -> None:
+def _plan(workload: str, prices: Path | None) -> None:
     from streamrec.measure.capacity import plan
 
-    click.echo(str(plan(workload)))
+    known = _prices(prices)
+    store = known.stores[PLANNED_STORE]
+    of_store = {
+        "request_price": store.get_per_1000,
+        "byte_price": store.egress_per_gb[known.reader],
+    }
+    click.echo(str(plan(workload, prices=of_store)))
+
+
+def _prices(path: Path | None) -> Prices:
+    from streamrec.measure.costs import read_prices
+
+    return read_prices() if path is None else read_prices(path)
 
 
 def _compare(paths: Sequence[str], html: Path | None, *, as_json: bool) -> None:
@@ -186,12 +200,11 @@ def _measure(
     from streamrec.flow.bridge import Bridge
     from streamrec.measure.benchmark import Benchmark
     from streamrec.measure.budget import Budget
-    from streamrec.measure.costs import read_prices
     from streamrec.measure.figures import Limits
     from streamrec.measure.spans import Spans
 
     limits = Limits(seconds=seconds, bytes=max_bytes, requests=max_requests)
-    known_prices = read_prices() if prices is None else read_prices(prices)
+    known_prices = _prices(prices)
     spans = None if trace is None else Spans()
     with _target(urls, **of_target) as (target, measure):
         click.echo(_beginning(target, limits, known_prices), err=True)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+import streamrec as sr
+from streamrec.measure.figures import Figures
+from tests.cli.support import assert_one_sentence, environment, in_process, started
+from tests.cli.support import streamrec as cli
+from tests.measure.samples import figures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+LITTLE = ("--seconds", 4, "--max-bytes", "8MB", "--max-requests", 300)
+CONFIG = """
+[datasets.train]
+source = "{0}/part-*"
+batch_size = 5
+shuffle = true
+
+[datasets.test]
+source = "{0}/none-*"
+"""
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    for number in range(2):
+        with sr.TFRecordWriter(tmp_path / f"part-{number}") as writer:
+            writer.write_many({"id": n, "x": [0.5] * 16} for n in range(100))
+    return tmp_path
+
+
+def measured(*arguments: object) -> Figures:
+    outcome = cli("bench", *arguments, *LITTLE, "--json")
+    assert outcome.code == 0, outcome.err
+    return Figures.model_validate_json(outcome.out)
+
+
+def test_shards_as_text_html_and_trace(shards: Path) -> None:
+    files = {name: shards / f"report.{name}" for name in ("html", "json")}
+    outcome = cli(
+        *("bench", shards / "part-*", *LITTLE, "--set", "batch_size=10"),
+        *("--html", files["html"], "--trace", files["json"]),
+    )
+    assert outcome.code == 0
+    assert outcome.err.startswith(f"measuring {shards}/part-*, with at most 4 s, 8.0 MB and 300 ")
+    assert "Where the time goes" in outcome.out
+    assert files["html"].read_text().startswith("<!doctype html>")
+    assert json.loads(files["json"].read_text())["traceEvents"]
+
+
+def test_a_dataset_of_a_feeder_s_file(shards: Path) -> None:
+    config = shards / "feeder.toml"
+    config.write_text(CONFIG.format(shards))
+    found = measured("--config", config, "--dataset", "train", "--set", "seed=7")
+    assert found.target.urls == [f"{shards}/part-*"]
+    assert found.target.settings == {"batch_size": 5, "shuffle": True, "seed": 7}
+    assert found.job is not None
+    assert found.job.records == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ("nothing to measure", "--simulate")),
+        (("--dataset", "train"), ("--config FILE",)),
+        (("tcp://a:1/x", "tcp://b:1/x"), ("one feeder", "alone")),
+        (("tcp://127.0.0.1:1/x", "--set", "seed=1"), ("seed", "feeder's own file")),
+        (("s3://x/y", "--step-time", "5"), ("--step-time", "50ms")),
+        (("s3://x/y", "--set", "batch_sice=5"), ("batch_sice", "batch_size")),
+        (("--compare", "a.json"), ("two files",)),
+        (("--plan", "hosts=0,batch=1MB,step=1s"), ("hosts",)),
+        (("--simulate", "latency=fast"), ("latency", "50ms")),
+    ],
+)
+def test_wrong_usage(arguments: Sequence[str], words: Sequence[str]) -> None:
+    assert_one_sentence(cli("bench", *arguments), 2, *words)
+
+
+def test_names_of_datasets(shards: Path) -> None:
+    config = shards / "feeder.toml"
+    config.write_text(CONFIG.format(shards))
+    assert_one_sentence(cli("bench", "--config", config), 2, "train, test", "--dataset")
+    outcome = cli("bench", "--config", config, "--dataset", "trian")
+    assert_one_sentence(outcome, 2, "'trian'", "train, test")
+
+
+def test_shards_that_are_not_there(tmp_path: Path) -> None:
+    outcome = cli("bench", tmp_path / "none-*", *LITTLE)
+    first, error = outcome.err.splitlines()
+    assert outcome.code == 1
+    assert first.startswith("measuring ")
+    assert error.startswith("streamrec: error: ")
+    assert outcome.out == ""
+
+
+def test_a_plan() -> None:
+    outcome = cli("bench", "--plan", "hosts=512,batch=1MB,step=150ms")
+    assert outcome.code == 0
+    assert "hosts x ranks x batch / step = 512 x 1 x 1 MB / 150 ms" in outcome.out
+    assert "0.0004 USD" in outcome.out, "the price of the file"
+
+
+def test_two_are_compared(tmp_path: Path) -> None:
+    paths = [tmp_path / "before.json", tmp_path / "after.json"]
+    for path in paths:
+        path.write_text(figures().model_dump_json())
+    html = tmp_path / "compared.html"
+    outcome = cli("bench", "--compare", *paths, "--html", html)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "before.json" in outcome.out
+    assert html.read_text().startswith("<!doctype html>")
+
+
+def test_a_simulated_bucket() -> None:
+    options = ("--simulate", "latency=1ms", "--shards", 2, "--shard-size", "1MB")
+    outcome = in_process("bench", *options, *LITTLE, "--json")
+    found = Figures.model_validate_json(outcome.out)
+    assert outcome.code == 0
+    assert found.target.kind == "simulation"
+    assert found.target.simulation == "latency=1ms"
+    assert found.listing is not None
+    assert found.listing.shards == 2
+    assert found.spent.requests <= 300
+    assert found.spent.bytes <= 8_000_000
+
+
+def test_ctrl_c_prints_what_it_has(shards: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        options = ("--simulate", "latency=10ms", "--shards", 2, "--shard-size", "1MB", "--json")
+        with started("bench", *options, env=environment()) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith(b"measuring ")
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.returncode == 130
+    assert out == b"" or Figures.model_validate_json(out).listing is not None
