@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bench.progress import say
@@ -85,6 +86,7 @@ def store(
     recipes: Mapping[str, Any] | None = None,
     faults: Sequence[Mapping[str, Any]] = (),
     certificate: Certificate | None = None,
+    caps: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[Served]:
     """Run an object store of the datasets below ``root``, or of synthetic objects.
 
@@ -98,9 +100,10 @@ def store(
         recipes: Plain values of :class:`streamrec.devstore.SyntheticObjects`, instead of ``root``.
         faults: Plain values of :class:`streamrec.devstore.Fault`.
         certificate: Certificate of the store, which speaks TLS if there is one.
+        caps: More options of ``python -m streamrec.devstore``, by name.
     """
     options: dict[str, Any] = {"latency": latency, **STORE_KEYS}
-    options |= {} if bandwidth is None else {"bandwidth": bandwidth}
+    options |= caps if bandwidth is None else {"bandwidth": bandwidth, **caps}
     with tempfile.TemporaryDirectory() as directory:
         plain = {"synthetic": recipes, "faults": list(faults) or None}
         for name, rules in plain.items():

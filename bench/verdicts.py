@@ -1,0 +1,396 @@
+"""Plants bottlenecks in the loopback store, a feeder or the trainer, and follows the verdicts.
+
+::
+
+    python -m bench.verdicts --output bench/results
+
+Each case is measured as ``streamrec bench`` does it. Then what its verdict says is done, and the
+job is measured again. All rates are low: so what is planted is what limits, and not the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import click
+import numpy as np
+
+import streamrec as sr
+from bench.console import output_option
+from bench.markdown import table
+from bench.results import facts, write
+from bench.services import STORE_KEYS, daemon, store
+from streamrec.config import DatasetSettings
+from streamrec.flow.bridge import new_event_loop
+from streamrec.measure.budget import Budget, stores_of
+from streamrec.measure.evidence import steady_rate
+from streamrec.measure.figures import Figures, Job, Limits, Target, Verdict
+from streamrec.measure.first_byte import measure_first_byte
+from streamrec.measure.job import run_feeder_job, run_job
+from streamrec.measure.listing import measure_listing
+from streamrec.measure.machine import describe_machine
+from streamrec.measure.sweep import measure_sweep
+from streamrec.measure.verdict import judge
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+__all__ = [
+    "CASES",
+    "Case",
+    "Outcome",
+    "as_markdown",
+    "busy",
+    "first_look",
+    "measured",
+    "quick",
+    "served",
+    "settings_of",
+    "slow",
+]
+
+RECORD = 20_000
+"""Bytes of a record."""
+BATCH = 50
+"""Records of a batch: 1 MB."""
+SECONDS = 10.0
+"""Seconds of a job behind its listing."""
+WHOLE = 90.0
+"""The most seconds of a job that is read to its end."""
+FIRST_BYTE_SECONDS, SWEEP_SECONDS = 3.0, 12.0
+PICTURE, BLOCK = 2048, 64
+"""Pixels of a side of a picture, and of its parts of one colour."""
+RANKS = 2
+"""Clients of the feeder."""
+SMALL: Mapping[str, Any] = {"memory_budget": "16MiB", "lanes": 8}
+"""Settings with which few and small ranges are under way, as with a store that is far faster."""
+
+
+def busy(batch: Any) -> Any:
+    """Work on a batch for a quarter of a second of a core, with the interpreter's lock."""
+    until = time.thread_time() + 0.25
+    while time.thread_time() < until:
+        pass
+    return dict(batch)
+
+
+def slow(batch: Any) -> Any:
+    """Wait for half a second, as for another service."""
+    time.sleep(0.5)
+    return dict(batch)
+
+
+def quick(batch: Any) -> Any:
+    """Do nothing."""
+    return dict(batch)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A planted bottleneck.
+
+    Args:
+        name: The name that a verdict should give.
+        store: The caps of the store: options of ``python -m streamrec.devstore``.
+        settings: The settings of the dataset.
+        step: Seconds of the trainer's step, which is the next bottleneck; ``None``: no step.
+        shards: The number of shards.
+        records: The records of a shard.
+        pictures: Whether a record is a picture, which takes long to decode for its size.
+        instead: What is changed where the advice is no setting of streamrec.
+    """
+
+    name: str
+    store: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    step: float | None = 0.15
+    shards: int = 100
+    records: int = 100
+    pictures: bool = False
+    instead: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if a job is read to its end, as the listing is a part of it."""
+        return self.name == "listing"
+
+
+NEAR = {"latency": 0.02}
+IMAGES = {"image": {"kind": "image", "resize": [32, 32]}}
+FED: Mapping[str, Any] = {
+    **SMALL,
+    "transform": "bench.verdicts:busy",
+    "epochs": 1000,
+    "steps_per_epoch": 50,
+    "remainder": "drop",
+}
+CASES = (
+    Case("store latency", {"latency": 0.3}, {**SMALL, "max_concurrency": 2}),
+    Case("connection bandwidth", {**NEAR, "bandwidth": 3e5}, {**SMALL, "max_concurrency": 4}),
+    Case("link", {**NEAR, "link": 2.5e6}, SMALL, shards=20),
+    Case("throttling", {**NEAR, "request-rate": 8}, SMALL),
+    Case(
+        "listing",
+        {**NEAR, "page-latency": 20},
+        {"memory_budget": "64MiB"},
+        shards=400,
+        records=5,
+    ),
+    Case(
+        "decoding",
+        NEAR,
+        {**SMALL, "batch_size": 8, "features": IMAGES},
+        step=0.15,
+        shards=24,
+        records=16,
+        pictures=True,
+    ),
+    Case(
+        "transform",
+        NEAR,
+        {**SMALL, "transform": "bench.verdicts:slow"},
+        instead={"settings": {**SMALL, "transform": "bench.verdicts:quick"}},
+    ),
+    Case("trainer", {**NEAR, "link": 5e6}, SMALL, step=1.0, instead={"step": None}),
+    Case("feeder", NEAR, FED, step=0.33),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict, and what came of following it."""
+
+    case: Case
+    verdict: Verdict
+    measured: float
+    """Bytes a second afterwards."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return plain values."""
+        verdict = self.verdict
+        return {
+            "planted": self.case.name,
+            "named": verdict.bottleneck,
+            "next": verdict.next_bottleneck,
+            "before": verdict.bytes_per_second,
+            "predicted": verdict.predicted_bytes_per_second,
+            "measured": self.measured,
+            "error": self.measured / verdict.predicted_bytes_per_second - 1,
+            "paste": verdict.paste,
+            "summary": verdict.summary,
+        }
+
+
+# -- one case --------------------------------------------------------------------------------------
+
+
+async def measured(case: Case) -> Outcome:
+    """Measure a case, do what its verdict says, and measure it again."""
+    if case.name == "feeder":
+        return await _measured_with_feeder(case)
+    async with served(case) as source:
+        settings = settings_of(case, source)
+        before, verdict = await first_look(case, settings)
+        changed = case if verdict.paste else replace(case, **case.instead)
+        after = _followed(settings_of(changed, source), verdict)
+        if "cache" in verdict.paste:  # the first job fills it
+            await run_job(after, _budget(), seconds=WHOLE, step_seconds=None)
+        job = await _job(changed, after, 0.0)
+        return Outcome(case, verdict, _rate(case, job, before.bytes / before.records))
+
+
+async def first_look(case: Case, settings: DatasetSettings) -> tuple[Job, Verdict]:
+    """Measure the parts and the job, and judge them; return the job and the verdict."""
+    whole = _budget()
+    listing, shards = await measure_listing(settings, whole)
+    async with stores_of(settings, whole) as stores:
+        there = stores.store_for(shards[0].url)
+        sweep = await measure_sweep(there, shards, _budget(SWEEP_SECONDS))
+    few = _budget(FIRST_BYTE_SECONDS)
+    async with stores_of(settings, few) as stores:
+        first_byte = await measure_first_byte(stores.store_for(shards[0].url), shards, few)
+    job = await _job(case, settings, listing.seconds)
+    figures = _figures(
+        "store",
+        listing=listing,
+        first_byte=first_byte,
+        sweep=sweep,
+        job=job,
+    )
+    verdict = judge(figures, settings)
+    assert verdict is not None
+    return job, verdict
+
+
+async def _job(case: Case, settings: DatasetSettings, listing: float) -> Job:
+    seconds = WHOLE if case.is_whole else SECONDS + listing
+    return await run_job(settings, _budget(), seconds=seconds, step_seconds=case.step)
+
+
+def _rate(case: Case, job: Job, record: float) -> float:
+    """Return a job's bytes a second, by its records: batches of a cache count no bytes."""
+    if case.is_whole:
+        return job.records * record / job.seconds
+    samples = [
+        sample.model_copy(update={"bytes": int(sample.records * record)}) for sample in job.samples
+    ]
+    size = int(job.records * record)
+    return steady_rate(job.model_copy(update={"samples": samples, "bytes": size}))
+
+
+def _followed(settings: DatasetSettings, verdict: Verdict) -> DatasetSettings:
+    """Return the settings with what the verdict says pasted into them."""
+    plain = {**settings.model_dump(exclude_unset=True), **tomllib.loads(verdict.paste)}
+    named = re.search(r"s3://\S+\}", verdict.summary)
+    if verdict.bottleneck == "listing" and named:
+        plain["source"] = named[0]
+    return DatasetSettings.model_validate(plain)
+
+
+async def _measured_with_feeder(case: Case) -> Outcome:
+    async with served(case) as source:
+        dataset = settings_of(case, source).model_dump(exclude_unset=True, exclude_none=True)
+        jobs = await _feeder_jobs(case, dataset, {"workers": 1})
+        verdict = judge(_figures("feeder", job=jobs[0]), None)
+        assert verdict is not None
+        server = tomllib.loads(verdict.paste).get("server", {})
+        after = await _feeder_jobs(case, dataset, server)
+        return Outcome(case, verdict, steady_rate(after[0]))
+
+
+async def _feeder_jobs(
+    case: Case, dataset: Mapping[str, Any], server: Mapping[str, Any]
+) -> Sequence[Job]:
+    """Read all ranks of a feeder's dataset at a time."""
+    with daemon({"train": dataset}, **server) as running:
+        address = f"{running.listen}/train"
+        return await asyncio.gather(
+            *(
+                run_feeder_job(
+                    address,
+                    _budget(),
+                    seconds=SECONDS,
+                    step_seconds=case.step,
+                    rank=rank,
+                    world_size=RANKS,
+                )
+                for rank in range(RANKS)
+            )
+        )
+
+
+def _figures(kind: Any, **found: Any) -> Figures:
+    nothing = Limits(seconds=0, bytes=0, requests=0)
+    return Figures(
+        taken=datetime.now(UTC).isoformat(timespec="seconds"),
+        target=Target(kind=kind, urls=["s3://bucket/shard-*"]),
+        machine=describe_machine(),
+        limits=nothing,
+        spent=nothing,
+        **found,
+    )
+
+
+def _budget(seconds: float = 1e6) -> Budget:
+    return Budget(Limits(seconds=seconds, bytes=1 << 50, requests=1 << 30))
+
+
+# -- what is served --------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def served(case: Case) -> AsyncIterator[dict[str, Any]]:
+    """Run the store of a case; yield the source and its options."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        patch.dict(os.environ, XDG_CACHE_HOME=directory),  # a cache of its own
+    ):
+        template = Path(directory, "template")
+        write_template(template, case)
+        recipe = {"templates": [str(template)], "objects": case.shards}
+        recipes = {"bucket": recipe}
+        with store(latency=0.0, bandwidth=None, recipes=recipes, caps=case.store) as served:
+            options = {"endpoint_url": served.endpoint, **STORE_KEYS}
+            yield {"source": "s3://bucket/shard-*", "storage_options": options}
+
+
+def settings_of(case: Case, source: Mapping[str, Any]) -> DatasetSettings:
+    """Return the settings of a case."""
+    plain = {**source, "batch_size": BATCH, **case.settings}
+    return DatasetSettings.model_validate(plain)
+
+
+def write_template(path: Path, case: Case) -> None:
+    """Write the contents of all shards of a case."""
+    random = np.random.default_rng(0)
+    with sr.TFRecordWriter(str(path)) as writer:
+        for _ in range(case.records):
+            writer.write({"image": _picture(random)} if case.pictures else random.bytes(RECORD))
+
+
+def _picture(random: np.random.Generator) -> bytes:
+    """Return a PNG of few colours, which takes long to decode for its size."""
+    from PIL import Image
+
+    side = PICTURE // BLOCK
+    colours = random.integers(0, 255, (side, side, 3), np.uint8)
+    file = BytesIO()
+    Image.fromarray(np.kron(colours, np.ones((BLOCK, BLOCK, 1), np.uint8))).save(file, "PNG")
+    return file.getvalue()
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def as_markdown(outcomes: Sequence[Outcome]) -> str:
+    """Return a table of what was planted, named, predicted and measured."""
+    header = ["planted", "named", "before, MB/s", "done", "predicted", "measured", "off by"]
+    rows = [
+        [
+            outcome.case.name,
+            found["named"],
+            f"{found['before'] / 1e6:.2f}",
+            "; ".join(found["paste"].splitlines()) or "what is no setting",
+            f"{found['predicted'] / 1e6:.2f}",
+            f"{found['measured'] / 1e6:.2f}",
+            f"{found['error']:+.0%}",
+        ]
+        for outcome in outcomes
+        for found in [outcome.facts()]
+    ]
+    return "# Verdicts on planted bottlenecks\n\n" + table(header, rows)
+
+
+@click.command()
+@click.option("--only", multiple=True, help="The name of a planted bottleneck. [all]")
+@output_option
+def main(*, only: tuple[str, ...], output: Path | None) -> None:
+    """Plant each bottleneck, print what the verdicts come to, and write JSON and Markdown."""
+    outcomes = []
+    for case in CASES:
+        if not only or case.name in only:
+            click.echo(f"{case.name}: ", nl=False)
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                outcomes.append(runner.run(measured(case)))
+            click.echo(outcomes[-1].verdict.summary)
+    text = as_markdown(outcomes)
+    click.echo(text)
+    if output is not None:
+        results = [outcome.facts() for outcome in outcomes]
+        write(output, "verdicts", facts("verdicts", verdicts=results), text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+from bench.verdicts import CASES, Outcome, as_markdown, first_look, served, settings_of
+from streamrec.flow.bridge import new_event_loop
+from streamrec.measure.figures import Bottleneck, Verdict
+
+if TYPE_CHECKING:
+    from bench.verdicts import Case
+
+NAMES = {case.name: case for case in CASES}
+
+
+async def named(case: Case) -> str:
+    async with served(case) as source:
+        return (await first_look(case, settings_of(case, source)))[1].bottleneck
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("name", ["store latency", "connection bandwidth", "throttling", "trainer"])
+def test_what_is_planted_is_named(name: str) -> None:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        assert runner.run(named(NAMES[name])) == name
+
+
+def test_each_bottleneck_is_planted_but_the_loop() -> None:
+    assert {*NAMES, "event loop"} == set(get_args(Bottleneck))
+
+
+def test_the_table_says_how_far_off_a_prediction_was() -> None:
+    verdict = Verdict(
+        bottleneck="link",
+        summary="It is the link.",
+        evidence=[],
+        ceilings=[],
+        changes=[],
+        paste='cache = "1GiB"\n',
+        bytes_per_second=1e6,
+        predicted_bytes_per_second=2e6,
+        next_bottleneck="trainer",
+    )
+    text = as_markdown([Outcome(NAMES["link"], verdict, 1.9e6)])
+    assert 'cache = "1GiB"' in text
+    assert "-5%" in text
