@@ -143,7 +143,7 @@ CASES = (
     Case("throttling", {**NEAR, "request-rate": 8}, SMALL),
     Case(
         "listing",
-        {**NEAR, "page-latency": 20},
+        {**NEAR, "page-latency": 12},
         {"memory_budget": "64MiB"},
         shards=400,
         records=5,

@@ -176,7 +176,10 @@ def _elsewhere(figures: Figures, settings: DatasetSettings | None, finding: Find
         if one.resource not in gone
     ]
     if resource == "listing":
-        left += _without_sizes(figures, settings)
+        named = list(_without_sizes(figures, settings))
+        left += [one for one in named if one[0] >= NOTICED * finding.rate]
+        if named and named[0] not in left:  # names would cost more than the listing does
+            changes = changes[1:]
     if not left:
         return Advice(changes, finding.rate, None)
     rate, following = min(left)

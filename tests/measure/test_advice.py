@@ -98,6 +98,17 @@ def test_named_shards_tell_their_sizes_one_after_the_other() -> None:
     assert advise(figures, chosen, finding).rate == pytest.approx(48 * 10_000 / 0.1, rel=0.01)
 
 
+def test_few_lanes_are_told_to_list_on() -> None:
+    world = World(page=1.0, latency=1.0, shards=2, shard=10_000)
+    chosen = settings_of(lanes=1)
+    figures = world.figures(chosen)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    advice = advise(figures, chosen, finding)
+    assert "Fewer and larger" in advice.changes[0].why
+    assert advice.rate > finding.rate
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [
