@@ -21,6 +21,7 @@ __all__ = [
     "implementation",
     "masked_crc32c",
     "scan_frames",
+    "varints",
 ]
 
 implementation, _module = choose()
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         gather,
         masked_crc32c,
         scan_frames,
+        varints,
     )
 else:
     Parser = _module.Parser
@@ -46,3 +48,4 @@ else:
     gather = _module.gather
     masked_crc32c = _module.masked_crc32c
     scan_frames = _module.scan_frames
+    varints = _module.varints

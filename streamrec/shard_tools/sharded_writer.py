@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from streamrec import kernel
 from streamrec.config.arguments import options_of, place_text
 from streamrec.config.validation import byte_size
@@ -21,7 +23,7 @@ from streamrec.shard_tools.dataset_manifest import WriteSettings
 from streamrec.shard_tools.merge_shards import merge_tasks
 from streamrec.shard_tools.task_log import begin
 from streamrec.shard_tools.task_shards import CountedShards, SequentialShards
-from streamrec.shard_tools.writer import compression_of, payload_of
+from streamrec.shard_tools.writer import LARGE, compression_of, payload_of
 from streamrec.stores.folder import Folder
 from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
@@ -146,9 +148,12 @@ class ShardedWriter:
             self._skip(1)
             return
         payload = self._encoded(record) if isinstance(record, Mapping) else payload_of(record)
+        self.records += 1
+        if len(payload) >= LARGE:
+            self._write_large(payload)
+            return
         self._held.append(payload)
         self._held_bytes += len(payload)
-        self.records += 1
         if self._held_bytes >= HELD_BYTES or len(self._held) >= HELD_RECORDS:
             self._flush()
 
@@ -240,6 +245,13 @@ class ShardedWriter:
         if self._held:
             held, self._held, self._held_bytes = self._held, [], 0
             shards.write(RecordRows.of(held))
+
+    def _write_large(self, payload: bytes) -> None:
+        """Write a record by itself, without a copy."""
+        self._flush()
+        octets = np.frombuffer(payload, np.uint8)
+        column = BytesColumn(octets, np.array([0, len(payload)]))
+        self._open_shards().write(RecordRows.from_column(column))
 
     def _encoded(self, features: Mapping[str, Any]) -> bytes:
         plain = kernel.encode_plain(features, self._types.codes)

@@ -99,11 +99,9 @@ class CountedShards:
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows, one to each shard in turn."""
         count = len(self._open)
-        for number, shard in enumerate(self._open):
-            # Row r goes to shard (turn + r) modulo count.
-            first = (number - self._turn) % count
-            if first < len(rows):
-                shard.write(rows.pick(np.arange(first, len(rows), count)))
+        for first in range(min(count, len(rows))):
+            shard = self._open[(self._turn + first) % count]
+            shard.write(rows.pick(np.arange(first, len(rows), count)))
         self._turn = (self._turn + len(rows)) % max(1, count)
 
     def close(self) -> None:

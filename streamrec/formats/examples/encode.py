@@ -24,7 +24,7 @@ from streamrec.formats.examples.coerce import (
     is_integers,
 )
 from streamrec.formats.examples.example import name_octets, too_large
-from streamrec.formats.examples.wire_format import FIRST, SECOND, framed, varint, varints
+from streamrec.formats.examples.wire_format import FIRST, SECOND, framed, varint
 from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 from streamrec.values.records import RecordRows
@@ -231,8 +231,8 @@ def _by_column(column: Any) -> tuple[_Begin, str | None, _Slices] | None:
         return None
     try:
         if is_integers(values.dtype):
-            octets = _cut(varints(as_int64(values)), splits)
-            return _numbers(_INT64_LIST), "int64_list", octets
+            octets = kernel.varints(as_int64(values), splits)
+            return _numbers(_INT64_LIST), "int64_list", _cut(octets, np.arange(len(splits)))
         if is_floats(values.dtype):
             floats = np.ascontiguousarray(as_float32(values)).view(np.uint8)
             slices = _Slices(floats, splits[:-1] * 4, np.diff(splits) * 4)

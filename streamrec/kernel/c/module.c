@@ -398,6 +398,8 @@ static PyMethodDef functions[] = {
     {"measure", py_measure, METH_VARARGS, NULL},
     {"fill", py_fill, METH_VARARGS, NULL},
     {"encode", py_encode, METH_VARARGS, NULL},
+    {"varint_offsets", py_varint_offsets, METH_VARARGS, NULL},
+    {"put_varints", py_put_varints, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

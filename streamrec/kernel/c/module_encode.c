@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "memory.h"
+#include "varints.h"
 
 enum code { NO_KIND = 0, STRINGS = 1, FLOATS = 2, INTS = 3 };
 enum answer { DONE, NOT_PLAIN, FAILED };
@@ -318,4 +319,51 @@ PyObject *py_encode(PyObject *module, PyObject *args) {
     if (self.entries != self.few) free(self.entries);
     free(self.scratch.data);
     return result;
+}
+
+/* varint_offsets(values, splits, offsets) */
+PyObject *py_varint_offsets(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *objects[3];
+    int64_t counts[3];
+    struct views views;
+    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2]) || !views_init(&views, 3)) return NULL;
+    const int64_t *values = view(&views, objects[0], 8, READ, &counts[0]);
+    const int64_t *splits = view(&views, objects[1], 8, READ, &counts[1]);
+    int64_t *offsets = view(&views, objects[2], 8, WRITE, &counts[2]);
+    if (!PyErr_Occurred()) {
+        if (!counts[1] || counts[2] != counts[1] || !sr_splits_rise(splits, counts[1] - 1, counts[0])) {
+            fail(PyExc_ValueError, "the splits do not rise within the values, or there are other offsets");
+        } else {
+            Py_BEGIN_ALLOW_THREADS;
+            sr_varint_offsets(values, splits, counts[1] - 1, offsets);
+            Py_END_ALLOW_THREADS;
+        }
+    }
+    views_release(&views);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+/* put_varints(values, first, last, out): whether they took as many bytes as there are */
+PyObject *py_put_varints(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *objects[2];
+    long long first, last;
+    int64_t count, size;
+    bool done = false;
+    struct views views;
+    if (!PyArg_ParseTuple(args, "OLLO", &objects[0], &first, &last, &objects[1]) || !views_init(&views, 2)) return NULL;
+    const int64_t *values = view(&views, objects[0], 8, READ, &count);
+    uint8_t *out = view(&views, objects[1], 1, WRITE, &size);
+    if (!PyErr_Occurred()) {
+        if (first < 0 || first > last || last > count) {
+            fail(PyExc_ValueError, "first and last do not lie in the values in this order");
+        } else {
+            Py_BEGIN_ALLOW_THREADS;
+            done = sr_put_varints(values, first, last, out, size);
+            Py_END_ALLOW_THREADS;
+        }
+    }
+    views_release(&views);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }

@@ -1,0 +1,63 @@
+"""The records that writers write, made anew from a seed; needs NumPy alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["KINDS", "Columns", "mappings"]
+
+Columns = dict[str, Any]
+"""Columns by feature name: arrays, or lists of byte strings."""
+IMAGE_BYTES = 110_000
+SEQUENCE = 512
+VOCABULARY = 50_000
+
+
+def small(records: int) -> Columns:
+    """Return a label, a weight, a vector of 16 floats and a short name."""
+    random = np.random.default_rng(1)
+    return {
+        "label": random.integers(0, 1000, records),
+        "name": [b"name-%d" % number for number in range(records)],
+        "vector": random.random((records, 16), np.float32),
+        "weight": random.random(records, np.float32),
+    }
+
+
+def tokens(records: int) -> Columns:
+    """Return sequences of 512 ids, most of which take two or three bytes."""
+    random = np.random.default_rng(2)
+    shape = (records, SEQUENCE)
+    return {"tokens": (VOCABULARY * random.random(shape) ** 1.5).astype(np.int64)}
+
+
+def pictures(records: int) -> Columns:
+    """Return strings of the size of encoded pictures, and labels."""
+    random = np.random.default_rng(3)
+    return {
+        "image": [random.bytes(IMAGE_BYTES) for _ in range(records)],
+        "label": random.integers(0, 1000, records),
+    }
+
+
+KINDS: dict[str, tuple[Callable[[int], Columns], int]] = {
+    "small": (small, 200_000),
+    "tokens": (tokens, 20_000),
+    "pictures": (pictures, 2_000),
+}
+"""The function that makes each kind's columns, and the number of records where ``--size`` is 1."""
+
+
+def mappings(columns: Columns) -> list[dict[str, Any]]:
+    """Return a mapping of plain Python values for each record."""
+    plain = {name: _plain(column) for name, column in columns.items()}
+    return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
+
+
+def _plain(column: Any) -> Any:
+    return column if isinstance(column, list) else column.tolist()
