@@ -12,8 +12,8 @@ from bench.writing.kinds import KINDS, Columns, mappings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BLOCK = 4096
-"""Rows of columns that are written at a time."""
+BLOCK = 4 << 20
+"""Bytes of columns, about, that are written at a time."""
 
 
 def columns_by_block(columns: Columns, path: str) -> Callable[[], object]:
@@ -21,14 +21,20 @@ def columns_by_block(columns: Columns, path: str) -> Callable[[], object]:
     import streamrec as sr
 
     records = len(next(iter(columns.values())))
+    rows = max(1, BLOCK * records // sum(map(size_of, columns.values())))
 
     def write() -> None:
         with sr.TFRecordWriter(path) as writer:
-            for first in range(0, records, BLOCK):
-                block = slice(first, first + BLOCK)
+            for first in range(0, records, rows):
+                block = slice(first, first + rows)
                 writer.write_many({name: column[block] for name, column in columns.items()})
 
     return write
+
+
+def size_of(column: Any) -> int:
+    """Return the bytes of a column's values."""
+    return sum(map(len, column)) if isinstance(column, list) else int(column.nbytes)
 
 
 def encode_and_write(columns: Columns, path: str) -> Callable[[], object]:

@@ -135,7 +135,7 @@ class BytesColumn(_Rows):
     @classmethod
     def of(cls, strings: Sequence[Bytes], item_shape: tuple[int, ...] = ()) -> BytesColumn:
         """Join strings into a column of its own memory."""
-        lengths = np.fromiter((len(string) for string in strings), np.int64, len(strings))
+        lengths = np.fromiter(map(len, strings), np.int64, len(strings))
         values = aligned(np.frombuffer(bytearray(b"").join(strings), np.uint8))
         return cls(values, offsets_of(lengths), item_shape)
 
