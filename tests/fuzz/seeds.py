@@ -94,6 +94,16 @@ def rows() -> Iterator[bytes]:
         yield steered(bytes(range(255)), 2, count, *row[:-1], 0xE7, 40, 50)
 
 
+def varints() -> Iterator[bytes]:
+    edges = [(1 << bits) + more for bits in range(0, 63, 7) for more in (-1, 0)]
+    for values in ([], [0], [300] * 40, edges, [-value for value in edges], list(range(60))):
+        packed = struct.pack(f"<{len(values)}q", *values)
+        for splits in ((0, 255), (0, 1, 2, 3, 4, 5), (3, 0, 0, 9), (0xFF, *[7] * 8)):
+            steering = (*splits, *[0] * (81 - len(splits)))
+            yield steered(packed, len(splits) - 1, 1, *steering)
+            yield steered(packed, len(splits) - 1, 0, *steering)
+
+
 # All plans of the catalogue that a plain record has, then others; see schema.c.
 CATALOGUED = ((1, 0x00, 0x28), (1, 0x3F, 0xFF), (1, 0x05, 0x30), (1, 0x15, 0xD8))
 DRAWN = (
@@ -135,6 +145,7 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "scan": scan,
     "packed": packed,
     "rows": rows,
+    "varints": varints,
     "examples": lambda: messages(False),
     "sequences": lambda: messages(True),
 }
