@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.errors import ConfigError, StoreError
+from streamrec.formats.shards.index import Index
+from streamrec.shard_tools.merge_shards import merge_index
+from streamrec.shard_tools.sharded_writer import ShardedWriter
+from tests.shard_tools.datasets import manifest, names, records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write(directory: Path, task: int, tasks: int, **how: Any) -> None:
+    with ShardedWriter(directory / "x", task=(task, tasks), **how) as writer:
+        writer.write_many([b"%d of task %d" % (n, task) for n in range(4)])
+
+
+def test_shards_by_size_are_numbered_by_task(tmp_path: Path) -> None:
+    for task in (2, 0, 1):
+        write(tmp_path, task, 3, shard_bytes=60)
+        assert not list(tmp_path.glob("x*"))
+    merge_index(tmp_path / "x")
+    every = [record for shard in records(tmp_path) for record in shard]
+    assert every == [b"%d of task %d" % (n, task) for task in range(3) for n in range(4)]
+    assert manifest(tmp_path).tasks == [4, 4, 4]
+    index = Index.parse((tmp_path / "x.streamrec-index").read_bytes(), url="x")
+    assert [entry.name for entry in index.entries] == names(tmp_path)[:6]
+    assert index.records == 12
+
+
+def test_a_second_call_does_nothing(tmp_path: Path) -> None:
+    write(tmp_path, 0, 1, shards=1)
+    before = names(tmp_path)
+    merge_index(tmp_path / "x")
+    assert names(tmp_path) == before
+
+
+def test_nothing_was_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no task left a record"):
+        merge_index(tmp_path / "x")
+
+
+def test_a_task_is_missing_or_not_complete(tmp_path: Path) -> None:
+    write(tmp_path, 0, 3, shards=3)
+    with pytest.raises(ConfigError, match=r"2 of 3 tasks are not complete \(1, 2\)"):
+        merge_index(tmp_path / "x")
+    write(tmp_path, 1, 3, shards=3)
+    writer = ShardedWriter(tmp_path / "x", task=(2, 3), shards=3)
+    with pytest.raises(ConfigError, match=r"1 of 3 tasks are not complete \(2\)"):
+        merge_index(tmp_path / "x")
+    writer.discard()
+
+
+def test_tasks_of_other_settings(tmp_path: Path) -> None:
+    write(tmp_path, 0, 2, shards=2)
+    part = next(tmp_path.glob(".x.task-*"))
+    other = part.read_text().replace('"shards":2', '"shards":3')
+    (tmp_path / ".x.task-00001-of-00002.streamrec-part").write_text(other)
+    with pytest.raises(ConfigError, match="task 1 had other settings than task 0"):
+        merge_index(tmp_path / "x")
+
+
+def test_tasks_of_two_runs(tmp_path: Path) -> None:
+    write(tmp_path, 0, 2, shards=2)
+    part = next(tmp_path.glob(".x.task-*"))
+    (tmp_path / ".x.task-00001-of-00003.streamrec-part").write_bytes(part.read_bytes())
+    with pytest.raises(ConfigError, match=r"tasks of \[2, 3\] left records"):
+        merge_index(tmp_path / "x")
+
+
+@pytest.mark.parametrize(("data", "message"), [(None, "is missing"), (b"x", "has another size")])
+def test_a_shard_that_is_not_as_it_was_written(
+    tmp_path: Path, data: bytes | None, message: str
+) -> None:
+    for task in range(2):
+        write(tmp_path, task, 2, shards=2)
+    shard = tmp_path / "x-00001-of-00002"
+    shard.unlink()
+    if data is not None:
+        shard.write_bytes(data)
+    with pytest.raises(StoreError, match=f"x-00001-of-00002: the shard {message}"):
+        merge_index(tmp_path / "x")
+    assert "x.streamrec-manifest.json" not in names(tmp_path)
+    write(tmp_path, 1, 2, shards=2)
+    merge_index(tmp_path / "x")
+    assert manifest(tmp_path).records == 8
