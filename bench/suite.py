@@ -97,6 +97,7 @@ TABLES = (
         quick=("--repeat", "1"),
     ),
     Table("pictures", "the pictures of how reading overlaps", "bench.pictures"),
+    Table("verdicts", "planted bottlenecks, named and mended", "bench.verdicts"),
     Table(
         "kernel",
         "the kernel beside TensorFlow, protobuf and others",
