@@ -96,6 +96,12 @@ TABLES = (
         "bench.attribution",
         quick=("--repeat", "1"),
     ),
+    Table(
+        "verdicts",
+        "planted bottlenecks, and what the verdicts on them bring",
+        "bench.verdicts",
+        quick=("--only", "trainer"),
+    ),
     Table("pictures", "the pictures of how reading overlaps", "bench.pictures"),
     Table("verdicts", "planted bottlenecks, named and mended", "bench.verdicts"),
     Table(
