@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from streamrec.errors import *  # noqa: F403 - all of them
     from streamrec.feeder.engine import start_engine as start_engine
     from streamrec.formats.examples.encode import encode_examples as encode_examples
+    from streamrec.formats.examples.encode import (
+        encode_sequence_examples as encode_sequence_examples,
+    )
     from streamrec.formats.examples.example import *  # noqa: F403 - all of them
     from streamrec.formats.examples.features import parse_example as parse_example
     from streamrec.formats.examples.features import (
@@ -74,7 +77,7 @@ _NAMES = {
     "streamrec.config": "Pack",
     "streamrec.errors": " ".join(errors.__all__),
     "streamrec.feeder.engine": "start_engine",
-    "streamrec.formats.examples.encode": "encode_examples",
+    "streamrec.formats.examples.encode": "encode_examples encode_sequence_examples",
     "streamrec.formats.examples.example": (
         "BytesList Example Feature FeatureList FeatureLists Features FloatList Int64List "
         "SequenceExample encode_example encode_sequence_example"

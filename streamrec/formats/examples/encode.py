@@ -1,56 +1,34 @@
-"""Encoding of whole columns as serialized Examples.
-
-The wire format is built per column, not per value. The bytes before a row's values in a record
-(their head) depend on the values' size alone, so each head is made once, and the kernel gathers
-heads and values. Source: protobuf.dev/programming-guides/encoding.
-"""
+"""Encoding of whole columns as serialized Examples and SequenceExamples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec import kernel
 from streamrec.errors import WrongFeatureType
-from streamrec.formats.examples.coerce import (
-    as_array,
-    as_feature,
-    as_float32,
-    as_int64,
-    is_floats,
-    is_integers,
+from streamrec.formats.examples.column_features import (
+    Note,
+    Slices,
+    cut,
+    features_of,
+    heads,
+    joined,
 )
-from streamrec.formats.examples.example import name_octets, too_large
+from streamrec.formats.examples.example import encode_steps, name_octets, too_large
 from streamrec.formats.examples.wire_format import FIRST, SECOND, framed, varint
 from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
-from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
-    from streamrec.values.columns import ByteArray, Indices
+    from collections.abc import Callable, Mapping
 
-__all__ = ["encode_examples"]
+    from streamrec.values.columns import Indices
 
-_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
-"""Tags of the lists in a ``Feature``."""
+__all__ = ["encode_examples", "encode_noted_columns", "encode_sequence_examples"]
+
 _HEAD = 6
-"""The bytes before the features of the largest record: a tag, and a length of five bytes."""
-
-
-Note: TypeAlias = Callable[[str, str | None, int], None]
-"""A function that takes a feature's name, the field of ``Feature`` that is set in a row, if one is,
-and the row."""
-
-
-class _Slices(NamedTuple):
-    """Byte strings that stand anywhere in a buffer."""
-
-    buffer: ByteArray
-    offsets: Indices
-    lengths: Indices
+"""The bytes of a head in the largest record: a tag, and a length of five bytes."""
 
 
 def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
@@ -74,214 +52,126 @@ def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
 
 def encode_noted_columns(columns: Mapping[str, Any], note: Note) -> BytesColumn:
     """Serialize columns, and give the kinds of each column's values to a function."""
-    parts: list[_Slices] = []
-    for name in sorted(columns, key=name_octets):
-        head, values = _encoded(name, columns[name], note)
-        if parts and len(values.lengths) != len(parts[0].lengths):
-            raise WrongFeatureType(
-                f"the column has {len(values.lengths)} rows, but that of "
-                f"{min(columns, key=name_octets)!r} has {len(parts[0].lengths)}; "
-                "give all columns the same number of rows",
-                feature=name,
-            )
-        parts += [head, values]
-    if not parts:
+    parts = _entries(columns, lambda name, column: _feature(name, column, note))
+    return _records(parts, _message(parts, FIRST)) if parts else BytesColumn.of([])
+
+
+def encode_sequence_examples(
+    context: Mapping[str, Any] | None, feature_lists: Mapping[str, Any]
+) -> BytesColumn:
+    """Serialize columns as one ``tf.train.SequenceExample`` a row.
+
+    Each is what :func:`encode_sequence_example` would give.
+
+    Args:
+        context: The columns of the features of whole sequences, as :func:`encode_examples` takes
+            them; ``None`` means none.
+        feature_lists: The columns of steps: a :class:`Ragged` whose ``values`` are a column of one
+            value a step, an array ``[rows, steps, ...]``, or a list of one sequence of steps a row.
+
+    Returns:
+        One record a row.
+
+    Raises:
+        WrongFeatureType: As of :func:`encode_examples`.
+    """
+    features = _entries(context or {}, lambda name, column: _feature(name, column, _no_note))
+    lists = _entries(feature_lists, _list)
+    if not features and not lists:
         return BytesColumn.of([])
+    if features and lists:
+        _check_rows(lists[0], min(feature_lists, key=name_octets), features[0], context or {})
+    whole = [*_message(features, FIRST), *_message(lists, SECOND)]
+    return _records([*features, *lists], whole)
+
+
+def _entries(
+    columns: Mapping[str, Any], encode: Callable[[str, Any], tuple[Slices, Slices]]
+) -> list[Slices]:
+    """Return the parts of a map's entries, sorted by name: each row's heads and values."""
+    parts: list[Slices] = []
+    for name in sorted(columns, key=name_octets):
+        head, values = encode(name, columns[name])
+        if parts:
+            _check_rows(values, name, parts[0], columns)
+        parts += [head, values]
+    return parts
+
+
+def _check_rows(values: Slices, name: str, first: Slices, columns: Mapping[str, Any]) -> None:
+    """Check that a column has as many rows as the first one, which is among ``columns``."""
+    if len(values.lengths) != len(first.lengths):
+        raise WrongFeatureType(
+            f"the column has {len(values.lengths)} rows, but that of "
+            f"{min(columns, key=name_octets)!r} has {len(first.lengths)}; "
+            "give all columns the same number of rows",
+            feature=name,
+        )
+
+
+def _message(parts: list[Slices], tag: bytes) -> list[Slices]:
+    """Return the parts with the head of their message before them."""
+    if not parts:
+        return []
     sizes: Indices = np.stack([part.lengths for part in parts]).sum(axis=0)
-    _check_sizes(sizes)
-    return _joined([_heads(sizes, lambda size: FIRST + varint(size)), *parts])
+    return [heads(sizes, lambda size: tag + varint(size)), *parts]
+
+
+def _records(parts: list[Slices], whole: list[Slices]) -> BytesColumn:
+    sizes: Indices = np.stack([part.lengths for part in parts]).sum(axis=0)
+    large = np.flatnonzero(sizes > LARGEST_MESSAGE - 2 * _HEAD)
+    if len(large):
+        raise WrongFeatureType(too_large(int(sizes[large[0]]) + _HEAD), record=int(large[0]))
+    return joined(whole)
 
 
 def _no_note(_name: str, _kind: str | None, _row: int) -> None:
     pass
 
 
-def _check_sizes(sizes: Indices) -> None:
-    large = np.flatnonzero(sizes > LARGEST_MESSAGE - _HEAD)
-    if len(large):
-        raise WrongFeatureType(too_large(int(sizes[large[0]]) + _HEAD), record=int(large[0]))
+def _feature(name: str, column: Any, note: Note) -> tuple[Slices, Slices]:
+    """Return the parts of a feature's entries in the map."""
+    begin, values = features_of(name, column, note)
+    return _entry(name, values, begin)
 
 
-def _joined(parts: Sequence[_Slices]) -> BytesColumn:
-    """Join, for each row, its slices of all parts."""
-    count, rows = len(parts), len(parts[0].lengths)
-    pieces = RecordRows(
-        tuple(part.buffer for part in parts),
-        np.tile(np.arange(count, dtype=np.int32), rows),
-        np.stack([part.offsets for part in parts], axis=1).reshape(-1),
-        np.stack([part.lengths for part in parts], axis=1).reshape(-1),
-        np.zeros(rows * count, np.int32),
-        np.zeros(rows * count, np.int64),
-    )
-    joined = kernel.gather(pieces)
-    return BytesColumn(joined.values, joined.offsets[::count].copy())
-
-
-def _heads(sizes: Indices, head: Callable[[int], bytes]) -> _Slices:
-    """Return the head of each row's values; each distinct size's head is made once."""
-    distinct, place = np.unique(sizes, return_inverse=True)
-    made = BytesColumn.of([head(size) for size in distinct.tolist()])
-    return _Slices(made.values, made.offsets[place], np.diff(made.offsets)[place])
-
-
-def _encoded(name: str, column: Any, note: Note) -> tuple[_Slices, _Slices]:
-    """Return each row's head (the bytes before its values in the record) and its values."""
-    by_column = _by_column(_uniform(name, column))
-    if by_column is None:
-        begin, values = _by_row(name, column, note)
-    else:
-        begin, kind, values = by_column
-        if len(values.lengths):
-            note(name, kind, 0)
+def _entry(name: str, values: Slices, begin: Callable[[int], bytes]) -> tuple[Slices, Slices]:
     key = FIRST + framed(name_octets(name))
 
     def head(size: int) -> bytes:
-        feature = begin(size)
-        entry = key + SECOND + varint(len(feature) + size) + feature
+        inner = begin(size)
+        entry = key + SECOND + varint(len(inner) + size) + inner
         return FIRST + varint(len(entry) + size) + entry
 
-    return _heads(values.lengths, head), values
+    return heads(values.lengths, head), values
 
 
-_Begin = Callable[[int], bytes]
-"""Gives the bytes of a ``Feature`` that stand before values of the given size in bytes."""
+def _list(name: str, column: Any) -> tuple[Slices, Slices]:
+    """Return the parts of a feature list's entries in the map."""
+    if isinstance(column, np.ndarray) and column.dtype != object and column.ndim > 1:
+        rows, steps = column.shape[:2]
+        every = column.reshape(rows * steps, *column.shape[2:])
+        column = Ragged(every, np.arange(rows + 1) * steps)
+    if not isinstance(column, Ragged):
+        return _entry(name, _by_row(name, column), lambda _: b"")
+    begin, values = features_of(name, column.values, _no_note)
+
+    def head(size: int) -> bytes:
+        feature = begin(size)
+        return FIRST + varint(len(feature) + size) + feature
+
+    steps = joined([heads(values.lengths, head), values])
+    return _entry(name, cut(steps, column.row_splits), lambda _: b"")
 
 
-def _numbers(kind: bytes) -> _Begin:
-    """Return the head of packed numbers; of an empty list, only the kind is written."""
-
-    def begin(size: int) -> bytes:
-        packed = FIRST + varint(size) if size else b""
-        return kind + varint(len(packed) + size) + packed
-
-    return begin
-
-
-def _one_string(size: int) -> bytes:
-    string = FIRST + varint(size)
-    return _BYTES_LIST + varint(len(string) + size) + string
-
-
-def _strings(size: int) -> bytes:
-    """Return the head of strings that have their own tags; an empty list has no kind."""
-    return _BYTES_LIST + varint(size) if size else b""
-
-
-def _whole(_size: int) -> bytes:
-    """Return no bytes, since the values are whole features."""
-    return b""
-
-
-def _uniform(name: str, column: Any) -> Any:
-    """Convert a sequence of scalars of one type to an array or a BytesColumn.
-
-    Other sequences and columns are returned as they are.
-    """
-    if isinstance(column, BytesColumn | Ragged):
-        return column
-    if hasattr(column, "__array__"):
-        column = as_array(column)
-        if not column.ndim:
-            raise WrongFeatureType(
-                "the column is one value without rows; give one value a row", feature=name
-            )
-        if column.ndim > 1 or column.dtype.kind not in "OSU":
-            return column
-        column = column.tolist()
-    if isinstance(column, str | bytes | bytearray | memoryview) or not isinstance(column, Sequence):
-        raise WrongFeatureType(
-            f"the column must be an array, a BytesColumn, a Ragged or a list of one value a row, "
-            f"not {type(column).__name__}",
-            feature=name,
-        )
-    return _of_scalars(column)
-
-
-def _of_scalars(values: Sequence[Any]) -> Any:
-    kinds = set(map(type, values))
-    try:
-        if kinds == {str}:
-            return BytesColumn.of([value.encode() for value in values])
-        if kinds == {bytes}:
-            return BytesColumn.of(values)
-        if kinds in ({bool}, {int}):
-            return np.array(values, np.int64)
-        if kinds == {float}:
-            return np.array(values, np.float64)
-    except (ValueError, OverflowError):  # Encoding row by row then finds the row for the error.
-        pass
-    return _of_lists(values) if kinds in ({list}, {tuple}) else values
-
-
-def _of_lists(rows: Sequence[Sequence[Any]]) -> Any:
-    """Convert lists of scalars of one type to ragged rows; return others as they are."""
-    # An empty list has no type, so rows with one are not converted.
-    inner = _of_scalars(list(chain.from_iterable(rows))) if all(rows) else rows
-    if not isinstance(inner, np.ndarray | BytesColumn):
-        return rows
-    return Ragged(inner, offsets_of(np.fromiter(map(len, rows), np.int64, len(rows))))
-
-
-def _by_column(column: Any) -> tuple[_Begin, str | None, _Slices] | None:
-    """Encode all rows at once; return ``None`` where they must be encoded one by one."""
-    values, splits = _flat(column)
-    if isinstance(values, BytesColumn):
-        return _of_strings(values, splits)
-    if not isinstance(values, np.ndarray):
-        return None
-    try:
-        if is_integers(values.dtype):
-            octets = kernel.varints(as_int64(values), splits)
-            return _numbers(_INT64_LIST), "int64_list", _cut(octets, np.arange(len(splits)))
-        if is_floats(values.dtype):
-            floats = np.ascontiguousarray(as_float32(values)).view(np.uint8)
-            slices = _Slices(floats, splits[:-1] * 4, np.diff(splits) * 4)
-            return _numbers(_FLOAT_LIST), "float_list", slices
-    except OverflowError:
-        return None
-    return None
-
-
-def _flat(column: Any) -> tuple[Any, Indices]:
-    """Return all rows' values in one dimension, and the rows' bounds in them."""
-    if isinstance(column, Ragged):
-        values, splits = _flat(column.values)
-        return values, splits[column.row_splits]
-    if isinstance(column, BytesColumn):
-        strings = BytesColumn(column.values, column.offsets)
-        return strings, np.arange(len(column) + 1) * column.strings_per_row
-    if isinstance(column, np.ndarray):
-        per_row = int(np.prod(column.shape[1:], dtype=np.int64))
-        return column.reshape(-1), np.arange(len(column) + 1) * per_row
-    return None, np.zeros(1, np.int64)
-
-
-def _cut(strings: BytesColumn, splits: Indices) -> _Slices:
-    """Return the slices of rows, each of which has several strings end to end."""
-    bounds = strings.offsets[splits]
-    return _Slices(strings.values, bounds[:-1], np.diff(bounds))
-
-
-def _of_strings(strings: BytesColumn, splits: Indices) -> tuple[_Begin, str | None, _Slices]:
-    if (np.diff(splits) == 1).all():
-        return _one_string, "bytes_list", _cut(strings, splits)
-    lengths = np.diff(strings.offsets)
-    heads = _heads(lengths, lambda size: FIRST + varint(size))
-    tagged = _joined([heads, _Slices(strings.values, strings.offsets[:-1], lengths)])
-    kind = "bytes_list" if splits[-1] > splits[0] else None  # lists without strings have none
-    return _strings, kind, _cut(tagged, splits)
-
-
-def _by_row(name: str, column: Iterable[Any], note: Note) -> tuple[_Begin, _Slices]:
-    features = []
-    for row, value in enumerate(column):
+def _by_row(name: str, column: Any) -> Slices:
+    lists = []
+    for row, steps in enumerate(column):
         try:
-            feature = as_feature(value)
+            lists.append(encode_steps(steps))
         except (TypeError, ValueError, OverflowError) as error:
             message = f"the value cannot be encoded: {error}"
             raise WrongFeatureType(message, feature=name, record=row) from None
-        note(name, feature.WhichOneof("kind"), row)
-        features.append(feature.SerializeToString())
-    lengths = np.fromiter(map(len, features), np.int64, len(features))
-    values = np.frombuffer(b"".join(features), np.uint8)
-    return _whole, _Slices(values, offsets_of(lengths)[:-1], lengths)
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    values = np.frombuffer(b"".join(lists), np.uint8)
+    return Slices(values, offsets_of(lengths)[:-1], lengths)

@@ -168,6 +168,11 @@ def _feature(_name: str, value: Any) -> bytes:
 
 
 def _feature_list(_name: str, steps: Any) -> bytes:
+    return encode_steps(steps)
+
+
+def encode_steps(steps: Any) -> bytes:
+    """Serialize the steps of one ``FeatureList``."""
     return b"".join(FIRST + framed(feature) for feature in _each(_steps(steps)))
 
 

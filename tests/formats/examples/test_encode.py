@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples import encode
-from streamrec.formats.examples.encode import encode_examples
-from streamrec.formats.examples.example import Example, Feature, encode_example
+from streamrec.formats.examples.encode import encode_examples, encode_sequence_examples
+from streamrec.formats.examples.example import (
+    Example,
+    Feature,
+    encode_example,
+    encode_sequence_example,
+)
 from streamrec.values.columns import BytesColumn, Ragged, Sparse, offsets_of
 
 if TYPE_CHECKING:
@@ -227,3 +232,61 @@ def test_a_record_that_no_reader_takes_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(encode, "LARGEST_MESSAGE", 40)
     with pytest.raises(WrongFeatureType, match=r"record 1: the record takes \d+ bytes.* split it"):
         encode_examples({"x": [b"", b"x" * 40]})
+
+
+STEPS = st.lists(
+    st.lists(st.lists(INT64, max_size=3), max_size=3)
+    | st.lists(FLOAT32, max_size=3)
+    | st.lists(st.binary(max_size=3) | st.text(max_size=2), max_size=3),
+    min_size=2,
+    max_size=2,
+)
+
+
+class TestSequences:
+    @given(lists=st.dictionaries(st.text(max_size=3), STEPS, max_size=3))
+    def test_as_row_by_row(self, lists: dict[str, Any]) -> None:
+        context = {"id": np.arange(2), "name": ["a", "b"]}
+        found = encode_sequence_examples(context, lists).to_list()
+        assert found == [
+            encode_sequence_example(
+                {"id": row, "name": "ab"[row]}, {name: steps[row] for name, steps in lists.items()}
+            )
+            for row in range(2)
+        ]
+
+    @pytest.mark.parametrize(
+        "steps",
+        [
+            ragged(np.arange(5), 2, 0, 3),
+            ragged(np.ones((4, 2), np.float32), 1, 3, 0),
+            ragged(ragged(np.arange(6), 1, 3, 2), 1, 0, 2),
+            ragged(BytesColumn.of([b"a", b"", b"c"]), 2, 1, 0),
+            ragged(ragged(BytesColumn.of([b"a", b"b"]), 2, 0, 0), 1, 1, 1),
+        ],
+        ids=lambda steps: type(steps.values).__name__,
+    )
+    def test_columns(self, steps: Any) -> None:
+        found = encode_sequence_examples(None, {"s": steps, "t": steps}).to_list()
+        rows = [Ragged(steps.values, steps.row_splits[n : n + 2]) for n in range(3)]
+        plain = [row.to_list()[0] for row in rows]
+        assert found == [encode_sequence_example(None, {"s": one, "t": one}) for one in plain]
+
+    def test_an_array(self) -> None:
+        steps = np.arange(12).reshape(2, 3, 2)
+        found = encode_sequence_examples({}, {"s": steps}).to_list()
+        assert found == [encode_sequence_example({}, {"s": row}) for row in steps]
+
+    def test_nothing(self) -> None:
+        assert encode_sequence_examples(None, {}).to_list() == []
+        assert encode_sequence_examples({"a": [1]}, {}).to_list() == [
+            encode_sequence_example({"a": 1}, {})
+        ]
+
+    def test_refusals(self) -> None:
+        with pytest.raises(WrongFeatureType, match=r"feature s: the column has 1 rows, .* 'a' has"):
+            encode_sequence_examples({"a": [1, 2]}, {"s": [[1]]})
+        with pytest.raises(WrongFeatureType, match=r"record 1, feature s: .* step 0"):
+            encode_sequence_examples(None, {"s": [[1], [None]]})
+        with pytest.raises(WrongFeatureType, match="record 1, feature s"):
+            encode_sequence_examples(None, {"s": [[1], 3]})
