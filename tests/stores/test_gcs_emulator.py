@@ -6,12 +6,14 @@ import json
 import os
 import uuid
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
 
+import streamrec as sr
+from streamrec.stores.folder import Folder
 from tests.stores.conformance import Backend, Bench, ListingConformance, StoreConformance
 from tests.stores.gcs.test_gcs_store import opened
 from tests.stores.gcs_probes import Api, GCSProbes
@@ -100,3 +102,32 @@ class TestProbes(GCSProbes):
     @pytest.fixture
     def api(self, bucket: str) -> Api:
         return Api(ENDPOINT, bucket)
+
+
+class TestUploads:
+    OPTIONS: ClassVar = {"token": "anon", "endpoint_url": ENDPOINT}
+
+    @pytest.mark.parametrize("size", [10, 8 << 20, (20 << 20) + 1])
+    def test_written(self, bucket: str, size: int) -> None:
+        data = bytes(range(250)) * (size // 250 + 1)
+        folder = Folder(f"gs://{bucket}/a b/", self.OPTIONS)
+        folder.write("x", data[:size])
+        assert folder.read("x") == data[:size]
+
+    def test_nothing_is_seen_of_a_writer_that_fails(self, bucket: str) -> None:
+        with pytest.raises(ZeroDivisionError):
+            with sr.TFRecordWriter(f"gs://{bucket}/x", storage_options=self.OPTIONS) as writer:
+                writer.write(bytes(20 << 20))
+                raise ZeroDivisionError
+        assert Folder(f"gs://{bucket}/", self.OPTIONS).sizes() == {}
+
+    def test_a_dataset_by_size(self, bucket: str) -> None:
+        with sr.ShardedWriter(
+            f"gs://{bucket}/d/x", shard_bytes=50, storage_options=self.OPTIONS
+        ) as writer:
+            writer.write_many([b"%030d" % n for n in range(3)])
+        assert sorted(Folder(f"gs://{bucket}/d/", self.OPTIONS).sizes()) == [
+            *(f"x-0000{n}-of-00003" for n in range(3)),
+            "x.streamrec-index",
+            "x.streamrec-manifest.json",
+        ]
