@@ -35,8 +35,7 @@ def at_night(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as of 
 
 def pairwise(*axes: Sequence[Any]) -> list[Any]:
     """Return the product of the axes, as cases; by day each pair of values of two axes occurs."""
-    by_day = covering(*axes)
-    return [case if case in by_day else at_night(*case) for case in product(*axes)]
+    return covering(*axes) if is_day() else list(product(*axes))
 
 
 def covering(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -166,6 +166,7 @@ class TestRanks:
     ) -> None:
         assert [rank[case] for rank in ranks] == halves(source)
 
+    @pytest.mark.night  # by day those of test_torch_workers.py are spawned
     @pytest.mark.parametrize("case", ["made before", "made after", "worker"])
     def test_started_by_spawn(self, spawned: list[dict[str, Any]], source: str, case: str) -> None:
         assert [rank[case] for rank in spawned] == halves(source)
@@ -230,6 +231,7 @@ class TestLightning:
             resumed, whole = lightning[f"{case} {k}"]
             assert resumed == whole
 
+    @pytest.mark.night  # by day those of Accelerate, and of torchrun, do
     def test_each_rank_reads_its_part(self, source: str) -> None:
         parts = two_ranks("lightning ranks", source, module=MODULE)
         assert [rank["loader"] for rank in parts] == halves(source, epochs=2)

@@ -188,7 +188,7 @@ class TestRanks:
             "made before",
             "made after, 0 fork",
             "made after, 1 fork",
-            "made after, 1 spawn",
+            at_night("made after, 1 spawn"),
         ],
     )
     def test_started_by_spawn(self, spawned: Sequence[dict[str, Any]], case: str) -> None:

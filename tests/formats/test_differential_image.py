@@ -26,6 +26,7 @@ from streamrec.formats.images.image import (
 from streamrec.formats.images.picture import Wanted
 from streamrec.formats.images.resize import fill_resized
 from streamrec.shard_tools import pictures
+from tests.by_day import pairwise
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.encoded import (
     PNG_KINDS,
@@ -84,10 +85,11 @@ def compare(theirs: Any, ours: Any) -> None:
     np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("channels", CHANNELS)
-@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-@pytest.mark.parametrize("interlaced", [False, True])
-@pytest.mark.parametrize(("kind", "depth"), PNG_KINDS)
+TRANSPARENT = [(kind, depth) for kind, depth in PNG_KINDS if kind in (0, 2, 3)]
+AXES = (PNG_KINDS, [False, True], ["uint8", "uint16"], CHANNELS)
+OF_AXES = ("form", "interlaced", "dtype", "channels")
+
+
 class TestPng:
     def check(self, contents: bytes, channels: int, dtype: str) -> None:
         compare(
@@ -95,25 +97,25 @@ class TestPng:
             lambda: decode_png(contents, channels, dtype),
         )
 
-    @pytest.mark.parametrize("gamma", GAMMAS)
+    @pytest.mark.parametrize((*OF_AXES, "gamma"), pairwise(*AXES, list(GAMMAS)))
     def test_every_kind(
-        self, kind: int, depth: int, interlaced: bool, dtype: str, channels: int, gamma: str
+        self, form: tuple[int, int], interlaced: bool, dtype: str, channels: int, gamma: str
     ) -> None:
-        contents = random_png(kind, depth, interlaced=interlaced, extra=GAMMAS[gamma])
+        contents = random_png(*form, interlaced=interlaced, extra=GAMMAS[gamma])
         self.check(contents, channels, dtype)
 
+    @pytest.mark.parametrize(OF_AXES, pairwise(TRANSPARENT, *AXES[1:]))
     def test_transparency(
-        self, kind: int, depth: int, interlaced: bool, dtype: str, channels: int
+        self, form: tuple[int, int], interlaced: bool, dtype: str, channels: int
     ) -> None:
-        if kind in (0, 2, 3):
-            extra = [transparency(kind, depth)]
-            contents = random_png(kind, depth, interlaced=interlaced, extra=extra, seed=5)
-            self.check(contents, channels, dtype)
+        extra = [transparency(*form)]
+        contents = random_png(*form, interlaced=interlaced, extra=extra, seed=5)
+        self.check(contents, channels, dtype)
 
 
-@pytest.mark.parametrize("dct_method", DCT_METHODS)
-@pytest.mark.parametrize("channels", CHANNELS)
-@pytest.mark.parametrize("kind", JPEGS)
+@pytest.mark.parametrize(
+    ("kind", "channels", "dct_method"), pairwise(list(JPEGS), CHANNELS, DCT_METHODS)
+)
 def test_jpeg(kind: str, channels: int, dct_method: str) -> None:
     compare(
         lambda: tf.io.decode_jpeg(JPEGS[kind], channels, dct_method=dct_method),
@@ -192,9 +194,9 @@ def test_crops_are_the_same_but_for_the_colours_at_their_edges(kind: str) -> Non
         )
 
 
-@pytest.mark.parametrize("expand", [True, False])
-@pytest.mark.parametrize("channels", CHANNELS)
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize(
+    ("kind", "channels", "expand"), pairwise(list(OTHERS), CHANNELS, [True, False])
+)
 def test_other_formats(kind: str, channels: int, expand: bool) -> None:
     compare(
         lambda: tf.io.decode_image(OTHERS[kind], channels, expand_animations=expand),
