@@ -20,6 +20,7 @@ import pytest
 import streamrec as sr
 from streamrec.config import DatasetSettings
 from streamrec.devstore import DevStore
+from tests.by_day import at_night
 from tests.feeder.shards import write_shards
 from tests.feeder.support import serving
 from tests.test_docs import run
@@ -62,20 +63,23 @@ class Example(NamedTuple):
 
 
 TRAINING = [
-    Example("images_keras", "photos", ("keras", "jax"), tells_rounds=True),
     Example("images_torch", "photos", ("torch",)),
     Example("language_model_jax", "text", ("jax", "orbax.checkpoint")),
-    Example("rnn_torch", "lines", ("torch",)),
-    Example(
-        "ddp_torch",
-        "photos",
-        ("torch",),
-        ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-        stop="--kill-at",
-        ranks=2,
-    ),
     Example("feeder_trainers", "photos", ranks=2),
+    at_night(Example("images_keras", "photos", ("keras", "jax"), tells_rounds=True)),
+    at_night(Example("rnn_torch", "lines", ("torch",))),
+    at_night(
+        Example(
+            "ddp_torch",
+            "photos",
+            ("torch",),
+            ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+            stop="--kill-at",
+            ranks=2,
+        )
+    ),
 ]
+"""By day one of each way: PyTorch's, JAX's, and ranks of a feeder."""
 
 
 def is_there(library: str) -> bool:
@@ -194,7 +198,7 @@ def test_an_example_learns_and_resumes_to_the_same_batches(
         assert mean(losses[-3 * tenth :]) < 0.85 * mean(losses[:tenth])
 
 
-@pytest.mark.parametrize("name", ["elastic.py", "feeder_client.py"])
+@pytest.mark.parametrize("name", [at_night("elastic.py"), "feeder_client.py"])
 def test_an_example_that_needs_nothing_runs(name: str, tmp_path: Path) -> None:
     printed = run([str(FOLDER / name)], tmp_path)
     assert len(printed.splitlines()) > 1
