@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.column_features import Slices, cut, features_of, heads, joined
@@ -22,6 +24,13 @@ def test_slices_of_several_parts_are_joined_by_row() -> None:
     part = cut(letters, np.array([0, 1, 3]))
     sizes = heads(part.lengths, lambda size: b"%d:" % size)
     assert joined([sizes, part, sizes]).to_list() == [b"1:a1:", b"3:bcd3:"]
+
+
+@given(st.lists(st.integers(0, 50) | st.integers(0, 2**31), max_size=40))
+def test_each_size_has_its_head(sizes: list[int]) -> None:
+    lengths = np.array(sizes, np.int64)
+    made = heads(lengths, lambda size: b"%d;" % size)
+    assert strings(made) == [b"%d;" % size for size in sizes]
 
 
 @pytest.mark.parametrize(
