@@ -38,6 +38,13 @@ def pairwise(*axes: Sequence[Any]) -> list[Any]:
     return covering(*axes) if is_day() else list(product(*axes))
 
 
+def each_once(*axes: Sequence[Any]) -> list[Any]:
+    """Return the product of the axes, as cases; by day so few that each value occurs."""
+    longest = range(max(map(len, axes)))
+    by_day = [tuple(axis[i % len(axis)] for axis in axes) for i in longest]
+    return by_day if is_day() else list(product(*axes))
+
+
 def covering(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Return a part of the product of the axes, in which each pair of values of two axes occurs."""
     cases = list(product(*(range(len(axis)) for axis in axes)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.by_day import PROFILE, covering, pairwise, stops
+from tests.by_day import PROFILE, covering, each_once, pairwise, stops
 
 AXES: tuple[list[Any], ...] = (["a", "b", "c"], [False, True], [0, 1], [None, {}])
 
@@ -42,3 +42,9 @@ def test_each_pair_meets(axes: tuple[list[Any], ...]) -> None:
 
 def test_a_part_by_day_and_all_at_night(profile: str) -> None:
     assert pairwise(*AXES) == (covering(*AXES) if profile == "day" else list(product(*AXES)))
+
+
+def test_each_value_by_day_and_all_at_night(profile: str) -> None:
+    axes = ["a", "b", "c"], [0, 1]
+    by_day = [("a", 0), ("b", 1), ("c", 0)]
+    assert each_once(*axes) == (by_day if profile == "day" else list(product(*axes)))

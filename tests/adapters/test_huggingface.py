@@ -70,6 +70,7 @@ def test_batches_are_refused(trained: dict[str, Any]) -> None:
     assert refused(trained["batches"], "open the stream without batch_size")
 
 
+@pytest.mark.night  # by day Accelerate's own processes do
 def test_two_processes_share_a_whole_stream(source: str, tmp_path: Path) -> None:  # noqa: F811
     ranks = two_ranks("ranks", source, module=MODULE, MEETING=tmp_path)
     seen = [rank["whole"] for rank in ranks]

@@ -14,7 +14,7 @@ import streamrec as sr
 from streamrec.adapters.torch import agree
 from streamrec.errors import ConfigError
 from streamrec.plan.agreement import RankSummary
-from tests.by_day import is_day
+from tests.by_day import at_night, is_day
 from tests.pipeline.small_datasets import write, write_index
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ distributed.destroy_process_group()
 
 
 @has_torch
-@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.parametrize("seed", [at_night(0), 5])
 def test_with_real_processes(source: str, tmp_path: Path, seed: int) -> None:
     place = f"file://{tmp_path}/meeting"
     processes = [
@@ -202,7 +202,7 @@ print("exact")
 
 
 @has_torchdata
-@pytest.mark.parametrize("by", ["shard", "record"])
+@pytest.mark.parametrize("by", [at_night("shard"), "record"])
 def test_exact_through_torchdatas_stateful_dataloader(source: str, by: str) -> None:
     """The loader runs in the training process and in a worker that reads ahead."""
     write_index(source, 100)

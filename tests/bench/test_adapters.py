@@ -75,6 +75,7 @@ def test_other_loaders_have_an_interpreter_of_their_own(peers: Peers, dataset: D
     assert all("/elsewhere/python" in line for line in skipped(versions, theirs))
 
 
+@pytest.mark.night
 def test_each_way_reads_every_record_once() -> None:
     """In a process of its own: JAX warns of each fork of a process that has imported it."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

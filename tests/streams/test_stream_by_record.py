@@ -13,7 +13,7 @@ import pytest
 import streamrec as sr
 from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.formats.shards.tfrecord import frame
-from tests.by_day import stops
+from tests.by_day import each_once, stops
 from tests.feeder.support import serving
 from tests.pipeline.damaged_index import Damaged
 from tests.pipeline.small_datasets import identities, settings_of, write, write_index
@@ -70,25 +70,26 @@ def test_the_length_is_that_of_a_run(source: str, values: dict[str, Any], length
         assert len(list(stream)) == length
 
 
-@pytest.mark.parametrize("engine", ["thread", "process"])
-@pytest.mark.parametrize(
-    ("values", "surplus"),
-    [
-        ({}, 0),
-        ({"remainder": "drop"}, -2),
-        ({"remainder": "pad"}, 2),
-        ({"remainder": "drop", "epochs": 3}, -2),
-        ({"rank": 1, "world_size": 2}, -6),
-        ({"rank": 1, "world_size": 2, "remainder": "pad"}, 2),
-        ({"rank": 3, "world_size": 4, "batch_size": None}, -2),
-        ({"steps_per_epoch": 5}, None),
-        ({"epochs": None}, None),
-        ({"index": None}, None),
-    ],
-)
+EQUAL: list[tuple[dict[str, Any], int | None]] = [
+    ({}, 0),
+    ({"remainder": "drop"}, -2),
+    ({"remainder": "pad"}, 2),
+    ({"remainder": "drop", "epochs": 3}, -2),
+    ({"rank": 1, "world_size": 2}, -6),
+    ({"rank": 1, "world_size": 2, "remainder": "pad"}, 2),
+    ({"rank": 3, "world_size": 4, "batch_size": None}, -2),
+    ({"steps_per_epoch": 5}, None),
+    ({"epochs": None}, None),
+    ({"index": None}, None),
+]
+"""Settings, and how many records more than there are each gives."""
+
+
+@pytest.mark.parametrize(("case", "engine"), each_once(EQUAL, ["thread", "process"]))
 def test_what_equal_batches_cost(
-    source: str, engine: str, values: dict[str, Any], surplus: int | None
+    source: str, engine: str, case: tuple[dict[str, Any], int | None]
 ) -> None:
+    values, surplus = case
     stream = opened(source, engine=engine, **values)
     assert stream.surplus is None
     with stream:
@@ -157,7 +158,7 @@ def test_seek_is_running_there(source: str, engine: str) -> None:
     assert len(whole) == 24
     with _reading(source, engine) as stream:
         assert len(stream) == 8
-        for step in (0, 1, 7, 8, 13, 23):
+        for step in stops((0, 1, 7, 8, 13, 23), every=2):
             stream.seek(step=step)
             tail = list(stream)
             assert identities(tail) == identities(whole[step : (step // 8 + 1) * 8])

@@ -91,6 +91,7 @@ def test_without_tensorflow_there_are_streams_alone(tmp_path: Path) -> None:
     assert modules == ["bench.readers.stream"] * len(BATCH_SIZES)
 
 
+@pytest.mark.night
 def test_a_stream_of_other_batches_reads_everything(setup: Setup) -> None:
     [case] = [
         case
