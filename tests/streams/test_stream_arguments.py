@@ -11,6 +11,7 @@ import streamrec as sr
 from streamrec.errors import ConfigError
 from streamrec.shard_tools.verify import check
 from streamrec.stores.local_store import LocalStore
+from tests.by_day import each_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,17 +98,17 @@ def test_arguments_for_a_feeder_are_checked_at_once(arguments: Any, words: str) 
         sr.connect(ADDRESS, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("url", "option", "words"),
-    [
-        ("s3://b/a", "kye", "s3fs has no option 'kye'; did you mean 'key'?"),
-        ("s3://b/*", "kye", "s3fs has no option 'kye'; did you mean 'key'?"),
-        ("gs://b/a", "tokn", "gcsfs has no option 'tokn'; did you mean 'token'?"),
-        ("http://h/a", "headrs", "has no option 'headrs'; did you mean 'headers'?"),
-    ],
-)
-@pytest.mark.parametrize("engine", ["thread", "process", None])
-def test_a_misspelt_storage_option_is_named(url: str, option: str, words: str, engine: Any) -> None:
+MISSPELT = [
+    ("s3://b/a", "kye", "s3fs has no option 'kye'; did you mean 'key'?"),
+    ("s3://b/*", "kye", "s3fs has no option 'kye'; did you mean 'key'?"),
+    ("gs://b/a", "tokn", "gcsfs has no option 'tokn'; did you mean 'token'?"),
+    ("http://h/a", "headrs", "has no option 'headrs'; did you mean 'headers'?"),
+]
+
+
+@pytest.mark.parametrize(("case", "engine"), each_once(MISSPELT, ["thread", "process", None]))
+def test_a_misspelt_storage_option_is_named(case: tuple[str, str, str], engine: Any) -> None:
+    url, option, words = case
     with pytest.raises(ConfigError) as caught:
         read(sr.open(url, batch_size=1, engine=engine, storage_options={option: "x"}))
     assert type(caught.value) is ConfigError

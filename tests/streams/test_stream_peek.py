@@ -10,6 +10,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import Busy, TruncatedShard
+from tests.by_day import each_once
 from tests.interrupts import Interrupted, interrupted_at
 from tests.pipeline.small_datasets import identities, write
 
@@ -31,8 +32,7 @@ def opened(source: str, **settings: Any) -> sr.Stream:
     return sr.open(source, shuffle=True, shuffle_window=200, **settings)
 
 
-@pytest.mark.parametrize("engine", ["thread", "process"])
-@pytest.mark.parametrize("count", [1, 2, 5, 100])
+@pytest.mark.parametrize(("count", "engine"), each_once([1, 2, 5, 100], ["thread", "process"]))
 def test_they_come_again_and_no_state_moves(source: str, engine: str, count: int) -> None:
     whole, seen = list(opened(source)), []
     with opened(source, engine=engine) as stream:

@@ -13,6 +13,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
+from tests.by_day import each_once
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -112,18 +113,18 @@ def test_one_picture_larger_than_the_budget_comes_whole(tmp_path: Path) -> None:
         assert [batch["p"].shape for batch in stream] == [(1, 2000, 2000, 3)] * 3
 
 
-@pytest.mark.parametrize(
-    ("others", "kind", "words"),
-    [
-        ({"any": b"\x89PNG\r\n\x1a\n"}, "MalformedImage", "truncated"),
-        ({"any": []}, "MissingFeature", "correct the name, or leave the spec out"),
-        ({"thumb": sr.encode_png(picture(1))}, "WrongFeatureType", "2 x 3 pixels, but the spec"),
-    ],
-)
-@pytest.mark.parametrize("engine", ["process", "thread"])
+WRONG: list[tuple[Any, str, str]] = [
+    ({"any": b"\x89PNG\r\n\x1a\n"}, "MalformedImage", "truncated"),
+    ({"any": []}, "MissingFeature", "correct the name, or leave the spec out"),
+    ({"thumb": sr.encode_png(picture(1))}, "WrongFeatureType", "2 x 3 pixels, but the spec"),
+]
+
+
+@pytest.mark.parametrize(("case", "engine"), each_once(WRONG, ["thread", "process"]))
 def test_what_is_wrong_names_the_record(
-    tmp_path: Path, engine: Engine, others: Any, kind: str, words: str
+    tmp_path: Path, engine: Engine, case: tuple[Any, str, str]
 ) -> None:
+    others, kind, words = case
     records = [record(number) for number in range(12)]
     records[10] = record(10, **others)
     source = shard(tmp_path, records)

@@ -23,12 +23,12 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.coordinates import NAMES
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import read_resume_point
-from tests.by_day import is_day
+from tests.by_day import each_once, is_day
 from tests.pipeline.lane.test_packing_stage import FEATURES
 from tests.pipeline.lane.test_packing_stage import write as write_tokens
 from tests.pipeline.small_datasets import identities, receive_all, settings_of, write, write_index
 from tests.streams.test_stream_functions import TOKENS
-from tests.streams.test_stream_state import Mode
+from tests.streams.test_stream_state import MODES, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def source(tmp_path: Path) -> str:
     return source
 
 
-@pytest.fixture(params=["process", "thread", "loop", "feeder", "feeder, loop"])
+@pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> Iterator[Mode]:
     with contextlib.ExitStack() as stack:
         yield Mode(request.param, stack)
@@ -202,7 +202,7 @@ STAGES = {
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("mode", "stage"), each_once(MODES, list(STAGES)), indirect=["mode"])
 def test_of_other_stages(mode: Mode, tmp_path: Path, stage: str) -> None:
     """The refusal names the stage that only the position or only the stream has."""
     value, words = STAGES[stage]

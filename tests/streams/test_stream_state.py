@@ -19,6 +19,7 @@ from streamrec.errors import (
     OtherOrder,
     OtherVersion,
 )
+from tests.by_day import each_once
 from tests.feeder.support import serving
 from tests.pipeline.small_datasets import identities, settings_of, write
 
@@ -32,6 +33,9 @@ SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 ORDER: dict[str, Any] = {"batch_size": 4, "shuffle": True, "shuffle_window": 300, "lanes": 4}
 TOTAL = 26
 STEPS = 7  # an epoch
+
+
+MODES = ["process", "thread", "loop", "feeder", "feeder, loop"]
 
 
 class Mode:
@@ -83,7 +87,7 @@ async def _enter(stream: Stream) -> None:
         pass
 
 
-@pytest.fixture(params=["process", "thread", "loop", "feeder", "feeder, loop"])
+@pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> Iterator[Mode]:
     with contextlib.ExitStack() as stack:
         yield Mode(request.param, stack)
@@ -135,7 +139,7 @@ class TestGoingToAndFro:
             assert same(mode.take(stream), epochs[epoch])
         assert stream.state_dict()["step"] == 2 * STEPS
 
-    @pytest.mark.parametrize("taken", [1, 4, STEPS])
+    @pytest.mark.parametrize(("mode", "taken"), each_once(MODES, [1, 4, STEPS]), indirect=["mode"])
     def test_a_resumed_loop_repeats_nothing(
         self, mode: Mode, source: str, epochs: list[list[Any]], taken: int
     ) -> None:
@@ -198,6 +202,21 @@ class TestGoingToAndFro:
         assert [batch.next_position.step for batch in mode.take(stream)] == [21, 22, 23, 24, 25]
 
 
+OTHERS: list[tuple[dict[str, Any], str]] = [
+    ({"seed": 5}, "seed was 0 and is 5"),
+    ({"lanes": 2}, "lanes was 4 and is 2"),
+    ({"shuffle_window": 400}, "shuffle_window was 300 and is 400"),
+    ({"shuffle": False}, "shuffle was True and is False"),
+    ({"batch_size": 5}, "global_batch was 4 and is 5"),
+]
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"world_size": 3, "rank": 0}, "world_size 3 does not divide the 4 lanes"),
+    ({"world_size": 2, "rank": 0}, "set steps_per_epoch"),
+    ({"world_size": 2, "rank": 0, "epochs": None, "remainder": "keep"}, 'choose "drop"'),
+    ({"shuffle_window": "64MiB", "memory_budget": "32MiB"}, "is too small"),
+]
+
+
 class TestRefusedAtOpen:
     """Before any batch, by whoever reads."""
 
@@ -205,19 +224,11 @@ class TestRefusedAtOpen:
         with pytest.raises(error, match=match):
             mode.enter(stream)
 
-    @pytest.mark.parametrize(
-        ("values", "match"),
-        [
-            ({"seed": 5}, "seed was 0 and is 5"),
-            ({"lanes": 2}, "lanes was 4 and is 2"),
-            ({"shuffle_window": 400}, "shuffle_window was 300 and is 400"),
-            ({"shuffle": False}, "shuffle was True and is False"),
-            ({"batch_size": 5}, "global_batch was 4 and is 5"),
-        ],
-    )
+    @pytest.mark.parametrize(("mode", "case"), each_once(MODES, OTHERS), indirect=["mode"])
     def test_a_state_of_another_order(
-        self, mode: Mode, source: str, epochs: list[list[Any]], values: Any, match: str
+        self, mode: Mode, source: str, epochs: list[list[Any]], case: tuple[dict[str, Any], str]
     ) -> None:
+        values, match = case
         stream = mode.open(source, **values)
         stream.load_state_dict(epochs[0][1].next_position.to_dict())
         self.refused(mode, stream, OtherOrder, match)
@@ -229,18 +240,11 @@ class TestRefusedAtOpen:
         stream.load_state_dict(epochs[0][1].next_position.to_dict())
         self.refused(mode, stream, OtherDataset, "4 shards other than the 5")
 
-    @pytest.mark.parametrize(
-        ("values", "match"),
-        [
-            ({"world_size": 3, "rank": 0}, "world_size 3 does not divide the 4 lanes"),
-            ({"world_size": 2, "rank": 0}, "set steps_per_epoch"),
-            ({"world_size": 2, "rank": 0, "epochs": None, "remainder": "keep"}, 'choose "drop"'),
-            ({"shuffle_window": "64MiB", "memory_budget": "32MiB"}, "is too small"),
-        ],
-    )
+    @pytest.mark.parametrize(("mode", "case"), each_once(MODES, IMPOSSIBLE), indirect=["mode"])
     def test_a_world_that_cannot_be(
-        self, mode: Mode, source: str, values: dict[str, Any], match: str
+        self, mode: Mode, source: str, case: tuple[dict[str, Any], str]
     ) -> None:
+        values, match = case
         self.refused(mode, mode.open(source, **values), ConfigError, match)
 
     def test_the_state_of_one_rank_of_several(self, mode: Mode, source: str) -> None:
