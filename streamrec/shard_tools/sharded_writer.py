@@ -14,7 +14,7 @@ from streamrec import kernel
 from streamrec.config.arguments import options_of, place_text
 from streamrec.config.validation import byte_size
 from streamrec.errors import ConfigError, WrongFeatureType
-from streamrec.formats.examples.encode import encode_noted_columns
+from streamrec.formats.examples.encode import encode_blocks
 from streamrec.formats.examples.example import encode_noted
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.masking import masked
@@ -165,16 +165,13 @@ class ShardedWriter:
                 mapping of columns or a batch, as :func:`encode_examples` takes it.
         """
         if isinstance(records, Mapping):
-            records = self._encoded_columns(records)
-        if not isinstance(records, BytesColumn):
+            for block in self._encoded_blocks(records):
+                self._write_rows(RecordRows.from_column(block))
+        elif isinstance(records, BytesColumn):
+            self._write_rows(RecordRows.from_column(records))
+        else:
             for record in records:
                 self.write(record)
-            return
-        self._flush()
-        shards, rows = self._open_shards(), RecordRows.from_column(records)
-        skipped = self._skip(min(self._to_skip, len(rows)))
-        shards.write(rows.part(skipped, None))
-        self.records += len(rows) - skipped
 
     def close(self) -> None:
         """Make the shards appear, and complete the dataset if there is one task.
@@ -265,14 +262,21 @@ class ShardedWriter:
         self._types.take(kinds)
         return data
 
-    def _encoded_columns(self, columns: Mapping[str, Any]) -> BytesColumn:
+    def _write_rows(self, rows: RecordRows) -> None:
+        self._flush()
+        shards = self._open_shards()
+        skipped = self._skip(min(self._to_skip, len(rows)))
+        shards.write(rows.part(skipped, None))
+        self.records += len(rows) - skipped
+
+    def _encoded_blocks(self, columns: Mapping[str, Any]) -> Iterator[BytesColumn]:
         kinds: list[tuple[str, str | None, int]] = []
         with self._numbered():
-            data = encode_noted_columns(
+            blocks = encode_blocks(
                 columns, lambda name, kind, row: kinds.append((name, kind, self.records + row))
             )
         self._types.take(kinds)
-        return data
+        return blocks
 
     @contextmanager
     def _numbered(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from streamrec.config import Compression
 from streamrec.config.arguments import options_of, place_text
 from streamrec.config.dataset import compression_name
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.encode import encode_examples
+from streamrec.formats.examples.encode import encode_blocks, no_note
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.compression import Compressor, of_name
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, frame
@@ -118,12 +118,13 @@ class TFRecordWriter:
                 mapping of columns or a batch, which :func:`encode_examples` serializes.
         """
         if isinstance(records, Mapping):
-            records = encode_examples(records)
-        if isinstance(records, BytesColumn):
+            for block in encode_blocks(records, no_note):
+                self.write_rows(RecordRows.from_column(block))
+        elif isinstance(records, BytesColumn):
             self.write_rows(RecordRows.from_column(records))
-            return
-        for record in records:
-            self.write(record)
+        else:
+            for record in records:
+                self.write(record)
 
     def write_rows(self, rows: RecordRows) -> None:
         """Append the serialized records that rows refer to."""

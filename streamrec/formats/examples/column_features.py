@@ -47,6 +47,10 @@ class Slices(NamedTuple):
     offsets: Indices
     lengths: Indices
 
+    def rows(self, start: int, stop: int) -> Slices:
+        """Return those of some rows."""
+        return Slices(self.buffer, self.offsets[start:stop], self.lengths[start:stop])
+
 
 def joined(parts: Sequence[Slices]) -> BytesColumn:
     """Join, for each row, its slices of all parts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from streamrec.values.columns import Indices
 
-__all__ = ["encode_examples", "encode_noted_columns", "encode_sequence_examples"]
+__all__ = ["encode_blocks", "encode_examples", "encode_sequence_examples", "no_note"]
+
+BLOCK_BYTES = 1 << 20
 
 _HEAD = 6
 """The bytes of a head in the largest record: a tag, and a length of five bytes."""
@@ -47,13 +50,37 @@ def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
         WrongFeatureType: A value has no representation, or a column has another number of rows than
             the first; the error names the feature, and the row as ``record``.
     """
-    return encode_noted_columns(columns, _no_note)
-
-
-def encode_noted_columns(columns: Mapping[str, Any], note: Note) -> BytesColumn:
-    """Serialize columns, and give the kinds of each column's values to a function."""
-    parts = _entries(columns, lambda name, column: _feature(name, column, note))
+    parts = _entries(columns, lambda name, column: _feature(name, column, no_note))
     return _records(parts, _message(parts, FIRST)) if parts else BytesColumn.of([])
+
+
+def encode_blocks(columns: Mapping[str, Any], note: Note) -> Iterator[BytesColumn]:
+    """Serialize columns as :func:`encode_examples` does, in blocks of about a MiB.
+
+    Memory that is used again is ten times as fast as a long column in fresh memory.
+
+    Args:
+        columns: The columns, which are checked before this returns.
+        note: Given the kinds of each column's values.
+
+    Returns:
+        The records of a block at a time, each in memory that is taken when it is asked for.
+
+    Raises:
+        WrongFeatureType: As of :func:`encode_examples`.
+    """
+    parts = _entries(columns, lambda name, column: _feature(name, column, note))
+    if not parts:
+        return iter(())
+    sizes, whole = _sizes(parts), _message(parts, FIRST)
+    ends = np.cumsum(sizes)
+    blocks = np.flatnonzero(np.diff(ends // BLOCK_BYTES, prepend=0)) + 1
+    cuts = [0, *blocks.tolist(), len(sizes)]
+    return (
+        joined([part.rows(start, stop) for part in whole])
+        for start, stop in pairwise(cuts)
+        if stop > start
+    )
 
 
 def encode_sequence_examples(
@@ -75,7 +102,7 @@ def encode_sequence_examples(
     Raises:
         WrongFeatureType: As of :func:`encode_examples`.
     """
-    features = _entries(context or {}, lambda name, column: _feature(name, column, _no_note))
+    features = _entries(context or {}, lambda name, column: _feature(name, column, no_note))
     lists = _entries(feature_lists, _list)
     if not features and not lists:
         return BytesColumn.of([])
@@ -118,15 +145,21 @@ def _message(parts: list[Slices], tag: bytes) -> list[Slices]:
 
 
 def _records(parts: list[Slices], whole: list[Slices]) -> BytesColumn:
+    _sizes(parts)
+    return joined(whole)
+
+
+def _sizes(parts: list[Slices]) -> Indices:
+    """Return the bytes of each row, which are checked."""
     sizes: Indices = np.stack([part.lengths for part in parts]).sum(axis=0)
     large = np.flatnonzero(sizes > LARGEST_MESSAGE - 2 * _HEAD)
     if len(large):
         raise WrongFeatureType(too_large(int(sizes[large[0]]) + _HEAD), record=int(large[0]))
-    return joined(whole)
+    return sizes
 
 
-def _no_note(_name: str, _kind: str | None, _row: int) -> None:
-    pass
+def no_note(_name: str, _kind: str | None, _row: int) -> None:
+    """Note nothing."""
 
 
 def _feature(name: str, column: Any, note: Note) -> tuple[Slices, Slices]:
@@ -154,7 +187,7 @@ def _list(name: str, column: Any) -> tuple[Slices, Slices]:
         column = Ragged(every, np.arange(rows + 1) * steps)
     if not isinstance(column, Ragged):
         return _entry(name, _by_row(name, column), lambda _: b"")
-    begin, values = features_of(name, column.values, _no_note)
+    begin, values = features_of(name, column.values, no_note)
 
     def head(size: int) -> bytes:
         feature = begin(size)
