@@ -126,7 +126,7 @@ async def test_records_that_are_no_examples_are_read_raw(store: DevStore) -> Non
 
 @asynchronous
 async def test_shards_that_are_not_there(store: DevStore) -> None:
-    one = benchmark(Notes())
+    one = benchmark(Notes(), seconds=60.0)
     with pytest.raises(ObjectNotFound):
         await one.measure_dataset(settings_for(store, "s3://bucket/none-*"))
     assert one.figures().listing is None
