@@ -45,8 +45,9 @@ Bottleneck: TypeAlias = Literal[
     "transform",
     "trainer",
     "feeder",
+    "cores",
 ]
-"""What holds a job back."""
+"""What holds a job back. ``cores`` are this machine's: the job uses all of them, or others do."""
 
 
 class _Figures(BaseModel):
@@ -95,6 +96,9 @@ class Listing(_Figures):
     """The sum of the shards' sizes; an estimate where the source names the shards."""
     requests: int
     seconds: float
+    counted: str | None = None
+    """A counted range that stands for exactly the shards which a glob found; ``None``: none does.
+    """
 
 
 class FirstByte(_Figures):
@@ -154,6 +158,8 @@ class Processing(_Figures):
     """Bytes of the sample's frames."""
     stored_bytes: int
     """Bytes that the sample takes in the store: less where it is compressed."""
+    zstd_ratio: float | None = None
+    """Times by which zstd makes the sample smaller; ``None`` where it is compressed already."""
     decompress: Stage | None = None
     scan: Stage
     """Framing, without CRC."""
@@ -207,6 +213,11 @@ class Job(_Figures):
     concurrency_reason: str | None = None
     loop_busy: float | None = None
     """The part of the time (0 to 1) for which the event loop's thread used a core."""
+    core_seconds: float | None = None
+    """Seconds for which the process's threads ran on a core, all together; ``None`` where the
+    system does not tell it (Linux does)."""
+    core_wait_seconds: float | None = None
+    """Seconds for which they could have run and waited for a core."""
     samples: list[Sample] = Field(default_factory=list)
 
 
@@ -245,7 +256,8 @@ class Change(_Figures):
 class Verdict(_Figures):
     """What holds the job back, and what to do."""
 
-    bottleneck: Bottleneck
+    bottleneck: Bottleneck | None
+    """``None``: nothing that was measured explains the rate."""
     summary: str
     """One paragraph."""
     evidence: list[str]
@@ -255,11 +267,16 @@ class Verdict(_Figures):
     paste: str = ""
     """The settings to change, as TOML for a feeder's file; empty where none helps."""
     bytes_per_second: float
-    """The rate now."""
+    """The job's rate now; without a job, the rate that the parts allow."""
     predicted_bytes_per_second: float
     """The rate after the change."""
     next_bottleneck: Bottleneck | None
     """What holds the job back then."""
+    from_job: bool = True
+    """False: no job was measured, and the parts alone speak."""
+    busy: float | None = None
+    """The part (0 to 1) of the time in which the job's threads could run and other programs had the
+    cores; ``None``: little."""
 
 
 class Figures(_Figures):
