@@ -31,6 +31,10 @@ ENOUGH = 0.97
 """The part of the best prediction with which the smallest change is taken."""
 SPARE = 1.2
 """Times the next ceiling that the changed resource should allow, so that it is none any more."""
+UNEXPLAINED = (
+    "Measure again for longer, with nothing else on the machine; --trace shows what the job did."
+)
+CROWDED = "End the other programs, or give the job more cores, and measure again."
 UNKNOWN = 2.0
 """Times the present rate that is predicted at most where no other ceiling is known."""
 MIB = 1 << 20
@@ -65,11 +69,16 @@ def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding)
         settings: The dataset's settings; ``None``: they are not known.
         finding: The bottleneck.
     """
-    if settings is not None and finding.bottleneck in (*_WAITING, "throttling"):
-        best = _best_settings(figures, settings, finding)
+    resource = finding.bottleneck
+    if resource is None:
+        return Advice([_outside(UNEXPLAINED)], finding.rate, None)
+    if resource == "cores" and finding.busy is not None:
+        return Advice([_outside(CROWDED)], finding.rate, None)
+    if settings is not None and resource in (*_WAITING, "throttling"):
+        best = _best_settings(figures, settings, finding, resource)
         if best is not None:
             return best
-    return _elsewhere(figures, settings, finding)
+    return _elsewhere(figures, settings, finding, resource)
 
 
 # -- settings of the fetch engine ------------------------------------------------------------------
@@ -84,12 +93,14 @@ class _Outcome(NamedTuple):
     """The rate that the changed resource allows, as far as it matters."""
 
 
-def _best_settings(figures: Figures, settings: DatasetSettings, finding: Finding) -> Advice | None:
+def _best_settings(
+    figures: Figures, settings: DatasetSettings, finding: Finding, resource: Bottleneck
+) -> Advice | None:
     """Try values of the engine's settings; return the smallest change with the best prediction."""
     tried = [
         (update, outcome)
         for update in _updates(figures, settings)
-        if (outcome := _predict(figures, settings, update, finding)) is not None
+        if (outcome := _predict(figures, settings, update, finding.rate, resource)) is not None
     ]
     farthest = max((outcome.reach for _, outcome in tried), default=0.0)
     enough = [one for one in tried if one[1].reach >= ENOUGH * farthest]
@@ -119,7 +130,11 @@ def _size(update: dict[str, Any], settings: DatasetSettings) -> tuple[float, ...
 
 
 def _predict(
-    figures: Figures, settings: DatasetSettings, update: dict[str, Any], finding: Finding
+    figures: Figures,
+    settings: DatasetSettings,
+    update: dict[str, Any],
+    rate: float,
+    resource: Bottleneck,
 ) -> _Outcome | None:
     """Return what becomes of the rate; ``None``: such settings are refused, or nothing tells.
 
@@ -132,13 +147,13 @@ def _predict(
     except ConfigError:  # the budget is too small
         return None
     then = {_key(one.resource): one for one in changed if one.resource != "listing"}
-    key = _key(finding.bottleneck)
+    key = _key(resource)
     if key not in now or key not in then:
         return None
     own = then.pop(key)
-    lifted = finding.rate * own.bytes_per_second / now[key].bytes_per_second
-    others = [(max(one.bytes_per_second, finding.rate), one.resource) for one in then.values()]
-    limit, following = min(others, default=(UNKNOWN * finding.rate, None))
+    lifted = rate * own.bytes_per_second / now[key].bytes_per_second
+    others = [(max(one.bytes_per_second, rate), one.resource) for one in then.values()]
+    limit, following = min(others, default=(UNKNOWN * rate, None))
     reach = min(lifted, SPARE * limit)
     return _Outcome(min(lifted, limit), following if lifted >= limit else own.resource, reach)
 
@@ -161,9 +176,10 @@ def _engine_change(name: str, value: Any, finding: Finding) -> Change:
 # -- what helps where no setting of the engine does ------------------------------------------------
 
 
-def _elsewhere(figures: Figures, settings: DatasetSettings | None, finding: Finding) -> Advice:
+def _elsewhere(
+    figures: Figures, settings: DatasetSettings | None, finding: Finding, resource: Bottleneck
+) -> Advice:
     """Return what lifts the bottleneck otherwise, and the rate where it is gone."""
-    resource = finding.bottleneck
     changes = list(_CHANGES[resource](figures, settings))
     gone = {
         resource,
@@ -219,8 +235,11 @@ def _for_link(figures: Figures, settings: DatasetSettings | None) -> Iterator[Ch
         "hosts, each with a link of its own."
     )
     processing = figures.processing
-    if processing is not None and processing.decompress is None:
-        yield _outside("Compressed shards need less of the link, where the records compress.")
+    if processing is not None and (processing.zstd_ratio or 0.0) >= NOTICED:
+        yield _outside(
+            f'Shards written with compression="zstd" need less of the link: a sample became '
+            f"{processing.zstd_ratio:.1f} times smaller."
+        )
 
 
 def _for_throttling(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
@@ -263,17 +282,24 @@ def _for_transform(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
     )
 
 
+def _for_cores(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
+    yield _outside("More cores read more: of this machine, or of feeders on other ones.")
+
+
 def _for_trainer(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
     yield _outside("The data waits for the trainer, as it should: only a shorter step helps.")
 
 
 def _for_listing(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
-    shards = figures.listing.shards if figures.listing else 0
-    pattern = settings.urls[0] if settings is not None else "train-*.tfrecord"
-    yield _outside(
-        f"Name the {shards:,} shards in source, as {_counted(pattern, shards)} if they are so "
-        "named, or as a list: names are not listed."
-    )
+    listing = figures.listing
+    if listing is not None and listing.counted and settings is not None:
+        yield Change(setting="source", value=listing.counted, why="named shards are not listed")
+    else:
+        shards = f"{listing.shards:,} " if listing else ""
+        yield _outside(
+            f"Name the {shards}shards in source, as a list or a counted range like "
+            "train-{00000..00127}: names are not listed."
+        )
     yield _outside("Fewer and larger shards have a shorter listing.")
 
 
@@ -297,6 +323,7 @@ _CHANGES: Final[dict[Bottleneck, Callable[[Figures, DatasetSettings | None], Ite
     "transform": _for_transform,
     "trainer": _for_trainer,
     "feeder": _for_feeder,
+    "cores": _for_cores,
 }
 
 
@@ -311,13 +338,6 @@ def _cache(figures: Figures, settings: DatasetSettings | None) -> Iterator[Chang
         value=f"{gib}GiB",
         why="the second epoch, and the next job here, read from the disk and not from the store",
     )
-
-
-def _counted(pattern: str, shards: int) -> str:
-    """Return how a counted range is written in place of a glob."""
-    digits = max(5, len(str(shards)))
-    numbers = f"{{{0:0{digits}}..{max(0, shards - 1):0{digits}}}}"
-    return pattern.replace("*", numbers, 1)
 
 
 def _outside(why: str) -> Change:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 
 from streamrec.measure.figures import Ceiling, Cell
+from streamrec.measure.load import used_part
 from streamrec.measure.reading import Reading
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ IDLE = 0.02
 """The part of a core below which the noise of its measurement is too large to divide by it."""
 FREE = 0.8
 """The part of what requests would give alone, below which they share something that is full."""
+USED = 0.5
+"""The part of all cores from which on a job tells what all of them would give."""
 DECODING_THREADS = 4
 """The most threads that decode; see ``pipeline/assembler.py``."""
 
@@ -56,7 +59,7 @@ class Resources:
         """Return all ceilings that follow from the figures, the lowest first."""
         laws: tuple[Callable[[], Ceiling | None], ...] = (
             *(self._requests, self._link, self._throttling, self._event_loop),
-            *(self._decoding, self._transform, self._trainer, self._listing),
+            *(self._decoding, self._transform, self._cores, self._trainer, self._listing),
         )
         found = [ceiling for ceiling in (law() for law in laws) if ceiling is not None]
         return sorted(found, key=lambda ceiling: ceiling.bytes_per_second)
@@ -225,6 +228,20 @@ class Resources:
             resource=name,
             bytes_per_second=min(by_threads, by_cores),
             why=f"{threads} threads on {cores} cores {what}: {cost * 1e9:.2f} s of a core for each "
+            "GB",
+        )
+
+    def _cores(self) -> Ceiling | None:
+        """Return what a job would read that used all cores as well as it used a part of them."""
+        job, cores = self.figures.job, self.figures.machine.cores
+        used = used_part(job, cores) if job else None
+        if job is None or used is None or used < USED or not job.bytes:
+            return None
+        cost = used * cores * job.seconds / job.bytes
+        return Ceiling(
+            resource="cores",
+            bytes_per_second=cores / cost,
+            why=f"the job used {used:.0%} of {cores} cores: {cost * 1e9:.2f} s of a core for each "
             "GB",
         )
 

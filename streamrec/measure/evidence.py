@@ -1,36 +1,53 @@
 """The bottleneck of a job: the ceilings of the parts, held against what the job did. Pure.
 
 Each moment of a job belongs to a stage, and each stage to a few resources. A resource is to blame
-if its stages took much of the time and its ceiling explains the rate.
+if its stages took much of the time and its ceiling explains the rate. Where none does, none is.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from streamrec.measure.ceilings import rate_text
 from streamrec.measure.figures import Ceiling
+from streamrec.measure.load import FULL, busy_part, used_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamrec.measure.figures import Bottleneck, Figures, Job
 
-__all__ = ["NETWORK", "Finding", "evidence", "find", "steady_rate"]
+__all__ = [
+    "CONTRADICTS",
+    "NETWORK",
+    "Finding",
+    "evidence",
+    "find",
+    "is_steady",
+    "longest_wait",
+    "mean_rate",
+    "steady_rate",
+]
 
 NETWORK: Final[tuple[Bottleneck, ...]] = (
     *("store latency", "connection bandwidth", "link", "throttling"),
 )
 """The resources between the store and this machine."""
 EXPLAINS = 0.8
-"""The least part of a ceiling that a job which it holds back should reach."""
+"""The part of a ceiling that a job which it holds back should reach."""
+CONTRADICTS = 0.5
+"""The part of a ceiling below which a job is not held back by it, whatever the job waited for."""
 MUCH = 0.25
 """The least part of the wait of a resource that holds a job back."""
+MOST = 0.5
+"""The part of the wait that speaks for itself where no ceiling is known."""
 RAMP = 1 / 3
 """The part of a job's samples in which the engine still finds its number of requests."""
 FEWEST_SAMPLES = 6
+UNSTEADY = 1.5
+"""Times by which a job's rate behind the ramp and its mean may differ."""
 
 _Group: TypeAlias = Literal["network", "loop", "decoding", "transform", "trainer", "wire"]
 _GROUPS: Final[dict[str, _Group]] = {
@@ -49,7 +66,7 @@ _RESOURCES: Final[dict[_Group, tuple[Bottleneck, ...]]] = {
     "trainer": ("trainer",),
     "wire": ("link",),
 }
-_IN_A_FEEDER: Final[tuple[_Group, ...]] = ("loop", "decoding", "transform")
+_ON_CORES: Final[tuple[_Group, ...]] = ("loop", "decoding", "transform")
 _REASONS: Final[dict[str, Bottleneck]] = {
     "more requests brought no more bytes": "link",
     "the store asked to slow down": "throttling",
@@ -60,11 +77,16 @@ _REASONS: Final[dict[str, Bottleneck]] = {
 class Finding:
     """The bottleneck, and the ceilings as the job has corrected them."""
 
-    bottleneck: Bottleneck
+    bottleneck: Bottleneck | None
+    """``None``: nothing that was measured explains the rate."""
     rate: float
     """Bytes a second of the job; where there was none, the lowest ceiling."""
     ceilings: list[Ceiling]
     """The lowest first."""
+    job: Job | None = None
+    """The job whose rate it is."""
+    busy: float | None = None
+    """The part of the time for which other programs had the cores; ``None``: little."""
 
     @property
     def others(self) -> list[Ceiling]:
@@ -94,19 +116,26 @@ def find(figures: Figures, known: Sequence[Ceiling]) -> Finding | None:
 def _with_listing(stream: Finding, listing: Ceiling) -> Finding:
     """Add the listing, which comes before the stream and not beside it."""
     ceilings = _sorted([*stream.ceilings, listing])
-    if ceilings[0] is not listing:
-        return Finding(stream.bottleneck, stream.rate, ceilings)
+    if listing.bytes_per_second > stream.rate:
+        return replace(stream, ceilings=ceilings)
     rate = 1 / (1 / listing.bytes_per_second + 1 / stream.rate)
-    return Finding("listing", rate, ceilings)
+    return replace(stream, bottleneck="listing", rate=rate, ceilings=ceilings)
 
 
 def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling]) -> Finding:
     rate = steady_rate(job)
+    busy = busy_part(job, figures.machine.cores)
     accused = _accused(figures, job, known, rate)
-    ceilings = [_reached(one, rate) for one in known if one.resource != accused]
-    own = next((one.why for one in known if one.resource == accused), "the job waits for it")
-    blamed = Ceiling(resource=accused, bytes_per_second=rate, why=own)
-    return Finding(accused, rate, [blamed, *_sorted(ceilings)])
+    ceilings = [_reached(one, rate) for one in known]
+    if accused is not None and all(one.resource != accused for one in known):
+        why = "the job waits for it" if accused != "cores" else _of_others(busy)
+        ceilings.append(Ceiling(resource=accused, bytes_per_second=rate, why=why))
+    ceilings = sorted(_sorted(ceilings), key=lambda one: one.resource != accused)
+    return Finding(accused, rate, ceilings, job, busy)
+
+
+def _of_others(busy: float | None) -> str:
+    return f"for {busy or 0:.0%} of the time in which the job could use them, others had them"
 
 
 def _reached(ceiling: Ceiling, rate: float) -> Ceiling:
@@ -123,52 +152,98 @@ def _sorted(ceilings: list[Ceiling]) -> list[Ceiling]:
 
 
 def steady_rate(job: Job) -> float:
-    """Return the bytes a second behind the first batch and the ramp."""
+    """Return the bytes a second behind the first batch and the ramp.
+
+    The waits are those of the whole job. So where its rate was not steady, it is the mean.
+    """
+    behind = _behind_ramp(job)
+    return behind if behind is not None and is_steady(job) else mean_rate(job)
+
+
+def is_steady(job: Job) -> bool:
+    """Return whether the rate behind the ramp is about that of the whole job."""
+    mean, behind = mean_rate(job), _behind_ramp(job)
+    return behind is None or mean / UNSTEADY <= behind <= mean * UNSTEADY
+
+
+def _behind_ramp(job: Job) -> float | None:
     behind = [one for one in job.samples if one.at - one.seconds >= job.first_batch_seconds]
     samples = behind[math.ceil(len(behind) * RAMP) :]
-    if len(behind) >= FEWEST_SAMPLES and any(sample.bytes for sample in samples):
-        return sum(sample.bytes for sample in samples) / sum(sample.seconds for sample in samples)
+    if len(behind) < FEWEST_SAMPLES or not any(sample.bytes for sample in samples):
+        return None
+    return sum(sample.bytes for sample in samples) / sum(sample.seconds for sample in samples)
+
+
+def mean_rate(job: Job) -> float:
+    """Return the bytes a second behind the first batch."""
     seconds = job.seconds - job.first_batch_seconds
     if job.batches < 2 or seconds <= 0:
         return job.bytes / job.seconds
     return job.bytes * (1 - 1 / job.batches) / seconds
 
 
-def _accused(figures: Figures, job: Job, known: Sequence[Ceiling], rate: float) -> Bottleneck:
-    """Return the resource to blame.
+def _accused(
+    figures: Figures, job: Job, known: Sequence[Ceiling], rate: float
+) -> Bottleneck | None:
+    """Return the resource to blame; ``None``: none explains the rate.
 
     Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
     """
-    parts = _parts(job)
-    order = [
-        group
-        for group in sorted(parts, key=lambda group: -parts[group])
-        # The trainer's step is known: a rate that it does not explain has another cause.
-        if group != "trainer" or _explains(_lowest(group, known), rate)
-    ]
+    # The trainer's step is known: a rate that it does not explain has another cause.
+    parts = _parts(job, with_trainer=_explains(_lowest("trainer", known), rate))
+    order = sorted(parts, key=lambda group: -parts[group])
     if figures.target.kind == "feeder":
         return _of_feeder(job, order[0]) if order else "feeder"
-    for group in order:
+    much = [group for group in order if parts[group] >= MUCH]
+    busy = busy_part(job, figures.machine.cores) is not None
+    held_up = busy and sum(parts.get(group, 0.0) for group in _ON_CORES) >= MUCH
+    for group in much:
         lowest = _lowest(group, known)
-        if lowest is not None and _explains(lowest, rate) and parts[group] >= MUCH:
+        # A busy machine takes from all connections alike, as a full link does.
+        if lowest and _explains(lowest, rate) and not (held_up and lowest.resource == "link"):
             return lowest.resource
-    group = order[0] if order else "network"
-    lowest = _lowest(group, known)
-    return lowest.resource if lowest else _unmeasured(group, job)
+    if held_up or (used_part(job, figures.machine.cores) or 0.0) >= FULL:
+        return "cores"
+    return _likely(much, known, rate) or _unmeasured(order, parts, job, known)
 
 
-def _explains(ceiling: Ceiling | None, rate: float) -> bool:
+def _explains(ceiling: Ceiling | None, rate: float, part: float = EXPLAINS) -> bool:
     """Return whether a job of that rate is held back by the ceiling."""
-    return ceiling is not None and rate >= EXPLAINS * ceiling.bytes_per_second
+    return ceiling is not None and rate >= part * ceiling.bytes_per_second
 
 
-def _parts(job: Job) -> dict[_Group, float]:
+def _likely(much: Sequence[_Group], known: Sequence[Ceiling], rate: float) -> Bottleneck | None:
+    """Return a resource that was waited for and whose ceiling at least does not contradict.
+
+    A full link is no estimate: a job that it holds back comes near it.
+    """
+    for group in much:
+        lowest = _lowest(group, known)
+        is_link = lowest is not None and lowest.resource == "link"
+        if lowest and not is_link and _explains(lowest, rate, CONTRADICTS):
+            return lowest.resource
+    return None
+
+
+def _unmeasured(
+    order: Sequence[_Group], parts: Mapping[_Group, float], job: Job, known: Sequence[Ceiling]
+) -> Bottleneck | None:
+    """Return the resource of the longest wait, if it is most of it and there is no ceiling."""
+    if not order:
+        return None
+    group = order[0]
+    if parts[group] < MOST or _lowest(group, known) is not None:
+        return None
+    return _by_waits(group, job)
+
+
+def _parts(job: Job, *, with_trainer: bool) -> dict[_Group, float]:
     """Return the parts of the wait by the kind of resource; the listing comes before it."""
     seconds: dict[_Group, float] = {}
     for stage, spent in job.waits.items():
         group = _GROUPS.get(stage)
         # Without a simulated trainer, the client is the measurement itself.
-        if group is not None and (group != "trainer" or job.step_seconds):
+        if group is not None and (group != "trainer" or with_trainer):
             seconds[group] = seconds.get(group, 0.0) + spent
     total = sum(seconds.values())
     return {group: spent / total for group, spent in seconds.items()} if total else {}
@@ -179,10 +254,10 @@ def _lowest(group: _Group, known: Sequence[Ceiling]) -> Ceiling | None:
 
 
 def _of_feeder(job: Job, group: _Group) -> Bottleneck:
-    return "feeder" if group in _IN_A_FEEDER else _unmeasured(group, job)
+    return "feeder" if group in _ON_CORES else _by_waits(group, job)
 
 
-def _unmeasured(group: _Group, job: Job) -> Bottleneck:
+def _by_waits(group: _Group, job: Job) -> Bottleneck:
     """Return the resource of a group whose parts were not measured."""
     if group != "network":
         return _RESOURCES[group][0]
@@ -208,6 +283,15 @@ _WAITS: Final[Mapping[str, str]] = {
 }
 SHOWN = 0.02
 """The least part of a job's time that is named."""
+
+
+def longest_wait(job: Job) -> str:
+    """Return what a job waited longest for, and for how much of its time."""
+    held = {stage: spent for stage, spent in job.waits.items() if stage != "client"}
+    stage = max(held, key=lambda one: held[one], default=None)
+    if stage is None or not job.seconds:
+        return "nothing"
+    return f"{_WAITS.get(stage, stage)} ({held[stage] / job.seconds:.0%} of its time)"
 
 
 def evidence(figures: Figures) -> list[str]:
@@ -262,6 +346,11 @@ def _of_requests(job: Job | None) -> list[str]:
     said = []
     if job.loop_busy is not None:
         said.append(f"In the job the event loop's thread used {job.loop_busy:.0%} of a core.")
+    if job.core_seconds is not None:
+        said.append(
+            f"Its threads ran for {job.core_seconds:.2g} s, and waited for a core for "
+            f"{job.core_wait_seconds or 0:.2g} s."
+        )
     if job.throttled:
         said.append(f"{job.throttled} of {job.requests} requests were told to slow down.")
     if job.concurrency_reason:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamrec.measure.budget import stores_of
+from streamrec.measure.counted import counted_range
 from streamrec.measure.figures import Listing
 from streamrec.measure.together import together
 from streamrec.stores.read_range import read_range
+from streamrec.stores.source_text import is_glob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +56,18 @@ async def measure_listing(
         shards = await _with_sizes([found[url] for url in sorted(found)], stores)
     known = [info.size for info in shards if info.size is not None]
     total = round(sum(known) / len(known) * len(shards))
-    listing = Listing(shards=len(shards), bytes=total, requests=requests, seconds=seconds)
+    listing = Listing(
+        shards=len(shards),
+        bytes=total,
+        requests=requests,
+        seconds=seconds,
+        counted=counted_range(found) if _is_one_glob(settings) else None,
+    )
     return listing, shards
+
+
+def _is_one_glob(settings: DatasetSettings) -> bool:
+    return len(settings.urls) == 1 and is_glob(settings.urls[0]) and not settings.weights
 
 
 async def _with_sizes(shards: Sequence[ObjectInfo], stores: Stores) -> list[ObjectInfo]:

@@ -13,6 +13,7 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe, is_pair
 from streamrec.formats.examples.features import infer_features
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
+from streamrec.formats.shards.compression import Compressor
 from streamrec.measure.figures import Processing, Stage
 from streamrec.measure.sample import blocks_of, read_sample
 from streamrec.measure.user_functions import UserFunctions
@@ -37,6 +38,8 @@ __all__ = ["measure_processing"]
 SAMPLE_BYTES = 64 << 20
 SECONDS = 0.3
 """Seconds for which a step is repeated, after a first time that does not count."""
+COMPRESSED = 4 << 20
+"""The most bytes of a shard's beginning that are compressed to see what comes of it."""
 BATCH_RECORDS = 64
 """Records of a batch where the settings do not say how many."""
 
@@ -99,6 +102,7 @@ def _measure(settings: DatasetSettings, stored: Sequence[Stored]) -> Processing:
         records=sum(piece.records for piece in whole),
         bytes=sum(len(data) for data in frames),
         stored_bytes=sum(len(one.data) for one in stored),
+        zstd_ratio=_zstd_ratio(stored),
         decompress=_decompress(stored, whole),
         scan=_stage(whole, lambda pair: _blocks(settings, *pair, check_crc=False)),
         crc=_stage(whole, lambda pair: _blocks(settings, *pair)),
@@ -142,11 +146,24 @@ def _decompress(stored: Sequence[Stored], whole: Sequence[Piece]) -> Stage | Non
     return _stage(pieces, lambda one: one.decompress(memory))
 
 
+def _zstd_ratio(stored: Sequence[Stored]) -> float | None:
+    """Return by how much zstd would shrink shards that are not compressed."""
+    if any(one.compression != "none" for one in stored):
+        return None
+    parts = [one.data[:COMPRESSED] for one in stored]
+    return sum(map(len, parts)) / sum(map(_compressed, parts))
+
+
+def _compressed(part: ByteArray) -> int:
+    compressor = Compressor("zstd")
+    return len(compressor.compress(part.data)) + len(compressor.finish())
+
+
 def _columns(
     settings: DatasetSettings, features: Any, urls: Sequence[str], batches: Sequence[Piece]
-) -> dict[str, Stage | None]:
+) -> dict[str, Any]:
     """Measure the steps from records to the columns that a trainer gets."""
-    found: dict[str, Stage | None] = {}
+    found: dict[str, Any] = {}
     decoder = Decoder(features, urls)
     try:
         if features is not None:

@@ -140,7 +140,7 @@ def _advice(advice: Advice) -> Group:
 
 
 def _gain(advice: Advice) -> Text:
-    line = Text.assemble((advice.now, "bold"), " now")
+    line = Text(advice.now, "bold")
     if advice.then:
         line.append(" → ").append(advice.then, "bold")
         line.append(" predicted after the change (").append(advice.gain, "bold green").append(")")

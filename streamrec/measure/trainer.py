@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end
+from streamrec.measure.core_times import CoreTimes
 from streamrec.measure.figures import Job, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from streamrec.flow.attribution import Collector
+    from streamrec.measure.core_times import CoreSeconds
     from streamrec.pipeline.batch.batch import Batch
 
     OnSample: TypeAlias = Callable[[Sample], object]
@@ -50,6 +52,7 @@ class Trainer:
         self._statistics = statistics
         self._spans = spans
         self._began, self._cpu = time.monotonic(), time.thread_time()
+        self._cores = CoreTimes()
         self._asked: float | None = self._began
         """The time since when it waits; ``None``: it does not."""
         self._waited = 0.0
@@ -61,6 +64,7 @@ class Trainer:
         self._counted: Mapping[str, Any] = {}
         self._ended: float | None = None
         self._loop_busy = 0.0
+        self._core_seconds: CoreSeconds | None = None
 
     @property
     def seconds(self) -> float:
@@ -91,6 +95,7 @@ class Trainer:
         told, seconds = self._counted, self.seconds
         first = seconds if self._first is None else self._first
         rest = seconds - first
+        ran, waited = self._core_seconds or (None, None)
         return Job(
             seconds=seconds,
             ended=ended,
@@ -105,6 +110,8 @@ class Trainer:
             concurrency=told.get("concurrency"),
             concurrency_reason=told.get("concurrency_reason"),
             loop_busy=self._loop_busy,
+            core_seconds=ran,
+            core_wait_seconds=waited,
             samples=self._samples,
         )
 
@@ -141,6 +148,7 @@ class Trainer:
 
     def _take_sample(self, told: Mapping[str, Any]) -> None:
         before, nbytes, records = self._sampled
+        self._core_seconds = self._cores.seconds()
         self._sampled = now, received, _ = self._now(), told.get("bytes_used", 0), self._records
         sample = Sample(
             at=now - self._began,

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from streamrec.measure.advice import Advice, advise, paste_of
 from streamrec.measure.ceilings import Resources, rate_text
-from streamrec.measure.evidence import Finding, evidence, find
+from streamrec.measure.evidence import evidence, find, is_steady, longest_wait, mean_rate
 from streamrec.measure.figures import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from streamrec.config import DatasetSettings
-    from streamrec.measure.figures import Bottleneck, Figures
+    from streamrec.measure.evidence import Finding
+    from streamrec.measure.figures import Bottleneck, Figures, Job
 
 __all__ = ["judge"]
 
@@ -28,6 +31,7 @@ _IN_WORDS: dict[Bottleneck, str] = {
     "transform": "the functions filter, map and transform",
     "trainer": "the trainer",
     "feeder": "the feeder",
+    "cores": "this machine's cores",
 }
 
 
@@ -47,7 +51,7 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
     advice = advise(figures, settings, finding)
     return Verdict(
         bottleneck=finding.bottleneck,
-        summary=_summary(finding, advice),
+        summary=" ".join(_summary(figures, finding, advice)),
         evidence=evidence(figures),
         ceilings=finding.ceilings,
         changes=advice.changes,
@@ -55,23 +59,56 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
         bytes_per_second=finding.rate,
         predicted_bytes_per_second=advice.rate,
         next_bottleneck=advice.next,
+        from_job=finding.job is not None,
+        busy=finding.busy,
     )
 
 
-def _summary(finding: Finding, advice: Advice) -> str:
-    own = next(one for one in finding.ceilings if one.resource == finding.bottleneck)
-    sentences = [
-        f"The job reads {rate_text(finding.rate)}. What holds it back is "
-        f"{_IN_WORDS[finding.bottleneck]}: {own.why}.",
-        *_as_near(finding),
-        *_to_do(advice),
-        _then(finding, advice),
-    ]
-    return " ".join(sentences)
+def _summary(figures: Figures, finding: Finding, advice: Advice) -> Iterator[str]:
+    if finding.busy is not None:
+        yield _busy(figures, finding.busy)
+    yield _cause(finding)
+    if finding.job is not None and not is_steady(finding.job):
+        yield (
+            f"Its rate was not steady ({rate_text(mean_rate(finding.job))} in the mean): measure "
+            "for longer."
+        )
+    yield from _as_near(finding)
+    yield from _to_do(advice)
+    if finding.bottleneck is not None:
+        yield _then(finding, advice)
+
+
+def _busy(figures: Figures, part: float) -> str:
+    store = ", the simulated store among them" if figures.target.kind == "simulation" else ""
+    return (
+        f"This machine was busy with other programs{store}: they had its cores for {part:.0%} of "
+        "the time in which the job could have used them, so trust no rate that depends on the CPU."
+    )
+
+
+def _cause(finding: Finding) -> str:
+    rate = rate_text(finding.rate)
+    own = next((one for one in finding.ceilings if one.resource == finding.bottleneck), None)
+    if finding.bottleneck is None or own is None:
+        return f"The job reads {rate}. {_unexplained(finding, finding.job)}"
+    named = f"{_IN_WORDS[finding.bottleneck]}: {own.why}."
+    if finding.job is None:
+        return f"No job was measured. By its parts, {rate} is the most; the limit is {named}"
+    return f"The job reads {rate}. What holds it back is {named}"
+
+
+def _unexplained(finding: Finding, job: Job | None) -> str:
+    waited = f" It waited longest for {longest_wait(job)}." if job else ""
+    lowest = finding.ceilings[0] if finding.ceilings else None
+    least = f"; the lowest ceiling is {rate_text(lowest.bytes_per_second)}" if lowest else ""
+    return f"Nothing that was measured explains this rate{least}.{waited}"
 
 
 def _as_near(finding: Finding) -> list[str]:
     """Name the ceilings that cannot be told from the bottleneck's."""
+    if finding.bottleneck is None:
+        return []
     limit = finding.rate * (1 + NEAR)
     near = [_IN_WORDS[one.resource] for one in finding.others if one.bytes_per_second <= limit]
     verb = "is" if len(near) == 1 else "are"
@@ -95,7 +132,7 @@ def _shown(value: object) -> str:
 def _then(finding: Finding, advice: Advice) -> str:
     if advice.next is None:
         return "What comes next was not measured; measure again after the change."
-    times = advice.rate / finding.rate
+    times = advice.rate / finding.rate if finding.rate else 1.0
     if finding.bottleneck == "trainer":
         return (
             f"Without it the stream would give {rate_text(advice.rate)}, {times:.1f} times as "

@@ -45,7 +45,7 @@ __all__ = [
 MOST_URLS = 20
 """The most URLs that are shown; all are in the JSON."""
 
-HEADLINES: Final[Mapping[Bottleneck, str]] = {
+HEADLINES: Final[Mapping[Bottleneck | None, str]] = {
     "listing": "Listing the shards holds this job back.",
     "store latency": "The latency of the store holds this job back.",
     "connection bandwidth": "The bandwidth of each connection holds this job back.",
@@ -56,6 +56,8 @@ HEADLINES: Final[Mapping[Bottleneck, str]] = {
     "transform": "The transform holds this job back.",
     "trainer": "The trainer is the bottleneck, as it should be.",
     "feeder": "The feeder holds this job back.",
+    "cores": "This machine's cores hold this job back.",
+    None: "Nothing that was measured explains the rate.",
 }
 ENDS = {
     "seconds": "its time",
@@ -195,17 +197,25 @@ def advice_of(verdict: Verdict | None) -> Advice:
     now, then = verdict.bytes_per_second, verdict.predicted_bytes_per_second
     gains = then > now > 0 and bool(verdict.changes)
     return Advice(
-        HEADLINES[verdict.bottleneck],
+        _headline(verdict),
         is_good=verdict.bottleneck == "trainer",
         summary=verdict.summary,
         evidence=verdict.evidence,
-        now=rate(now),
+        now=f"{rate(now)} now" if verdict.from_job else f"at most {rate(now)}",
         then=rate(then) if gains else "",
         gain=f"x {then / now:.1f}" if gains else "",
         next=verdict.next_bottleneck or "",
         changes=[(_change(one.setting, one.value), one.why) for one in verdict.changes],
         paste=verdict.paste,
     )
+
+
+def _headline(verdict: Verdict) -> str:
+    found = HEADLINES[verdict.bottleneck]
+    if verdict.busy is None:
+        return found
+    busy = f"Other programs had this machine's cores for {percent(verdict.busy)} of the time."
+    return busy if verdict.bottleneck == "cores" else f"{busy} {found}"
 
 
 def _change(setting: str | None, value: Any) -> str:
@@ -218,7 +228,7 @@ def _numbers(figures: Figures) -> list[tuple[str, str]]:
     if job:
         whole = job.seconds or 1.0
         found += [
-            ("Job", rate(job.bytes / whole)),
+            ("Whole job", rate(job.bytes / whole)),
             ("Records", f"{job.records / whole:,.0f}/s"),
             ("Trainer stalled", percent(job.stalled)),
             ("First batch", seconds(job.first_batch_seconds)),
@@ -279,7 +289,7 @@ def _ceilings(verdict: Verdict) -> list[Row]:
 
 def _lines(verdict: Verdict) -> list[tuple[str, float]]:
     advice, top = advice_of(verdict), _top(verdict)
-    lines = [(f"now {advice.now}", verdict.bytes_per_second / top)]
+    lines = [(advice.now, verdict.bytes_per_second / top)]
     if advice.then:
         lines.append((f"predicted {advice.then}", verdict.predicted_bytes_per_second / top))
     return lines
@@ -311,6 +321,9 @@ def _job(job: Job) -> list[tuple[str, str]]:
         rows.append(("Requests at a time", f"{job.concurrency:,}{reason}"))
     if job.loop_busy is not None:
         rows.append(("Event loop", f"{percent(job.loop_busy)} of a core"))
+    if job.core_seconds is not None:
+        waited = seconds(job.core_wait_seconds or 0.0)
+        rows.append(("Cores", f"used for {seconds(job.core_seconds)}, waited for {waited}"))
     if job.step_seconds is not None:
         rows.append(("Simulated step", seconds(job.step_seconds)))
     return rows

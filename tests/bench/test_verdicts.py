@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NAMES = {case.name: case for case in CASES}
 
 
-async def named(case: Case) -> str:
+async def named(case: Case) -> str | None:
     async with served(case) as source:
         return (await first_look(case, settings_of(case, source)))[1].bottleneck
 

@@ -287,6 +287,8 @@ def extreme(number: float) -> Figures:
             return {name: changed(part) for name, part in value.items()}
         if isinstance(value, list):
             return [changed(part) for part in value]
+        if isinstance(value, bool):
+            return value
         if isinstance(value, float):
             return number
         return int(number) if isinstance(value, int) else value

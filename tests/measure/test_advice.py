@@ -6,7 +6,7 @@ import pytest
 
 from streamrec.measure.advice import advise, paste_of
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.evidence import find
+from streamrec.measure.evidence import Finding, find
 from streamrec.measure.figures import Change
 from tests.measure.worlds import GIB, MB, World, machine, settings_of, stage
 
@@ -83,11 +83,39 @@ def test_the_python_kernel_is_named_where_the_loop_is_busy() -> None:
 
 def test_a_counted_range_stands_for_the_glob() -> None:
     world, chosen = World(page=1000.0, shards=250, shard=MB), settings_of()
+    counted = "s3://bucket/train-{00000..00249}.tfrecord"
+    listing = world.listing().model_copy(update={"counted": counted})
+    assert changes(world, {}, listing=listing)["source"] == counted
     figures = world.figures(chosen)
     finding = find(figures, Resources(figures, chosen).ceilings())
     assert finding is not None
-    why = advise(figures, chosen, finding).changes[0].why
-    assert "s3://bucket/train-{00000..00249}.tfrecord" in why
+    assert "Name the 250 shards" in advise(figures, chosen, finding).changes[0].why
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(3.14, True), (1.02, False), (None, False)])
+def test_a_full_link_is_told_what_compression_brings(ratio: float | None, told: bool) -> None:
+    world, chosen = World(link=10.0 * MB), settings_of()
+    processing = world.processing().model_copy(update={"zstd_ratio": ratio})
+    figures = world.figures(chosen, processing=processing)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    said = " ".join(one.why for one in advise(figures, chosen, finding).changes)
+    assert ("3.1 times smaller" in said) == told
+
+
+@pytest.mark.parametrize(
+    ("bottleneck", "busy", "words"),
+    [(None, None, "Measure again"), ("cores", 0.4, "End the other"), ("cores", None, "More cores")],
+)
+def test_nothing_is_promised_where_nothing_is_known(
+    bottleneck: Any, busy: float | None, words: str
+) -> None:
+    chosen = settings_of()
+    figures = World().figures(chosen)
+    finding = Finding(bottleneck, 10.0 * MB, [], figures.job, busy)
+    advice = advise(figures, chosen, finding)
+    assert words in advice.changes[0].why
+    assert (advice.rate, advice.next) == (10.0 * MB, None)
 
 
 def test_named_shards_tell_their_sizes_one_after_the_other() -> None:

@@ -4,9 +4,16 @@ from typing import Any
 
 import pytest
 
-from streamrec.measure.evidence import evidence, find, steady_rate
+from streamrec.measure.evidence import (
+    evidence,
+    find,
+    is_steady,
+    longest_wait,
+    mean_rate,
+    steady_rate,
+)
 from streamrec.measure.figures import Ceiling, Figures, Sample
-from tests.measure.worlds import MB, World, a_job, settings_of
+from tests.measure.worlds import MB, World, a_job, machine, settings_of
 
 
 def ceiling(resource: Any, rate: float) -> Ceiling:
@@ -25,7 +32,7 @@ def test_the_lowest_ceiling_of_what_was_waited_for_is_to_blame() -> None:
     assert found is not None
     assert found.bottleneck == "link"
     assert found.rate == pytest.approx(100 * MB, rel=0.01)
-    assert found.ceilings[0].bytes_per_second == found.rate
+    assert found.ceilings[0].bytes_per_second == 110 * MB
     assert [one.resource for one in found.others] == ["store latency"]
 
 
@@ -36,11 +43,59 @@ def test_a_ceiling_that_explains_the_rate_is_before_a_longer_wait() -> None:
     assert found.bottleneck == "link"
 
 
-def test_the_longest_wait_is_to_blame_where_no_ceiling_explains_the_rate() -> None:
-    known = [ceiling("link", 500 * MB), ceiling("decoding", 900 * MB)]
+@pytest.mark.parametrize(
+    ("decoding", "named"), [(900 * MB, None), (210 * MB, None), (190 * MB, "decoding")]
+)
+def test_what_no_ceiling_explains_is_nobody_s_fault(decoding: float, named: str | None) -> None:
+    known = [ceiling("link", 500 * MB), ceiling("decoding", decoding)]
     found = find(figures(waits={"decode": 6.0, "body": 4.0}), known)
     assert found is not None
-    assert found.bottleneck == "decoding"
+    assert found.bottleneck == named
+    assert len(found.ceilings) == 2
+
+
+def test_a_link_is_full_only_if_the_job_comes_near_it() -> None:
+    found = find(figures(waits={"body": 10.0}), [ceiling("link", 130 * MB)])
+    assert found is not None
+    assert found.bottleneck is None
+
+
+def busy(**job: Any) -> Figures:
+    """Return the figures of a job that had to wait for a core half of the time."""
+    told = figures(core_seconds=4.0, core_wait_seconds=4.0, **job)
+    return told.model_copy(update={"machine": machine(2)})
+
+
+@pytest.mark.parametrize(
+    ("waits", "named"),
+    [
+        ({"decode": 9.0, "body": 1.0}, "cores"),
+        ({"body": 7.0, "order": 3.0}, "cores"),  # all connections had less of the machine
+        ({"body": 9.0, "order": 1.0}, "link"),
+    ],
+)
+def test_other_programs_have_the_cores(waits: dict[str, float], named: str) -> None:
+    known = [ceiling("link", 110 * MB), ceiling("decoding", 900 * MB)]
+    found = find(busy(waits=waits), known)
+    assert found is not None
+    assert (found.bottleneck, found.busy) == (named, 0.5)
+    if named == "cores":
+        assert "for 50% of the time" in found.ceilings[0].why
+
+
+def test_what_explains_the_rate_holds_on_a_busy_machine_too() -> None:
+    found = find(busy(waits={"decode": 9.0}), [ceiling("decoding", 105 * MB)])
+    assert found is not None
+    assert (found.bottleneck, found.busy) == ("decoding", 0.5)
+
+
+def test_a_job_may_use_all_cores_itself() -> None:
+    told = figures(waits={"decode": 5.0, "order": 5.0}, core_seconds=18.0, core_wait_seconds=9.0)
+    told = told.model_copy(update={"machine": machine(2)})
+    known = [ceiling("cores", 111 * MB), ceiling("decoding", 900 * MB)]
+    found = find(told, known)
+    assert found is not None
+    assert (found.bottleneck, found.busy) == ("cores", None)
 
 
 def test_a_ceiling_that_the_job_has_exceeded_is_raised_to_it() -> None:
@@ -60,10 +115,13 @@ def test_a_ceiling_that_the_job_has_exceeded_is_raised_to_it() -> None:
         ("more requests brought no more bytes", {"body": 9.0}, "link"),
         ("the store asked to slow down", {"first_byte": 9.0}, "throttling"),
         (None, {"order": 9.0}, "event loop"),
-        (None, {}, "store latency"),
+        (None, {}, None),
+        (None, {"decode": 4.0, "first_byte": 3.0, "order": 3.0}, None),
     ],
 )
-def test_a_job_alone_tells_it_too(reason: str | None, waits: dict[str, float], named: str) -> None:
+def test_a_job_alone_tells_it_too(
+    reason: str | None, waits: dict[str, float], named: str | None
+) -> None:
     found = find(figures(waits=waits, concurrency_reason=reason, concurrency=4), [])
     assert found is not None
     assert found.bottleneck == named
@@ -109,13 +167,26 @@ def test_the_rate_is_that_behind_the_ramp() -> None:
     samples = [
         Sample(at=at + 1.0, seconds=1.0, bytes=size, records=1) for at, size in enumerate(sizes)
     ]
-    assert steady_rate(a_job(samples=samples)) == 10 * MB
+    steady = {"seconds": 6.0, "bytes": 42 * MB, "batches": 42}
+    assert steady_rate(a_job(samples=samples, **steady)) == 10 * MB
     late = [one.model_copy(update={"at": one.at + 5.0}) for one in samples]
     first = [Sample(at=5.0, seconds=5.0, bytes=0, records=0)]
-    assert steady_rate(a_job(first_batch_seconds=5.0, samples=first + late)) == 10 * MB
+    later = {**steady, "seconds": 11.0, "first_batch_seconds": 5.0}
+    assert steady_rate(a_job(samples=first + late, **later)) == 10 * MB
     job = a_job(seconds=11.0, first_batch_seconds=1.0, batches=101, bytes=101 * MB)
     assert steady_rate(job) == pytest.approx(10 * MB)
     assert steady_rate(a_job(seconds=2.0, batches=1, bytes=10 * MB)) == 5 * MB
+
+
+def test_an_unsteady_job_has_its_mean_rate() -> None:
+    """As its waits, which are those of the whole job."""
+    sizes = [60 * MB] * 2 + [MB] * 4
+    samples = [
+        Sample(at=at + 1.0, seconds=1.0, bytes=size, records=1) for at, size in enumerate(sizes)
+    ]
+    job = a_job(seconds=6.0, batches=124, bytes=124 * MB, samples=samples)
+    assert not is_steady(job)
+    assert steady_rate(job) == mean_rate(job) == pytest.approx(20.5 * MB)
 
 
 def test_evidence_says_where_the_time_went_and_what_the_store_gives() -> None:
@@ -131,6 +202,8 @@ def test_evidence_says_where_the_time_went_and_what_the_store_gives() -> None:
                         stalled=0.7,
                         loop_busy=0.1,
                         throttled=3,
+                        core_seconds=2.0,
+                        core_wait_seconds=1.0,
                         concurrency=64,
                         concurrency_reason="max_concurrency",
                     )
@@ -144,6 +217,7 @@ def test_evidence_says_where_the_time_went_and_what_the_store_gives() -> None:
         "2 s of the 2.5 s",
         "50.0 MB/s at most",
         "used 10% of a core",
+        "ran for 2 s, and waited for a core for 1 s",
         "3 of 100 requests",
         "max_concurrency",
     ):
@@ -155,3 +229,8 @@ def test_evidence_of_nothing_is_nothing() -> None:
     assert evidence(World().figures(settings_of()).model_copy(update=none)) == []
     grows = World(latency=1.0, connection=MB)
     assert "still grew" in evidence(grows.figures(settings_of(), job=False))[0]
+
+
+def test_the_longest_wait_is_none_of_the_trainer() -> None:
+    assert longest_wait(a_job(waits={"client": 8.0, "decode": 2.0})) == "decoding (20% of its time)"
+    assert longest_wait(a_job(waits={})) == "nothing"

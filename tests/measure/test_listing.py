@@ -24,6 +24,7 @@ async def test_a_listing() -> None:
         assert (listing.shards, listing.bytes) == (2500, 250_000)
         assert listing.requests == budget.spent.requests == store.statistics.requests >= 3
         assert listing.seconds > 0
+        assert listing.counted == "s3://bucket/part-{00000..02499}"
         assert [info.size for info in shards] == [100] * 2500
         assert [info.url for info in shards] == sorted(info.url for info in shards)
 
@@ -36,6 +37,7 @@ async def test_the_sizes_of_some_named_shards_are_looked_up() -> None:
         settings = settings_for(store, "s3://bucket/part-{00000..00999}")
         listing, shards = await measure_listing(settings, budget)
         assert (listing.shards, listing.bytes, listing.requests) == (1000, 100_000, 0)
+        assert listing.counted is None, "nothing is listed"
         known = [info for info in shards if info.size is not None]
         assert SAMPLE / 2 <= len(known) == budget.spent.requests <= SAMPLE
         assert all(info.etag for info in known)

@@ -53,6 +53,8 @@ async def test_raw_records() -> None:
     found = await measured({})
     assert (found.records, found.bytes) == (80, 2 * len(SHARD))
     assert found.stored_bytes == found.bytes
+    assert found.zstd_ratio is not None
+    assert found.zstd_ratio > 10, "all records are the same"
     assert found.scan.records_per_second > 0
     assert found.crc.bytes_per_second > 0
     assert [found.decompress, found.parse, found.decode, found.transform] == [None] * 4

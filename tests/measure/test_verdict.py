@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.config import load_daemon
-from streamrec.measure.figures import Bottleneck, Target, Verdict
+from streamrec.flow.attribution import STAGES
+from streamrec.measure.ceilings import Resources
+from streamrec.measure.evidence import CONTRADICTS, EXPLAINS, NETWORK, steady_rate
+from streamrec.measure.figures import Bottleneck, Sample, Target, Verdict
 from streamrec.measure.verdict import judge
 from tests.measure.worlds import MB, PLANTED, World, a_job, settings_of
 
@@ -16,7 +19,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.config import DatasetSettings
+    from streamrec.measure.figures import Job
 
+CAUSES: dict[str, tuple[Bottleneck, ...]] = {
+    **dict.fromkeys(("first_byte", "body", "quarantine"), (*NETWORK, "cores")),
+    **dict.fromkeys(("scan", "order", "queue"), ("event loop", "cores")),
+    **dict.fromkeys(("decompress", "decode", "pack", "cache"), ("decoding", "cores")),
+    **dict.fromkeys(("filter", "transform"), ("transform", "cores")),
+    "list": ("cores",),
+    "wire": ("link", "cores"),
+    "client": ("trainer", "cores"),
+}
+"""The resources that each stage of a wait may belong to."""
 NAMED = [pytest.param(*planted, name, id=name) for name, planted in PLANTED.items()]
 
 
@@ -45,7 +59,8 @@ def test_names_what_is_planted(world: World, settings: dict[str, Any], name: str
 
 
 @pytest.mark.parametrize(
-    ("world", "settings", "name"), [planted for planted in NAMED if planted.id != "trainer"]
+    ("world", "settings", "name"),
+    [planted for planted in NAMED if planted.id not in ("trainer", "cores")],
 )
 def test_names_it_without_a_job(world: World, settings: dict[str, Any], name: str) -> None:
     assert judged(world, settings_of(**settings), job=False).bottleneck == name
@@ -68,6 +83,7 @@ def test_advice_brings_what_is_predicted(
         "transform": replace(world, transform=0.1),
         "trainer": replace(world, step=None),
         "listing": replace(world, page=0.0),
+        "cores": replace(world, other=0.0),
     }.get(name, world)
     rate = after.rate(followed(verdict, before, tmp_path))
     assert verdict.predicted_bytes_per_second == pytest.approx(rate, rel=0.2)
@@ -168,6 +184,95 @@ def test_no_prediction_exceeds_the_next_ceiling(
         return
     if verdict.next_bottleneck != verdict.bottleneck and verdict.next_bottleneck in known:
         assert verdict.predicted_bytes_per_second <= known[verdict.next_bottleneck] * 1.0001
+
+
+STAGES_WAITED = st.dictionaries(st.sampled_from(STAGES), st.floats(0, 10), min_size=1)
+JOBS = st.builds(
+    a_job,
+    bytes=st.integers(1, 100_000 * MB),
+    batches=st.integers(1, 10_000),
+    first_batch_seconds=st.floats(0, 5),
+    waits=STAGES_WAITED,
+    step_seconds=st.none() | st.floats(0.001, 10),
+    throttled=st.sampled_from([0, 50]),
+    loop_busy=st.none() | st.floats(0, 1),
+    core_seconds=st.none() | st.floats(0, 80),
+    core_wait_seconds=st.none() | st.floats(0, 80),
+    concurrency_reason=st.sampled_from([None, "max_concurrency", "the store asked to slow down"]),
+)
+
+
+@given(WORLDS, SETTINGS, JOBS)
+def test_a_cause_agrees_with_the_rate_and_the_waits(
+    world: World, settings: DatasetSettings, job: Job
+) -> None:
+    """Or the summary says that nothing explains the rate, whatever contradictions are measured."""
+    figures = world.figures(settings).model_copy(update={"job": job})
+    known = {one.resource: one for one in Resources(figures, settings).ceilings()}
+    verdict = judge(figures, settings)
+    assert verdict is not None
+    if verdict.bottleneck is None:
+        assert "Nothing that was measured explains this rate" in verdict.summary
+        assert "Measure again" in verdict.summary
+        assert verdict.predicted_bytes_per_second == verdict.bytes_per_second
+        return
+    assert "What holds it back" in verdict.summary
+    own = known.get(verdict.bottleneck)
+    if own is not None and verdict.busy is None:
+        least = EXPLAINS if verdict.bottleneck == "link" else CONTRADICTS
+        assert verdict.bytes_per_second >= 0.999 * least * own.bytes_per_second
+    if verdict.bottleneck != "listing":
+        assert verdict.bytes_per_second == steady_rate(job)
+        waited = {resource for stage in job.waits for resource in CAUSES[stage]}
+        assert verdict.bottleneck in waited
+    if verdict.busy is not None:
+        assert verdict.summary.startswith("This machine was busy")
+
+
+def test_a_job_that_cannot_have_been_held_back_by_decoding() -> None:
+    """Decoding takes 0.16 s of a core for a GB, and most of the time of a job of 14 MB/s."""
+    world = World(cores=2, decoding=0.16)
+    job = a_job(bytes=144 * MB, waits={"decode": 6.0, "first_byte": 4.0})
+    verdict = judged(world, settings_of(), job=False)
+    told = world.figures(settings_of()).model_copy(update={"job": job})
+    quiet = judge(told, settings_of())
+    job = job.model_copy(update={"core_seconds": 2.0, "core_wait_seconds": 6.0})
+    busy = judge(told.model_copy(update={"job": job}), settings_of())
+    assert quiet is not None
+    assert busy is not None
+    assert not verdict.from_job
+    assert quiet.bottleneck is None
+    assert "decoding (60% of its time)" in quiet.summary
+    assert (busy.bottleneck, busy.busy) == ("cores", 0.75)
+    assert busy.summary.startswith("This machine was busy with other programs: they had its cores")
+    assert "for 75% of the time" in busy.summary
+
+
+def test_a_simulated_store_is_one_of_the_other_programs() -> None:
+    job = a_job(waits={"decode": 9.0}, core_seconds=2.0, core_wait_seconds=2.0)
+    target = Target(kind="simulation", urls=["s3://simulation/shard-*"])
+    figures = World(cores=2).figures(settings_of()).model_copy(update={"job": job})
+    verdict = judge(figures.model_copy(update={"target": target}), settings_of())
+    assert verdict is not None
+    assert "the simulated store among them" in verdict.summary
+
+
+def test_parts_alone_are_no_job() -> None:
+    verdict = judged(World(link=50.0 * MB), settings_of(), job=False)
+    assert "No job was measured" in verdict.summary
+    assert "The job reads" not in verdict.summary
+
+
+def test_an_unsteady_rate_is_told() -> None:
+    sizes = [60 * MB] * 2 + [MB] * 4
+    samples = [
+        Sample(at=at + 1.0, seconds=1.0, bytes=size, records=1) for at, size in enumerate(sizes)
+    ]
+    job = a_job(seconds=6.0, batches=124, bytes=124 * MB, samples=samples)
+    figures = World().figures(settings_of()).model_copy(update={"job": job})
+    verdict = judge(figures, settings_of())
+    assert verdict is not None
+    assert "was not steady" in verdict.summary
 
 
 @given(WORLDS, SETTINGS, st.floats(1, 100), st.booleans())

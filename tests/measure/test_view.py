@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from streamrec.measure.figures import Costs, Limits, Sweep, Target, Verdict
+from streamrec.measure.figures import Bottleneck, Costs, Limits, Sweep, Target, Verdict
 from streamrec.measure.view import HEADLINES, advice_of, money, on_the_path, view_of
 from tests.measure.samples import bare, figures, processing
 
@@ -47,7 +47,7 @@ def test_ceilings_far_away_are_cut() -> None:
     assert [row.is_cut for row in view.ceilings] == [False, False, False, True]
     assert [row.is_most for row in view.ceilings] == [True, False, False, False]
     assert all(0 < row.part <= 1 for row in view.ceilings)
-    assert [text for text, _ in view.lines] == ["now 480.0 MB/s", "predicted 1.1 GB/s"]
+    assert [text for text, _ in view.lines] == ["480.0 MB/s now", "predicted 1.1 GB/s"]
     assert [place for _, place in view.lines] == [pytest.approx(0.48 / 2.875), pytest.approx(0.4)]
 
 
@@ -57,7 +57,24 @@ def test_a_verdict_without_a_change_promises_nothing() -> None:
     assert advice.is_good
     assert (advice.then, advice.gain) == ("", "")
     assert advice_of(verdict(bytes_per_second=0.0)).gain == ""
-    assert HEADLINES.keys() == set(Verdict.model_fields["bottleneck"].annotation.__args__)  # type: ignore[union-attr]
+
+
+def test_each_bottleneck_has_a_headline() -> None:
+    assert HEADLINES.keys() == {*get_args(Bottleneck), None}
+
+
+def test_a_busy_machine_is_told_first() -> None:
+    assert advice_of(verdict(busy=0.43)).headline == (
+        "Other programs had this machine's cores for 43% of the time. "
+        "The latency of the store holds this job back."
+    )
+    cores = advice_of(verdict(busy=0.43, bottleneck="cores")).headline
+    assert cores == "Other programs had this machine's cores for 43% of the time."
+
+
+def test_a_rate_without_a_job_is_none_of_now() -> None:
+    assert advice_of(verdict()).now == "480.0 MB/s now"
+    assert advice_of(verdict(from_job=False)).now == "at most 480.0 MB/s"
 
 
 def test_changes_are_ready_to_read() -> None:
@@ -70,10 +87,18 @@ def test_changes_are_ready_to_read() -> None:
 
 def test_numbers() -> None:
     facts = dict(view_of(figures()).facts)
-    assert facts["Job"] == "467.4 MB/s"
+    assert facts["Whole job"] == "467.4 MB/s"
     assert facts["First byte, p50"] == "48 ms"
     assert facts["Dataset"] == "148.0 GB"
     assert view_of(bare()).facts == []
+
+
+def test_the_job_has_its_cores() -> None:
+    job = figures().job
+    assert job
+    told = job.model_copy(update={"core_seconds": 4.0, "core_wait_seconds": 0.5})
+    assert dict(view_of(figures(job=told)).job)["Cores"] == "used for 4.0 s, waited for 500 ms"
+    assert "Cores" not in dict(view_of(figures()).job)
 
 
 def test_the_job_has_its_requests() -> None:

@@ -49,6 +49,8 @@ class World:
     """Seconds of a core for a GB."""
     transform: float = 0.1
     """Seconds of a core for a GB."""
+    other: float = 0.0
+    """Seconds of a core for a GB, of what no step of the processing shows."""
     step: float | None = None
     page: float = 0.05
     """Seconds of a listing."""
@@ -71,6 +73,8 @@ class World:
                 threads * 1e9 / (self.decoding + self.transform), self.cores * 1e9 / loop
             ),
         }
+        if self.other:
+            rates["cores"] = self.cores * 1e9 / (loop + self.other)
         if self.transform > self.decoding:
             rates["transform"] = rates.pop("decode")
         if self.step:
@@ -154,6 +158,9 @@ class World:
         )
         limited = slowest == "first_byte" and rate > 0.99 * self.requests * MIB / 8
         throttled = 100 if limited and answered else 0
+        cost = self.loop + self.decoding + self.transform + self.other
+        half = 0.45 * seconds
+        waits = {"order": half, "decode": half} if slowest == "cores" else {slowest: 2 * half}
         return a_job(
             seconds=seconds + self.page,
             first_batch_seconds=self.page,
@@ -163,7 +170,9 @@ class World:
             throttled=throttled,
             step_seconds=self.step,
             stalled=0.0 if slowest == "client" else 0.5,
-            waits={slowest: 0.9 * seconds, "queue": 0.1 * seconds, "list": self.page},
+            waits={**waits, "queue": 0.1 * seconds, "list": self.page},
+            core_seconds=size * cost / 1e9,
+            core_wait_seconds=0.0,
             loop_busy=min(1.0, rate * self.loop / 1e9),
         )
 
@@ -226,5 +235,6 @@ PLANTED: dict[Bottleneck, tuple[World, dict[str, Any]]] = {
     "transform": (World(transform=100.0, step=0.01), {"transform": "module:function"}),
     "trainer": (World(step=0.1), {}),
     "listing": (World(page=100.0, shard=MB, step=0.01), {}),
+    "cores": (World(cores=2, other=100.0, step=0.01), {}),
 }
 """A world and settings for each bottleneck, with the trainer or the machine as the next one."""
