@@ -4,7 +4,7 @@
 
     python -m bench.verdicts --output bench/results
 
-Each case is measured as ``streamrec bench`` does it. Then what its verdict says is done, and the
+Each case is measured by what ``streamrec bench`` runs. Then what its verdict says is done, and the
 job is measured again. All rates are low: so what is planted is what limits, and not the machine.
 """
 
@@ -13,12 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import tempfile
 import time
 import tomllib
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,18 +32,17 @@ from bench.results import facts, write
 from bench.services import STORE_KEYS, daemon, store
 from streamrec.config import DatasetSettings
 from streamrec.flow.bridge import new_event_loop
-from streamrec.measure.budget import Budget, stores_of
+from streamrec.measure.benchmark import Benchmark
+from streamrec.measure.budget import Budget
+from streamrec.measure.costs import read_prices
 from streamrec.measure.evidence import steady_rate
-from streamrec.measure.figures import Figures, Job, Limits, Target, Verdict
-from streamrec.measure.first_byte import measure_first_byte
-from streamrec.measure.job import run_feeder_job, run_job
-from streamrec.measure.listing import measure_listing
-from streamrec.measure.machine import describe_machine
-from streamrec.measure.sweep import measure_sweep
-from streamrec.measure.verdict import judge
+from streamrec.measure.figures import Limits, Target
+from streamrec.measure.job import run_job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from streamrec.measure.figures import Figures, Job, Verdict
 
 __all__ = [
     "CASES",
@@ -66,10 +63,11 @@ RECORD = 20_000
 BATCH = 50
 """Records of a batch: 1 MB."""
 SECONDS = 10.0
-"""Seconds of a job behind its listing."""
+"""Seconds of a job after the change, and of a feeder's."""
 WHOLE = 90.0
 """The most seconds of a job that is read to its end."""
-FIRST_BYTE_SECONDS, SWEEP_SECONDS = 3.0, 12.0
+LOOK = 45.0
+"""Seconds of the first measurement of a case."""
 PICTURE, BLOCK = 2048, 64
 """Pixels of a side of a picture, and of its parts of one colour."""
 RANKS = 2
@@ -202,41 +200,42 @@ async def measured(case: Case) -> Outcome:
         return await _measured_with_feeder(case)
     async with served(case) as source:
         settings = settings_of(case, source)
-        before, verdict = await first_look(case, settings)
+        before, verdict = _judged(await first_look(case, settings))
         changed = case if verdict.paste else replace(case, **case.instead)
         after = _followed(settings_of(changed, source), verdict)
         if "cache" in verdict.paste:  # the first job fills it
             await run_job(after, _budget(), seconds=WHOLE, step_seconds=None)
-        job = await _job(changed, after, 0.0)
+        seconds = WHOLE if case.is_whole else SECONDS
+        job = await run_job(after, _budget(), seconds=seconds, step_seconds=changed.step)
         return Outcome(case, verdict, _rate(case, job, before.bytes / before.records))
 
 
-async def first_look(case: Case, settings: DatasetSettings) -> tuple[Job, Verdict]:
-    """Measure the parts and the job, and judge them; return the job and the verdict."""
-    whole = _budget()
-    listing, shards = await measure_listing(settings, whole)
-    async with stores_of(settings, whole) as stores:
-        there = stores.store_for(shards[0].url)
-        sweep = await measure_sweep(there, shards, _budget(SWEEP_SECONDS))
-    few = _budget(FIRST_BYTE_SECONDS)
-    async with stores_of(settings, few) as stores:
-        first_byte = await measure_first_byte(stores.store_for(shards[0].url), shards, few)
-    job = await _job(case, settings, listing.seconds)
-    figures = _figures(
-        "store",
-        listing=listing,
-        first_byte=first_byte,
-        sweep=sweep,
-        job=job,
-    )
-    verdict = judge(figures, settings)
-    assert verdict is not None
-    return job, verdict
+async def first_look(case: Case, settings: DatasetSettings) -> Figures:
+    """Measure a case as ``streamrec bench`` does."""
+    target = Target(kind="store", urls=settings.urls)
+    benchmark = _benchmark(case, target, WHOLE + LOOK if case.is_whole else LOOK)
+    await benchmark.measure_dataset(settings)
+    return benchmark.figures()
 
 
-async def _job(case: Case, settings: DatasetSettings, listing: float) -> Job:
-    seconds = WHOLE if case.is_whole else SECONDS + listing
-    return await run_job(settings, _budget(), seconds=seconds, step_seconds=case.step)
+def _benchmark(case: Case, target: Target, seconds: float) -> Benchmark:
+    return Benchmark(target, _budget(seconds), read_prices(), _Nobody(), step_seconds=case.step)
+
+
+class _Nobody:
+    """A watcher who does nothing."""
+
+    def phase(self, name: str) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+
+def _judged(figures: Figures) -> tuple[Job, Verdict]:
+    assert figures.job is not None
+    assert figures.verdict is not None
+    return figures.job, figures.verdict
 
 
 def _rate(case: Case, job: Job, record: float) -> float:
@@ -253,54 +252,33 @@ def _rate(case: Case, job: Job, record: float) -> float:
 def _followed(settings: DatasetSettings, verdict: Verdict) -> DatasetSettings:
     """Return the settings with what the verdict says pasted into them."""
     plain = {**settings.model_dump(exclude_unset=True), **tomllib.loads(verdict.paste)}
-    named = re.search(r"s3://\S+\}", verdict.summary)
-    if verdict.bottleneck == "listing" and named:
-        plain["source"] = named[0]
     return DatasetSettings.model_validate(plain)
 
 
 async def _measured_with_feeder(case: Case) -> Outcome:
     async with served(case) as source:
         dataset = settings_of(case, source).model_dump(exclude_unset=True, exclude_none=True)
-        jobs = await _feeder_jobs(case, dataset, {"workers": 1})
-        verdict = judge(_figures("feeder", job=jobs[0]), None)
-        assert verdict is not None
+        _, verdict = _judged(await _figures_of_feeder(case, dataset, {"workers": 1}))
         server = tomllib.loads(verdict.paste).get("server", {})
-        after = await _feeder_jobs(case, dataset, server)
-        return Outcome(case, verdict, steady_rate(after[0]))
+        job, _ = _judged(await _figures_of_feeder(case, dataset, server))
+        return Outcome(case, verdict, steady_rate(job))
 
 
-async def _feeder_jobs(
+async def _figures_of_feeder(
     case: Case, dataset: Mapping[str, Any], server: Mapping[str, Any]
-) -> Sequence[Job]:
-    """Read all ranks of a feeder's dataset at a time."""
+) -> Figures:
+    """Read all ranks of a feeder's dataset at a time; return the figures of the first."""
     with daemon({"train": dataset}, **server) as running:
         address = f"{running.listen}/train"
-        return await asyncio.gather(
+        target = Target(kind="feeder", urls=[address])
+        ranks = [_benchmark(case, target, SECONDS) for _ in range(RANKS)]
+        await asyncio.gather(
             *(
-                run_feeder_job(
-                    address,
-                    _budget(),
-                    seconds=SECONDS,
-                    step_seconds=case.step,
-                    rank=rank,
-                    world_size=RANKS,
-                )
-                for rank in range(RANKS)
+                one.measure_feeder(address, rank=rank, world_size=RANKS)
+                for rank, one in enumerate(ranks)
             )
         )
-
-
-def _figures(kind: Any, **found: Any) -> Figures:
-    nothing = Limits(seconds=0, bytes=0, requests=0)
-    return Figures(
-        taken=datetime.now(UTC).isoformat(timespec="seconds"),
-        target=Target(kind=kind, urls=["s3://bucket/shard-*"]),
-        machine=describe_machine(),
-        limits=nothing,
-        spent=nothing,
-        **found,
-    )
+        return ranks[0].figures()
 
 
 def _budget(seconds: float = 1e6) -> Budget:

@@ -128,14 +128,10 @@ def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling]) -> Finding:
     accused = _accused(figures, job, known, rate)
     ceilings = [_reached(one, rate) for one in known]
     if accused is not None and all(one.resource != accused for one in known):
-        why = "the job waits for it" if accused != "cores" else _of_others(busy)
+        why = "other programs used them" if accused == "cores" else "the job waits for it"
         ceilings.append(Ceiling(resource=accused, bytes_per_second=rate, why=why))
     ceilings = sorted(_sorted(ceilings), key=lambda one: one.resource != accused)
     return Finding(accused, rate, ceilings, job, busy)
-
-
-def _of_others(busy: float | None) -> str:
-    return f"for {busy or 0:.0%} of the time in which the job could use them, others had them"
 
 
 def _reached(ceiling: Ceiling, rate: float) -> Ceiling:
