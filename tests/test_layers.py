@@ -20,9 +20,10 @@ LAYERS = [
     {"formats", "plan", "wire"},
     {"flow"},
     {"stores"},
-    {"pipeline", "shard_tools"},
+    {"pipeline"},
     {"feeder"},
     {"streams"},
+    {"shard_tools"},
     {"adapters", "demo", "measure"},
     {"cli", "__main__"},
 ]

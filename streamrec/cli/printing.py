@@ -62,7 +62,7 @@ def _rich_bar(unit: str) -> Any:
         progress.BarColumn(),
         progress.DownloadColumn() if counts else progress.MofNCompleteColumn(),
         progress.TransferSpeedColumn() if counts else text(unit),
-        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(elapsed_when_finished=True),
         # What is printed meanwhile stands above the bar if it goes to the terminal, too.
         console=Console(stderr=True),
         transient=True,

@@ -17,6 +17,7 @@ from streamrec.cli.demo import demo
 from streamrec.cli.index import index
 from streamrec.cli.info import info
 from streamrec.cli.options import debug_option
+from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
 from streamrec.cli.top import top
 from streamrec.cli.verify import verify
@@ -49,7 +50,7 @@ def program(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for verb in (bench, cat, demo, index, info, serve, top, verify):
+for verb in (bench, cat, demo, index, info, reshard, serve, top, verify):
     program.add_command(verb)
 
 

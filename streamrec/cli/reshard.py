@@ -1,0 +1,139 @@
+"""``streamrec reshard``: write existing shards anew, merged, split, shuffled or compressed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from streamrec.cli.completion import local_files
+from streamrec.cli.options import (
+    debug_option,
+    json_option,
+    key_values,
+    record_option,
+    size_value,
+    storage_option,
+)
+from streamrec.cli.printing import print_json, progress_bar
+from streamrec.masking import masked
+
+
+def _task(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
+    number, _separator, tasks = text.partition("/")
+    try:
+        return int(number), int(tasks)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not I/N, as in 0/8") from None
+
+
+@click.command()
+@click.option("--shards", type=click.IntRange(min=1), help="Number of shards, of each split.")
+@click.option(
+    "--shard-size",
+    "shard_bytes",
+    metavar="BYTES",
+    callback=size_value,
+    help="Most bytes of a shard before compression. [128MB unless --shards is given]",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["auto", "none", "gzip", "zlib", "zstd"]),
+    default="auto",
+    show_default=True,
+    help="The new shards' compression; auto: by DEST's suffix.",
+)
+@click.option("--shuffle", "is_shuffled", is_flag=True, help="Put all records in a random order.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --shuffle."
+)
+@click.option(
+    "--memory",
+    metavar="BYTES",
+    default="1GiB",
+    show_default=True,
+    callback=size_value,
+    help="Most memory for reading and --shuffle; more records wait on the disk of TMPDIR.",
+)
+@click.option(
+    "--split",
+    "fractions",
+    metavar="NAME=FRACTION,...",
+    help="Write a dataset for each split, as train=0.9,validation=0.1; {split} in DEST is its "
+    "name. A hash of the record decides.",
+)
+@click.option(
+    "--split-by", metavar="FEATURE", help="Let a hash of this feature's value decide instead."
+)
+@click.option(
+    "--task",
+    metavar="I/N",
+    default="0/1",
+    callback=_task,
+    help="Write the part of task I of N, from 0; streamrec.merge_index completes the dataset.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a dataset of DEST's names.")
+@click.option(
+    "--dest-option",
+    "dest_options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=key_values,
+    help="As --storage-option, for DEST. [those of --storage-option]",
+)
+@json_option
+@debug_option
+@storage_option
+@record_option
+@click.argument("source", metavar="SOURCE...", nargs=-1, required=True, shell_complete=local_files)
+@click.argument("dest", shell_complete=local_files)
+def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Write shards anew: merged, split, shuffled, of other sizes or compression.
+
+    SOURCE is a URL, a glob, a {00000..00127} range or name@128, as for cat; several are merged, in
+    the order of their names. DEST is a template such as gs://bucket/train.tfrecord, whose shards
+    are train-00000-of-00128.tfrecord and so on.
+
+    Checks the CRCs of every record. The order stays, unless --shards deals the records out in turn.
+    An index and a manifest are written beside the shards. Run it again after a crash: it ends with
+    the same bytes.
+    """
+    found = _write(source, **options)
+    if as_json:
+        print_json({"datasets": found})
+    else:
+        click.echo("\n".join("{template}: {records:,} records".format(**one) for one in found))
+
+
+def _write(
+    urls: tuple[str, ...],
+    *,
+    dest: str,
+    storage_options: dict[str, Any],
+    dest_options: dict[str, Any],
+    max_record_bytes: int | None,
+    is_shuffled: bool,
+    seed: int,
+    fractions: str | None,
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """Write the datasets, and return the facts to print."""
+    from streamrec.plan.splits import Splits
+    from streamrec.shard_tools.reshard import Resharding, reshard
+    from streamrec.shard_tools.shard_source import ShardSource
+
+    if settings["split_by"] and fractions is None:
+        raise click.UsageError("--split-by names the key of splits: give --split, too")
+    if settings["shards"] is None and settings["shard_bytes"] is None:
+        settings["shard_bytes"] = 128_000_000
+    plan = Resharding(
+        dest,
+        shuffle=seed if is_shuffled else None,
+        splits=None if fractions is None else Splits.parse(fractions),
+        storage_options=dest_options or storage_options,
+        **settings,
+    )
+    source = ShardSource.find(urls, storage_options, max_record_bytes)
+    with progress_bar("bytes") as progress:
+        written = reshard(source, plan, progress)
+    return [{"template": masked(one.template), "records": one.records} for one in written]

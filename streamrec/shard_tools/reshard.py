@@ -1,0 +1,203 @@
+"""The writing of existing shards anew: in other numbers, sizes, compressions, orders and splits."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec import kernel
+from streamrec.config.dataset import LEAST_BUDGET
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.features import FeatureParser, infer_features
+from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
+from streamrec.masking import masked, masked_repr
+from streamrec.plan.shard_names import ShardNames, Task
+from streamrec.plan.splits import Splits, text_keys
+from streamrec.shard_tools.external_shuffle import ExternalShuffle
+from streamrec.shard_tools.known_types import known_types
+from streamrec.shard_tools.shard_source import BUDGET
+from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamrec.shard_tools.shard_source import Progress, ShardSource
+    from streamrec.values.columns import BytesColumn
+
+__all__ = ["Resharding", "Written", "reshard"]
+
+
+@dataclass(frozen=True)
+class Resharding:
+    """The description of a dataset that is written from existing shards.
+
+    Args:
+        template: The new shards' template, as for :class:`ShardedWriter`; with splits, one with
+            ``{split}``.
+        shards: The number of shards, of each split.
+        shard_bytes: The most bytes of a shard before compression; this or ``shards`` is given.
+        compression: As for :class:`TFRecordWriter`.
+        task: The task's number and the number of tasks.
+        shuffle: The seed of a global shuffle; ``None`` keeps the order.
+        memory: The most bytes of memory for reading and shuffling.
+        splits: The splits by a hash of each record, or of the feature ``split_by``.
+        split_by: The name of a feature with one value in each record.
+        overwrite: Replace a dataset of the same names, when this one is complete.
+        storage_options: fsspec's, for the template's filesystem.
+    """
+
+    template: str
+    shards: int | None = None
+    shard_bytes: int | None = None
+    compression: str | None = "auto"
+    task: tuple[int, int] = (0, 1)
+    shuffle: int | None = None
+    memory: int = 1 << 30
+    splits: Splits | None = None
+    split_by: str | None = None
+    overwrite: bool = False
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    __repr__ = masked_repr
+
+    def templates(self) -> dict[str, str]:
+        """Return the template of each split by its name; without splits, one without a name."""
+        if self.splits is None:
+            return {"": self.template}
+        return self.splits.templates(self.template)
+
+
+class Written(NamedTuple):
+    """A dataset, or a task's part of it, that was written."""
+
+    template: str
+    records: int
+
+
+def reshard(
+    source: ShardSource, plan: Resharding, progress: Progress | None = None
+) -> list[Written]:
+    """Write the records of shards anew.
+
+    Tasks read consecutive shards of the source each; to shuffle, each task reads all of them. A run
+    that was killed is run again: it reads the records again and keeps the shards that are whole.
+
+    Returns:
+        What was written of each split, in their order.
+
+    Raises:
+        ConfigError: The source's shards would be replaced, there are fewer of them than tasks, or
+            as for :class:`ShardedWriter`.
+        StreamrecError: A shard cannot be read or written, or is damaged; nothing of this run that
+            another one could not continue is left.
+    """
+    templates = plan.templates()
+    for template in templates.values():
+        _refuse_own_source(source, template)
+    writing = {"source": _facts(source, plan), **known_types(source)}
+    keys = None if plan.splits is None else _SplitKeys(source, plan.split_by)
+    if plan.shuffle is None:
+        source = source.part(Task.of(plan.task))
+    with ExitStack() as stack:
+        writers = [stack.enter_context(_writer(plan, t, writing)) for t in templates.values()]
+        for block in _blocks(source, plan, progress):
+            if keys is None or plan.splits is None:
+                writers[0].write_many(block)
+            else:
+                _write_splits(writers, block, plan.splits.of(keys.of(block)))
+    return [Written(t, w.records) for t, w in zip(templates.values(), writers, strict=True)]
+
+
+def _blocks(
+    source: ShardSource, plan: Resharding, progress: Progress | None
+) -> Iterator[BytesColumn]:
+    """Yield the records to write, in the order to write them in."""
+    if plan.shuffle is None:
+        yield from source.blocks(memory=min(plan.memory, BUDGET), progress=progress)
+        return
+    budget = max(LEAST_BUDGET, min(plan.memory // 4, BUDGET))
+    with ExternalShuffle(plan.shuffle, memory=plan.memory, task=plan.task) as shuffle:
+        for block in source.blocks(memory=budget, progress=progress):
+            shuffle.add(block)
+        done = 0
+        for block in shuffle.blocks():
+            yield block
+            done += len(block.values)
+            if progress is not None:
+                progress("writing", done, shuffle.nbytes)
+
+
+def _writer(plan: Resharding, template: str, writing: dict[str, Any]) -> ShardedWriter:
+    return ShardedWriter(
+        template,
+        shards=plan.shards,
+        shard_bytes=plan.shard_bytes,
+        task=plan.task,
+        compression=plan.compression,
+        overwrite=plan.overwrite,
+        storage_options=plan.storage_options,
+        **writing,
+    )
+
+
+def _facts(source: ShardSource, plan: Resharding) -> dict[str, Any]:
+    """Return what determines the records of the new dataset and their order."""
+    facts = {"resharded": source.facts()}
+    if plan.shuffle is not None:
+        facts["shuffle"] = {"seed": plan.shuffle}
+    if plan.splits is not None:
+        facts["splits"] = {"fractions": plan.splits.fractions, "by": plan.split_by}
+    return facts
+
+
+def _refuse_own_source(source: ShardSource, template: str) -> None:
+    """Refuse to replace what is being read: a run that is killed could not be run again."""
+    names = ShardNames.parse(template)
+    directory = names.directory.removeprefix("file://")
+    below = [url.removeprefix("file://") for url in source.urls]
+    own = [url.removeprefix(directory) for url in below if url.startswith(directory)]
+    if taken := names.shards_among(own):
+        raise ConfigError(
+            f"{masked(names.directory + taken[0])} is read, and has a name of the new shards; "
+            "write to another name, check it with streamrec verify --against, and delete the old "
+            "shards then"
+        )
+
+
+class _SplitKeys:
+    """The keys by which records are divided: their bytes, or a feature's value."""
+
+    def __init__(self, source: ShardSource, feature: str | None) -> None:
+        self._feature = feature
+        if feature is None:
+            return
+        spec = infer_features(source.first_records()).get(feature)
+        if not isinstance(spec, FixedLenFeature | VarLenFeature):
+            raise ConfigError(
+                f"there is no feature {feature!r} in the first records; name one that each record "
+                "has"
+            )
+        self._parser = FeatureParser({feature: FixedLenFeature((), spec.dtype)})
+
+    def of(self, records: BytesColumn) -> BytesColumn:
+        """Return the key of each record."""
+        if self._feature is None:
+            return records
+        columns = self._parser.parse_parts(RecordRows.from_column(records)).context
+        column: Any = columns[self._feature]
+        return text_keys(self._feature, column)
+
+
+def _write_splits(
+    writers: list[ShardedWriter], records: BytesColumn, numbers: np.ndarray[Any, Any]
+) -> None:
+    """Write each record to the writer of its split."""
+    rows = RecordRows.from_column(records)
+    for number, writer in enumerate(writers):
+        own = np.flatnonzero(numbers == number)
+        if len(own):
+            writer.write_many(kernel.gather(rows.pick(own)))

@@ -1,0 +1,190 @@
+"""The records of existing shards, in whole blocks, for the tools that write them anew."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from streamrec.config import DatasetSettings, validate
+from streamrec.config.arguments import options_of, source_texts
+from streamrec.config.dataset import LEAST_BUDGET
+from streamrec.config.memory_budget import automatic_budget
+from streamrec.flow.bridge import Bridge
+from streamrec.masking import masked, masked_repr
+from streamrec.plan.fingerprint import relative_names
+from streamrec.plan.shard_names import owned_shards
+from streamrec.shard_tools.verify import all_of
+from streamrec.stores.base import ObjectInfo, bare_url
+from streamrec.stores.open import Stores
+from streamrec.stores.read_range import read_range
+from streamrec.streams.read_records import batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from os import PathLike
+
+    from streamrec.pipeline.batch.batch import Batch
+    from streamrec.plan.shard_names import Task
+    from streamrec.values.columns import BytesColumn
+
+__all__ = ["BUDGET", "Progress", "ShardSource"]
+
+BUDGET = 128 << 20
+"""Bytes of memory for reading by default."""
+BLOCK = 4 << 20
+"""Bytes of a block's records, if they are as long as the first ones."""
+MOST_RECORDS = 1 << 13
+"""The most records of a block: later ones may be longer."""
+FEW = 128
+"""Records whose mean length tells how many make a block."""
+LOOKS = 32
+"""Shards whose sizes are looked up at once."""
+
+Progress: TypeAlias = "Callable[[str, int, int], None]"
+"""A function that is called with a word for the work, the bytes done, and all bytes."""
+
+
+@dataclass(frozen=True)
+class ShardSource:
+    """Shards to read from the first record of the first one to the last record of the last one."""
+
+    objects: tuple[ObjectInfo, ...]
+    """The shards, sorted by URL, with their sizes and versions."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    max_record_bytes: int | None = None
+    """Bytes of the longest record; ``None``: the default memory budget of a stream."""
+
+    __repr__ = masked_repr
+
+    @classmethod
+    def find(
+        cls,
+        urls: str | PathLike[str] | Sequence[str | PathLike[str]],
+        storage_options: Mapping[str, Any] | None = None,
+        max_record_bytes: int | None = None,
+    ) -> ShardSource:
+        """Find the shards, with their sizes and versions.
+
+        Args:
+            urls: As ``streamrec.open`` takes them.
+            storage_options: fsspec's, for the URLs' filesystem.
+            max_record_bytes: The longest record that is read.
+
+        Raises:
+            ConfigError: A URL cannot be understood.
+            StoreError: The shards cannot be listed, or one does not exist.
+        """
+        options = options_of(storage_options)
+        with Bridge() as loop:
+            found = loop.call(_look(source_texts(urls), options))
+        return cls(tuple(found), options, max_record_bytes)
+
+    @property
+    def urls(self) -> list[str]:
+        """The shards' URLs."""
+        return [found.url for found in self.objects]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all shards, as they are stored."""
+        return sum(found.size or 0 for found in self.objects)
+
+    def part(self, task: Task) -> ShardSource:
+        """Return a task's shards: consecutive ones.
+
+        Raises:
+            ConfigError: There are fewer shards than tasks.
+        """
+        own = owned_shards(len(self.objects), task)
+        return replace(self, objects=self.objects[own.start : own.stop])
+
+    def facts(self) -> dict[str, Any]:
+        """Return facts that tell whether the records are the same ones, as plain data."""
+        names = relative_names([bare_url(url) for url in self.urls])
+        lines = [
+            f"{name}\t{found.size}\t{found.etag}\n"
+            for name, found in zip(names, self.objects, strict=True)
+        ]
+        return {
+            "first_shard": masked(bare_url(self.urls[0])),
+            "shards": len(lines),
+            "bytes": self.nbytes,
+            "digest": blake2b("".join(lines).encode(), digest_size=16).hexdigest(),
+        }
+
+    def blocks(
+        self, *, memory: int = BUDGET, what: str = "reading", progress: Progress | None = None
+    ) -> Iterator[BytesColumn]:
+        """Yield the records, some MiB at a time, when their CRCs are checked.
+
+        Args:
+            memory: The most bytes in flight.
+            what: A word for the work.
+            progress: Called with this word, the bytes read and all bytes.
+
+        Raises:
+            StreamrecError: A shard cannot be read, or is damaged.
+        """
+        total = self.nbytes
+        ends = list(accumulate(found.size or 0 for found in self.objects))
+        done = shard = 0
+        for batch in self._batches(memory):
+            last = int(batch.origin.shards[-1])
+            if last != shard:
+                shard, done = last, ends[last - 1]
+            # Of a compressed shard, more bytes come than are stored.
+            done = min(done + len(batch.records.values), ends[shard])
+            if progress is not None:
+                progress(what, done, total)
+            yield batch.records
+
+    def first_records(self) -> list[bytes]:
+        """Return the first records, a few hundred at most, of one small request or two."""
+        settings = self._settings(LEAST_BUDGET, None)
+        settings = settings.model_copy(update={"max_concurrency": 1, "prefetch": 1})
+        records: list[bytes] = []
+        with closing(batches(settings)) as read:
+            for batch, _ in read:
+                records += batch.records.to_list()
+                if len(records) >= FEW:
+                    break
+        return records
+
+    def _batches(self, memory: int) -> Iterator[Batch]:
+        few = self.first_records()
+        mean = sum(map(len, few)) // max(1, len(few)) + 1
+        settings = self._settings(memory, min(MOST_RECORDS, BLOCK // mean + 1))
+        with closing(batches(settings)) as read:
+            for batch, _ in read:
+                yield batch
+
+    def _settings(self, memory: int, batch_size: int | None) -> DatasetSettings:
+        values = {
+            "source": self.urls,
+            "lanes": 1,
+            "batch_size": batch_size,
+            "memory_budget": memory,
+            "max_record_bytes": self.max_record_bytes or automatic_budget(),
+            "storage_options": dict(self.storage_options),
+        }
+        return validate(DatasetSettings, values)
+
+
+async def _look(source: str | list[str], options: Mapping[str, Any]) -> list[ObjectInfo]:
+    """Return the objects of a source, each with its size and version."""
+    stores, limit = Stores(options), asyncio.Semaphore(LOOKS)
+
+    async def look(found: ObjectInfo) -> ObjectInfo:
+        if found.size is not None and found.etag is not None:
+            return found
+        async with limit:
+            return (await read_range(stores.store_for(found.url), found, 0, 1))[1]
+
+    try:
+        return await all_of(map(look, await stores.resolve(source)))
+    finally:
+        await stores.aclose()

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.shard_tools.sharded_writer import ShardedWriter
+from tests.cli.support import DATA, assert_one_sentence
+from tests.cli.support import streamrec as cli
+from tests.shard_tools.datasets import manifest, names, records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.devstore import DevStore
+
+SOURCE = f"{DATA}/numbers-*-of-00003.tfrecord"
+
+
+def test_text(tmp_path: Path) -> None:
+    dest = tmp_path / "x.tfrecord"
+    assert cli("reshard", SOURCE, dest) == (0, f"{dest}: 60 records\n", "")
+    assert "x-00000-of-00001.tfrecord" in names(tmp_path)
+    assert manifest(tmp_path).settings.shard_bytes == 128_000_000
+
+
+def test_json_and_splits(tmp_path: Path) -> None:
+    dest = tmp_path / "{split}.tfrecord"
+    outcome = cli("reshard", SOURCE, dest, "--split", "a=0.5,b=0.5", "--json", "--shards", 2)
+    a, b = outcome.object["datasets"]
+    assert a["template"] == str(tmp_path / "a.tfrecord")
+    assert a["records"] + b["records"] == 60
+
+
+def test_from_a_store_that_needs_options(
+    tmp_path: Path, store: DevStore, credentials: list[str]
+) -> None:
+    source = "s3://data/numbers-*-of-00003.tfrecord"
+    assert cli("reshard", source, tmp_path / "x", "--shard-size", "2kB", *credentials).code == 0
+    assert sum(map(len, records(tmp_path))) == 60
+    for pair in credentials:
+        store.put("other/keep", b"")
+        assert pair.startswith("--storage-option=")
+    options = [pair.replace("--storage-option", "--dest-option") for pair in credentials]
+    outcome = cli("reshard", f"{tmp_path}/x-*-of-*", "s3://other/y.gz", *options)
+    assert outcome == (0, "s3://other/y.gz: 60 records\n", "")
+
+
+def test_shuffle_with_tasks(tmp_path: Path) -> None:
+    for task in range(2):
+        how = ("--shuffle", "--seed", 5, "--memory", "16MiB", "--task", f"{task}/2", "--shards", 2)
+        assert cli("reshard", SOURCE, tmp_path / "x", *how).code == 0
+    assert sum(map(len, records(tmp_path))) == 60
+
+
+def test_overwrite(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "x", shards=1) as writer:
+        writer.write(b"old")
+    assert_one_sentence(cli("reshard", SOURCE, tmp_path / "x"), 2, "there is a dataset")
+    assert cli("reshard", SOURCE, tmp_path / "x", "--overwrite").code == 0
+    assert len(list(chain(*records(tmp_path)))) == 60
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--shards", "2", "--shard-size", "1MB"], "give either shards"),
+        (["--split-by", "id"], "give --split, too"),
+        (["--split", "a=1"], "put {split} where the name of each belongs"),
+        (["--task", "1"], "'1' is not I/N, as in 0/8"),
+        (["--task", "2/2"], "give a pair (i, n) with 0 <= i < n"),
+        (["--task", "0/9"], "3 shards cannot be divided over 9 tasks"),
+        (["--shuffle", "--memory", "1MB"], "give at least 16,777,216"),
+    ],
+)
+def test_wrong_options(tmp_path: Path, options: list[str], words: str) -> None:
+    assert_one_sentence(cli("reshard", SOURCE, tmp_path / "x", *options), 2, words)
+    assert names(tmp_path) == []
