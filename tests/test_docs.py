@@ -349,7 +349,9 @@ def test_every_error_is_listed() -> None:
         assert cells[1].startswith("retryable") == own, name
 
 
-@pytest.mark.parametrize("verb", ["demo", "serve", "cat", "info", "index", "reshard", "top", "verify"])
+@pytest.mark.parametrize(
+    "verb", ["demo", "serve", "cat", "info", "index", "reshard", "top", "verify"]
+)
 def test_every_verb_is_named_in_the_changelog(verb: str) -> None:
     assert f"`{verb}`" in (ROOT / "CHANGELOG.md").read_text()
 

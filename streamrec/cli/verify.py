@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamrec.cli.completion import local_files
 from streamrec.cli.options import json_option, shard_options
 from streamrec.cli.printing import megabytes, print_json, progress_bar
 from streamrec.masking import masked
@@ -13,12 +15,22 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamrec.shard_tools.compare import Comparison
     from streamrec.shard_tools.verify import ShardReport
 
 FAILED = 1
 
 
 @click.command()
+@click.option(
+    "--against",
+    "others",
+    metavar="URL",
+    multiple=True,
+    shell_complete=local_files,
+    help="Compare the records with those of other shards, one by one; repeatable. Damage ends it.",
+)
+@click.option("--any-order", is_flag=True, help="With --against: the records may be in any order.")
 @json_option
 @shard_options
 @click.pass_context
@@ -29,13 +41,21 @@ def verify(
     max_record_bytes: int | None,
     storage_options: dict[str, Any],
     as_json: bool,
+    others: tuple[str, ...],
+    any_order: bool,
 ) -> None:
     """Read every byte of the shards, check every CRC, and name every fault.
 
     Behind damage it goes on with the next record that is intact, and tells how many bytes are lost
     with it; of a compressed stream, also how many cannot be decompressed. Exit code 1 if there is a
-    fault.
+    fault, or with --against a difference.
     """
+    if any_order and not others:
+        raise click.UsageError("--any-order is about two datasets: give --against, too")
+    if others:
+        found = _compared(urls, others, storage_options, max_record_bytes, any_order=any_order)
+        print_json(asdict(found)) if as_json else click.echo(_differences(found))
+        context.exit(FAILED if found.differences else 0)
     from streamrec.flow.bridge import Bridge
     from streamrec.shard_tools.verify import check
 
@@ -50,6 +70,30 @@ def verify(
         click.echo("\n".join(_lines(reports)))
     if any(report.faults for report in reports):
         context.exit(FAILED)
+
+
+def _compared(
+    urls: tuple[str, ...],
+    others: tuple[str, ...],
+    storage_options: dict[str, Any],
+    max_record_bytes: int | None,
+    *,
+    any_order: bool,
+) -> Comparison:
+    from streamrec.shard_tools.compare import compare, compare_in_any_order
+    from streamrec.shard_tools.shard_source import ShardSource
+
+    one, two = (
+        ShardSource.find(given, storage_options, max_record_bytes) for given in (urls, others)
+    )
+    with progress_bar("bytes") as progress:
+        return (compare_in_any_order if any_order else compare)(one, two, progress)
+
+
+def _differences(found: Comparison) -> str:
+    equal = "differences" if found.differences else "equal"
+    sums = f"{found.records:,} records against {found.others:,}: {equal}"
+    return "\n".join([*found.differences, sums])
 
 
 def _sums(reports: Sequence[ShardReport]) -> dict[str, Any]:

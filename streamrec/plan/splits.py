@@ -7,17 +7,16 @@ records are added, in any order and on any machine.
 from __future__ import annotations
 
 import re
-from hashlib import blake2b
-from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from streamrec.errors import ConfigError
+from streamrec.plan.digests import digests
 from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     import numpy.typing as npt
 
@@ -85,9 +84,7 @@ class Splits:
 
     def of(self, keys: BytesColumn | Iterable[Bytes]) -> Indices:
         """Return the number of each key's split, as in ``names``."""
-        views = _views(keys) if isinstance(keys, BytesColumn) else keys
-        digests = b"".join([blake2b(key, digest_size=8).digest() for key in views])
-        return np.searchsorted(self._ends, np.frombuffer(digests, "<u8"), "right")
+        return np.searchsorted(self._ends, digests(keys, 1)[:, 0], "right")
 
     def templates(self, template: str) -> dict[str, str]:
         """Return the template of each split's shards by its name.
@@ -120,8 +117,3 @@ def text_keys(name: str, column: BytesColumn | npt.NDArray[np.generic]) -> Bytes
             "integers"
         )
     return BytesColumn.of([b"%d" % value for value in column.tolist()])
-
-
-def _views(keys: BytesColumn) -> Iterator[memoryview]:
-    data = keys.values.data
-    return (data[first:last] for first, last in pairwise(keys.offsets.tolist()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from streamrec.shard_tools.sharded_writer import ShardedWriter
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     from streamrec.shard_tools.shard_source import Progress, ShardSource
     from streamrec.values.columns import BytesColumn
@@ -104,7 +104,7 @@ def reshard(
         source = source.part(Task.of(plan.task))
     with ExitStack() as stack:
         writers = [stack.enter_context(_writer(plan, t, writing)) for t in templates.values()]
-        for block in _blocks(source, plan, progress):
+        for block in stack.enter_context(closing(_blocks(source, plan, progress))):
             if keys is None or plan.splits is None:
                 writers[0].write_many(block)
             else:
@@ -114,15 +114,16 @@ def reshard(
 
 def _blocks(
     source: ShardSource, plan: Resharding, progress: Progress | None
-) -> Iterator[BytesColumn]:
+) -> Generator[BytesColumn]:
     """Yield the records to write, in the order to write them in."""
     if plan.shuffle is None:
         yield from source.blocks(memory=min(plan.memory, BUDGET), progress=progress)
         return
     budget = max(LEAST_BUDGET, min(plan.memory // 4, BUDGET))
     with ExternalShuffle(plan.shuffle, memory=plan.memory, task=plan.task) as shuffle:
-        for block in source.blocks(memory=budget, progress=progress):
-            shuffle.add(block)
+        with closing(source.blocks(memory=budget, progress=progress)) as read:
+            for block in read:
+                shuffle.add(block)
         done = 0
         for block in shuffle.blocks():
             yield block

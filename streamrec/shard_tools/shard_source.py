@@ -24,7 +24,7 @@ from streamrec.stores.read_range import read_range
 from streamrec.streams.read_records import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from os import PathLike
 
     from streamrec.pipeline.batch.batch import Batch
@@ -117,8 +117,16 @@ class ShardSource:
         }
 
     def blocks(
+        self, *, memory: int = BUDGET, progress: Progress | None = None
+    ) -> Generator[BytesColumn]:
+        """Yield the records of :meth:`batches`."""
+        with closing(self.batches(memory=memory, progress=progress)) as read:
+            for batch in read:
+                yield batch.records
+
+    def batches(
         self, *, memory: int = BUDGET, what: str = "reading", progress: Progress | None = None
-    ) -> Iterator[BytesColumn]:
+    ) -> Generator[Batch]:
         """Yield the records, some MiB at a time, when their CRCs are checked.
 
         Args:
@@ -132,15 +140,16 @@ class ShardSource:
         total = self.nbytes
         ends = list(accumulate(found.size or 0 for found in self.objects))
         done = shard = 0
-        for batch in self._batches(memory):
-            last = int(batch.origin.shards[-1])
-            if last != shard:
-                shard, done = last, ends[last - 1]
-            # Of a compressed shard, more bytes come than are stored.
-            done = min(done + len(batch.records.values), ends[shard])
-            if progress is not None:
-                progress(what, done, total)
-            yield batch.records
+        with closing(self._batches(memory)) as read:
+            for batch in read:
+                last = int(batch.origin.shards[-1])
+                if last != shard:
+                    shard, done = last, ends[last - 1]
+                # Of a compressed shard, more bytes come than are stored.
+                done = min(done + len(batch.records.values), ends[shard])
+                if progress is not None:
+                    progress(what, done, total)
+                yield batch
 
     def first_records(self) -> list[bytes]:
         """Return the first records, a few hundred at most, of one small request or two."""
@@ -154,7 +163,7 @@ class ShardSource:
                     break
         return records
 
-    def _batches(self, memory: int) -> Iterator[Batch]:
+    def _batches(self, memory: int) -> Generator[Batch]:
         few = self.first_records()
         mean = sum(map(len, few)) // max(1, len(few)) + 1
         settings = self._settings(memory, min(MOST_RECORDS, BLOCK // mean + 1))

@@ -65,3 +65,28 @@ def test_json(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     assert_one_sentence(cli("verify", f"{tmp_path}/*"), 1, str(tmp_path))
     assert_one_sentence(cli("verify", "s4://x/y"), 2, "'s4'")
+
+
+def test_two_datasets_that_are_equal(store: DevStore, credentials: list[str]) -> None:
+    outcome = cli(
+        "verify", f"{DATA}/numbers-*.tfrecord", "--against", "s3://data/numbers-*", *credentials
+    )
+    assert outcome == (0, "60 records against 60: equal\n", "")
+
+
+def test_two_datasets_that_differ() -> None:
+    one, two = (f"{DATA}/numbers-0000{number}-of-00003.tfrecord" for number in range(2))
+    outcome = cli("verify", one, "--against", one, "--against", two)
+    assert outcome.code == 1
+    assert outcome.out.splitlines() == [
+        f"20 records are missing at the end, from record 0 of {two} on",
+        "20 records against 40: differences",
+    ]
+    outcome = cli("verify", one, two, "--against", one, "--any-order", "--json")
+    assert outcome.code == 1
+    assert (outcome.object["records"], outcome.object["others"]) == (40, 20)
+    assert outcome.object["differences"][0] == "20 records are extra"
+
+
+def test_any_order_of_what() -> None:
+    assert_one_sentence(cli("verify", DATA, "--any-order"), 2, "give --against, too")
