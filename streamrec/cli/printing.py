@@ -27,12 +27,12 @@ def megabytes(count: int) -> str:
     return decimal(count)
 
 
-def no_progress(what: str, done: int, total: int) -> None:
+def no_progress(what: str, done: int, total: int | None) -> None:
     """Show nothing."""
 
 
 @contextmanager
-def progress_bar(unit: str) -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
     """Show a progress bar on standard error if that is a terminal.
 
     Args:
@@ -40,7 +40,7 @@ def progress_bar(unit: str) -> Iterator[Callable[[str, int, int], None]]:
 
     Yields:
         A function to call, from any thread, with a word for the work, the amount that is done,
-        and the whole amount.
+        and the whole amount where it is known.
     """
     if not sys.stderr.isatty():
         yield no_progress
@@ -62,7 +62,9 @@ def _rich_bar(unit: str) -> Any:
         progress.BarColumn(),
         progress.DownloadColumn() if counts else progress.MofNCompleteColumn(),
         progress.TransferSpeedColumn() if counts else text(unit),
-        progress.TimeRemainingColumn(elapsed_when_finished=True),
+        progress.TimeElapsedColumn(),
+        text("left:"),
+        progress.TimeRemainingColumn(),
         # What is printed meanwhile stands above the bar if it goes to the terminal, too.
         console=Console(stderr=True),
         transient=True,

@@ -28,7 +28,9 @@ def _task(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
 
 
 @click.command()
-@click.option("--shards", type=click.IntRange(min=1), help="Number of shards, of each split.")
+@click.option(
+    "--shards", type=click.IntRange(min=1), help="Number of shards, of all splits together."
+)
 @click.option(
     "--shard-size",
     "shard_bytes",
@@ -59,8 +61,8 @@ def _task(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
     "--split",
     "fractions",
     metavar="NAME=FRACTION,...",
-    help="Write a dataset for each split, as train=0.9,validation=0.1; {split} in DEST is its "
-    "name. A hash of the record decides.",
+    help="Write a dataset for each split, as train=0.9,validation=0.1. A hash of the record "
+    "decides.",
 )
 @click.option(
     "--split-by", metavar="FEATURE", help="Let a hash of this feature's value decide instead."
@@ -92,7 +94,8 @@ def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
     SOURCE is a URL, a glob, a {00000..00127} range or name@128, as for cat; several are merged, in
     the order of their names. DEST is a template such as gs://bucket/train.tfrecord, whose shards
-    are train-00000-of-00128.tfrecord and so on.
+    are train-00000-of-00128.tfrecord and so on, or a directory with a slash at the end. A split's
+    name is put behind the template's, as in pets-train-00000-of-00115.tfrecord.
 
     Checks the CRCs of every record. The order stays, unless --shards deals the records out in turn.
     An index and a manifest are written beside the shards. Run it again after a crash: it ends with

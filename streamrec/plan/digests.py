@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.values.columns import BytesColumn
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from streamrec.values.columns import Bytes
+    from streamrec.values.columns import BytesColumn
 
-__all__ = ["digests"]
+__all__ = ["digests", "views"]
 
 
-def digests(strings: BytesColumn | Iterable[Bytes], words: int) -> npt.NDArray[np.uint64]:
+def digests(strings: BytesColumn, words: int) -> npt.NDArray[np.uint64]:
     """Return the BLAKE2b hash of each string.
 
     Args:
@@ -30,12 +28,12 @@ def digests(strings: BytesColumn | Iterable[Bytes], words: int) -> npt.NDArray[n
     Returns:
         uint64 ``[strings, words]``, read as little-endian.
     """
-    views = _views(strings) if isinstance(strings, BytesColumn) else strings
     size = 8 * words
-    joined = b"".join([blake2b(view, digest_size=size).digest() for view in views])
+    joined = b"".join([blake2b(view, digest_size=size).digest() for view in views(strings)])
     return np.frombuffer(joined, "<u8").reshape(-1, words)
 
 
-def _views(column: BytesColumn) -> Iterator[memoryview]:
+def views(column: BytesColumn) -> Iterator[memoryview]:
+    """Yield each string without a copy."""
     data = column.values.data
     return (data[first:last] for first, last in pairwise(column.offsets.tolist()))

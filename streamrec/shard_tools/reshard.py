@@ -14,19 +14,21 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.features import FeatureParser, infer_features
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.masking import masked, masked_repr
+from streamrec.plan.digests import views
 from streamrec.plan.shard_names import ShardNames, Task
-from streamrec.plan.splits import Splits, text_keys
 from streamrec.shard_tools.external_shuffle import ExternalShuffle
 from streamrec.shard_tools.known_types import known_types
 from streamrec.shard_tools.shard_source import BUDGET
 from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterable, Mapping
+    from fractions import Fraction
 
+    from streamrec.plan.splits import Splits
     from streamrec.shard_tools.shard_source import Progress, ShardSource
-    from streamrec.values.columns import BytesColumn
 
 __all__ = ["Resharding", "Written", "reshard"]
 
@@ -36,9 +38,9 @@ class Resharding:
     """The description of a dataset that is written from existing shards.
 
     Args:
-        template: The new shards' template, as for :class:`ShardedWriter`; with splits, one with
-            ``{split}``.
-        shards: The number of shards, of each split.
+        template: The new shards' template, as for :class:`ShardedWriter`; or a directory, with a
+            slash at the end. A split's name is put behind the template's stem.
+        shards: The number of shards; each split has its fraction of them, and one at least.
         shard_bytes: The most bytes of a shard before compression; this or ``shards`` is given.
         compression: As for :class:`TFRecordWriter`.
         task: The task's number and the number of tasks.
@@ -64,11 +66,36 @@ class Resharding:
 
     __repr__ = masked_repr
 
-    def templates(self) -> dict[str, str]:
-        """Return the template of each split by its name; without splits, one without a name."""
+    def targets(self) -> list[Target]:
+        """Return the dataset to write, or the one of each split.
+
+        Raises:
+            ConfigError: The template gives the shards no name.
+        """
         if self.splits is None:
-            return {"": self.template}
-        return self.splits.templates(self.template)
+            return [Target(self._template("data"), self.shards)]
+        return [
+            Target(self._template(name), self._part(fraction))
+            for name, fraction in self.splits.fractions.items()
+        ]
+
+    def _template(self, name: str) -> str:
+        if self.template.endswith("/"):
+            return f"{self.template}{name}.tfrecord"
+        if self.splits is None:
+            return self.template
+        names = ShardNames.parse(self.template)
+        return f"{names.directory}{names.stem}-{name}{names.suffix}"
+
+    def _part(self, fraction: Fraction) -> int | None:
+        return None if self.shards is None else max(self.task[1], round(self.shards * fraction))
+
+
+class Target(NamedTuple):
+    """A dataset to write."""
+
+    template: str
+    shards: int | None
 
 
 class Written(NamedTuple):
@@ -95,21 +122,24 @@ def reshard(
         StreamrecError: A shard cannot be read or written, or is damaged; nothing of this run that
             another one could not continue is left.
     """
-    templates = plan.templates()
-    for template in templates.values():
-        _refuse_own_source(source, template)
+    targets = plan.targets()
+    for target in targets:
+        _refuse_own_source(source, target.template)
     writing = {"source": _facts(source, plan), **known_types(source)}
     keys = None if plan.splits is None else _SplitKeys(source, plan.split_by)
     if plan.shuffle is None:
         source = source.part(Task.of(plan.task))
     with ExitStack() as stack:
-        writers = [stack.enter_context(_writer(plan, t, writing)) for t in templates.values()]
+        writers = [stack.enter_context(_writer(plan, one, writing)) for one in targets]
         for block in stack.enter_context(closing(_blocks(source, plan, progress))):
             if keys is None or plan.splits is None:
                 writers[0].write_many(block)
             else:
                 _write_splits(writers, block, plan.splits.of(keys.of(block)))
-    return [Written(t, w.records) for t, w in zip(templates.values(), writers, strict=True)]
+    return [
+        Written(target.template, writer.records)
+        for target, writer in zip(targets, writers, strict=True)
+    ]
 
 
 def _blocks(
@@ -132,10 +162,10 @@ def _blocks(
                 progress("writing", done, shuffle.nbytes)
 
 
-def _writer(plan: Resharding, template: str, writing: dict[str, Any]) -> ShardedWriter:
+def _writer(plan: Resharding, target: Target, writing: dict[str, Any]) -> ShardedWriter:
     return ShardedWriter(
-        template,
-        shards=plan.shards,
+        target.template,
+        shards=target.shards,
         shard_bytes=plan.shard_bytes,
         task=plan.task,
         compression=plan.compression,
@@ -151,7 +181,8 @@ def _facts(source: ShardSource, plan: Resharding) -> dict[str, Any]:
     if plan.shuffle is not None:
         facts["shuffle"] = {"seed": plan.shuffle}
     if plan.splits is not None:
-        facts["splits"] = {"fractions": plan.splits.fractions, "by": plan.split_by}
+        fractions = {name: str(part) for name, part in plan.splits.fractions.items()}
+        facts["splits"] = {"fractions": fractions, "by": plan.split_by}
     return facts
 
 
@@ -184,13 +215,24 @@ class _SplitKeys:
             )
         self._parser = FeatureParser({feature: FixedLenFeature((), spec.dtype)})
 
-    def of(self, records: BytesColumn) -> BytesColumn:
-        """Return the key of each record."""
+    def of(self, records: BytesColumn) -> Iterable[bytes | memoryview]:
+        """Return the key of each record: integers are decimal text.
+
+        Raises:
+            ConfigError: The feature is of another type.
+        """
         if self._feature is None:
-            return records
+            return views(records)
         columns = self._parser.parse_parts(RecordRows.from_column(records)).context
         column: Any = columns[self._feature]
-        return text_keys(self._feature, column)
+        if isinstance(column, BytesColumn):
+            return views(column)
+        if column.dtype.kind != "i":
+            raise ConfigError(
+                f"feature {self._feature} is {column.dtype}, and divides no records; name one of "
+                "bytes or integers"
+            )
+        return [b"%d" % value for value in column.tolist()]
 
 
 def _write_splits(

@@ -26,8 +26,9 @@ def test_text(tmp_path: Path) -> None:
 
 
 def test_json_and_splits(tmp_path: Path) -> None:
-    dest = tmp_path / "{split}.tfrecord"
-    outcome = cli("reshard", SOURCE, dest, "--split", "a=0.5,b=0.5", "--json", "--shards", 2)
+    outcome = cli(
+        "reshard", SOURCE, f"{tmp_path}/", "--split", "a=0.5,b=0.5", "--json", "--shards", 2
+    )
     a, b = outcome.object["datasets"]
     assert a["template"] == str(tmp_path / "a.tfrecord")
     assert a["records"] + b["records"] == 60
@@ -67,7 +68,7 @@ def test_overwrite(tmp_path: Path) -> None:
     [
         (["--shards", "2", "--shard-size", "1MB"], "give either shards"),
         (["--split-by", "id"], "give --split, too"),
-        (["--split", "a=1"], "put {split} where the name of each belongs"),
+        (["--split", "a=0.9"], "the fractions add up to 0.9"),
         (["--task", "1"], "'1' is not I/N, as in 0/8"),
         (["--task", "2/2"], "give a pair (i, n) with 0 <= i < n"),
         (["--task", "0/9"], "3 shards cannot be divided over 9 tasks"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.both_kernels
 
 COUNT = 1000
-HALVES = Splits({"a": 0.5, "b": 0.5})
+HALVES = Splits.parse("a=0.5,b=0.5")
 MEMORY = 16 << 20
 
 
@@ -100,23 +100,23 @@ def test_several_sources_are_merged(old: Path, new: Path) -> None:
 
 
 def test_splits_by_the_record(old: Path, new: Path) -> None:
-    a, b = written(old, new, shards=1, splits=HALVES, name="{split}")
-    assert a.template == str(new / "a")
+    a, b = written(old, new, shards=1, splits=HALVES)
+    assert a.template == str(new / "x-a")
     assert a.records + b.records == COUNT
     assert abs(a.records - b.records) < 100
-    ((first,), (second,)) = records(new, "a"), records(new, "b")
-    assert set(HALVES.of(first)) == {0}
+    ((first,), (second,)) = records(new, "x-a"), records(new, "x-b")
+    assert set(HALVES.of(first).tolist()) == {0}
     assert sorted(first + second) == sorted(chain(*records(old)))
 
 
 @pytest.mark.parametrize("feature", ["name", "id"])
 def test_splits_by_a_feature(old: Path, new: Path, feature: str) -> None:
-    written(old, new, shards=1, splits=HALVES, split_by=feature, name="{split}")
+    written(old, new, shards=1, splits=HALVES, split_by=feature)
     spec = {feature: sr.FixedLenFeature((), "string" if feature == "name" else "int64")}
     values = [
         {
             row
-            for batch in sr.open(f"{new}/{name}-*", spec, batch_size=100)
+            for batch in sr.open(f"{new}/x-{name}-*", spec, batch_size=100)
             for row in batch[feature]
         }
         for name in HALVES.names
@@ -125,8 +125,17 @@ def test_splits_by_a_feature(old: Path, new: Path, feature: str) -> None:
     assert len(values[0] | values[1]) == (COUNT // 2 if feature == "name" else COUNT)
 
 
+def test_a_directory_and_the_shards_of_splits() -> None:
+    splits = Splits.parse("train=0.9,test=0.1")
+    found = Resharding("s3://b/pets/", shards=64, splits=splits).targets()
+    assert found == [("s3://b/pets/train.tfrecord", 58), ("s3://b/pets/test.tfrecord", 6)]
+    found = Resharding("s3://b/x.gz", shards=2, splits=splits, task=(0, 2)).targets()
+    assert found == [("s3://b/x-train.gz", 2), ("s3://b/x-test.gz", 2)]
+    assert Resharding("pets/", shards=2).targets() == [("pets/data.tfrecord", 2)]
+
+
 def test_features_that_divide_nothing(old: Path, new: Path) -> None:
-    how: dict[str, Any] = {"shards": 1, "splits": HALVES, "name": "{split}"}
+    how: dict[str, Any] = {"shards": 1, "splits": HALVES}
     with pytest.raises(ConfigError, match="there is no feature 'none' in the first records"):
         written(old, new, split_by="none", **how)
     with ShardedWriter(old / "x-9", shards=1) as writer:
@@ -138,7 +147,7 @@ def test_features_that_divide_nothing(old: Path, new: Path) -> None:
 
 @pytest.mark.parametrize("how", [{"shards": 2}, {"shard_bytes": 3000}, {"shuffle": 1, "shards": 2}])
 def test_a_run_again_ends_with_the_same_bytes(old: Path, new: Path, how: dict[str, Any]) -> None:
-    how = {"splits": HALVES, "name": "{split}", **how}
+    how = {"splits": HALVES, **how}
     written(old, new, **how)
     expected = contents(new)
     written(old, new, **how)
