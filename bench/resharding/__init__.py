@@ -1,0 +1,1 @@
+"""Ways to write shards anew, and the shards that they are given."""
