@@ -118,6 +118,12 @@ TABLES = (
         ("--first-batch", "--repeat", "7"),
         ("--seeds", "1", "--repeat", "1", "--megabytes", "134"),
     ),
+    Table(
+        "reshard",
+        "shards written anew, beside plain copies, and a shuffle of ten times the memory",
+        "bench.reshard",
+        quick=("--repeat", "1", "--megabytes", "100", "--shuffle-megabytes", "200"),
+    ),
     Table("images", "pictures decoded, beside tf.data", "bench.images", ("--repeat", "1")),
     Table(
         "adapters",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -153,7 +153,9 @@ class ExternalShuffle:
         """Forget all records, and remove the temporary file."""
         self._held.clear()
         if self._file is not None:
-            self._file.close()
+            # Closing flushes, which fails again on a full disk; the file has no name, and is gone.
+            with suppress(OSError):
+                self._file.close()
 
     def _own(
         self, records: BytesColumn, keys: npt.NDArray[np.uint64]

@@ -13,6 +13,7 @@ from streamrec.plan.splits import Splits
 from streamrec.shard_tools.reshard import Resharding, Written, reshard
 from streamrec.shard_tools.shard_source import ShardSource
 from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.values.columns import cut
 from tests.shard_tools.datasets import contents, manifest, names, records
 
 if TYPE_CHECKING:
@@ -152,6 +153,28 @@ def test_a_run_again_ends_with_the_same_bytes(old: Path, new: Path, how: dict[st
     expected = contents(new)
     written(old, new, **how)
     assert contents(new) == expected
+
+
+@pytest.mark.parametrize("shuffle", [None, 1])
+def test_a_run_that_was_cut_short_is_continued(
+    old: Path, new: Path, shuffle: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how: dict[str, Any] = {"shard_bytes": 3000, "shuffle": shuffle}
+    written(old, new, name="whole", **how)
+    whole = ShardedWriter.write_many
+
+    def half(writer: ShardedWriter, records: Any) -> None:
+        whole(writer, cut(records, 0, len(records) // 2))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ShardedWriter, "write_many", half)
+    with pytest.raises(ZeroDivisionError):
+        written(old, new, **how)
+    assert len([name for name in names(new) if name.startswith(".x.task")]) > 2
+    monkeypatch.undo()
+    written(old, new, **how)
+    assert records(new) == records(new, "whole")
+    assert not [name for name in names(new) if name.startswith(".")]
 
 
 def test_damage_leaves_nothing(old: Path, new: Path) -> None:
