@@ -203,6 +203,16 @@ def shuffle() -> str:
     return table(("order", *orders), rows)
 
 
+def resharding() -> str:
+    """Return the rate of each way to write shards anew, its memory and its chi-square."""
+    quantities = (RATE, "cpu_seconds_per_gigabyte", "peak_megabytes", "chi_square")
+    rows = [
+        (row["group"], row["case"], *(number(median(row, name)) for name in quantities))
+        for row in results("reshard").rows
+    ]
+    return table(("", "way", "MB/s", "CPU s/GB", "peak, MB", "chi-square"), rows)
+
+
 def padding() -> str:
     """Return the padding in per cent of each way to bucket."""
     found = content("padding")["padding"]
@@ -323,6 +333,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "nginx": nginx,
     "busy_tail": busy_tail,
     "growth": growth,
+    "resharding": resharding,
     "shuffle": shuffle,
     "padding": padding,
     "feeder_memory": feeder_memory,
