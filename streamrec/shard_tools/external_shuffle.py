@@ -29,7 +29,7 @@ LEAST_MEMORY = 16 << 20
 """Bytes of the least memory that a shuffle takes."""
 RECORD_COST = 64
 """Bytes that a record in memory takes besides its own: its key, its place, its length."""
-PIECE = 4 << 20
+PIECE = 1 << 20
 """Bytes that are put in order, and written or given, at a time."""
 PREFIXES = 1 << 12
 """Ranges of keys of which a bucket has some: of 4 TiB, each has 1 GiB."""

@@ -35,7 +35,7 @@ __all__ = ["BUDGET", "Progress", "ShardSource"]
 
 BUDGET = 128 << 20
 """Bytes of memory for reading by default."""
-BLOCK = 4 << 20
+BLOCK = 2 << 20
 """Bytes of a block's records, if they are as long as the first ones."""
 MOST_RECORDS = 1 << 13
 """The most records of a block: later ones may be longer."""
