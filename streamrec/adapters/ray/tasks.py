@@ -1,0 +1,58 @@
+"""Independent tasks on a cluster of Ray."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import ray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["run_tasks"]
+
+Result = TypeVar("Result")
+
+
+def run_tasks(
+    run: Callable[[int, int], Result],
+    tasks: int,
+    *,
+    on_done: Callable[[int], object] | None = None,
+    **ray_remote_args: Any,
+) -> list[Result]:
+    """Run ``run(i, tasks)`` for each task ``i`` on Ray, and return the results in the tasks' order.
+
+    A task whose node or process dies is run again elsewhere, so it must end the same however often
+    it begins: ``streamrec.ShardedWriter`` with ``task=(i, tasks)`` does. Ray is connected to if it
+    is not yet: to ``RAY_ADDRESS``, or to a cluster that is started on this machine.
+
+    Args:
+        run: Sent to the nodes, with what it refers to. ``streamrec`` must be installed there.
+        tasks: The number of tasks.
+        on_done: Called in this process with the number of each task that is done.
+        **ray_remote_args: Options of the tasks, as for ``ray.remote``, such as ``num_cpus``.
+
+    Raises:
+        Exception: That of the first task that failed; the others are cancelled.
+    """
+    if not ray.is_initialized():
+        ray.init()
+    options = {"max_retries": -1, **ray_remote_args}
+    remote = ray.remote(**options)(run)
+    running = {remote.remote(task, tasks): task for task in range(tasks)}
+    results: dict[int, Result] = {}
+    try:
+        while running:
+            done, _ = ray.wait(list(running))
+            for reference in done:
+                results[running[reference]] = ray.get(reference)
+                task = running.pop(reference)
+                if on_done is not None:
+                    on_done(task)
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause or error) from error
+    finally:
+        for reference in running:
+            ray.cancel(reference)
+    return [results[task] for task in range(tasks)]
