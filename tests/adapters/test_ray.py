@@ -36,5 +36,10 @@ def run(*command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("start", [1, 2, 3])
+def test_a_node_is_killed(start: int, tmp_path: Path) -> None:
+    run("tests.adapters.ray_nodes", str(tmp_path), str(start))
+
+
 def test_the_tests_of_datasets_pass() -> None:
     run("pytest", "-q", "-p", "no:cacheprovider", "tests/adapters/with_ray.py")
