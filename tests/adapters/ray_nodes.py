@@ -35,7 +35,8 @@ FEATURES: dict[str, Any] = {
 class Hold:
     """A hook in tasks: on one node, the task that begins there as a given number never goes on.
 
-    It leaves a file when it holds. Nodes share the directory.
+    It leaves a file when it holds. Tasks on other nodes wait until then, so that they do not take
+    all the work while the node starts its processes. Nodes share the directory.
     """
 
     def __init__(self, directory: Path, node: str, start: int) -> None:
@@ -44,12 +45,15 @@ class Hold:
 
     def __call__(self) -> None:
         """Hold the task, if it is the one."""
+        never = threading.Event()
         if ray.get_runtime_context().get_node_id() != self._node:
+            while not self.held.exists():
+                never.wait(0.02)
             return
         (self._directory / ray.get_runtime_context().get_task_id()).touch()
         if len(list(self._directory.iterdir())) >= self._start:
             self.held.touch()
-            threading.Event().wait()
+            never.wait()
 
     @property
     def held(self) -> Path:
@@ -103,7 +107,7 @@ def killing(cluster: Cluster, node: Any, held: Path, run: Callable[[], Any]) -> 
     finally:
         over.set()
         watcher.join()
-        assert killed, "no task ran long enough on the node"
+        assert killed, "too few tasks ran on the node"
 
 
 def write(cluster: Cluster, directory: Path, start: int) -> None:
