@@ -47,6 +47,7 @@ class Work:
             "PATH": f"{directory}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable,
+            "RAY_ADDRESS": "local",  # not the cluster of another test
             "RAY_USAGE_STATS_ENABLED": "0",
             "SOURCE": str(self.texts),
             "TEMPLATE": str(directory / "out/lines.tfrecord"),
@@ -144,6 +145,7 @@ def test_tasks_as_processes_some_of_which_are_killed(scheduler: Any, work: Work)
 
 @pytest.mark.night
 @pytest.mark.timeout(PATIENCE + 10)
+@pytest.mark.xdist_group("ray")  # each engine takes all cores
 @pytest.mark.parametrize(
     ("program", "library", "tool"),
     [
@@ -161,6 +163,7 @@ def test_tasks_on_an_engine(program: str, library: str, tool: str, work: Work) -
 
 @pytest.mark.night
 @pytest.mark.timeout(PATIENCE + 10)
+@pytest.mark.xdist_group("ray")
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 def test_a_dataset_of_ray_data(work: Work) -> None:
     assert work.run("python", "with_ray_data.py").splitlines()[-1] == str(sum(range(1000)))

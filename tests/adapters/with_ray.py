@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayTaskError, WorkerCrashedError
 
 import streamrec as sr
 from streamrec.adapters.ray import read_tfrecords, run_tasks, write_tfrecords
@@ -35,7 +35,8 @@ FEATURES: dict[str, Any] = {
 def cluster() -> Iterator[None]:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20)
+    # Not that of another test, which Ray would find on this machine.
+    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20)
     yield
     ray.shutdown()
 
@@ -225,6 +226,10 @@ class TestTasks:
 
         with pytest.raises(sr.ConfigError, match="no such thing; choose another"):
             run_tasks(fail, 3)
+
+    def test_a_task_that_always_dies(self) -> None:
+        with pytest.raises(WorkerCrashedError):
+            run_tasks(lambda task, tasks: os._exit(1), 1, max_retries=1)
 
     def test_a_task_that_dies_is_run_again(self, tmp_path: Path) -> None:
         template, died = tmp_path / "x.tfrecord", tmp_path / "died"

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 __all__ = ["run_tasks"]
 
 Result = TypeVar("Result")
+RETRIES = 10
+"""How often a task is run again whose node or process died. Without an end, one that always takes
+its process down would run forever."""
 
 
 def run_tasks(
@@ -25,20 +28,22 @@ def run_tasks(
 
     A task whose node or process dies is run again elsewhere, so it must end the same however often
     it begins: ``streamrec.ShardedWriter`` with ``task=(i, tasks)`` does. Ray is connected to if it
-    is not yet: to ``RAY_ADDRESS``, or to a cluster that is started on this machine.
+    is not yet: to ``RAY_ADDRESS``, to a cluster of this machine, or to one that is started here.
 
     Args:
         run: Sent to the nodes, with what it refers to. ``streamrec`` must be installed there.
         tasks: The number of tasks.
         on_done: Called in this process with the number of each task that is done.
-        **ray_remote_args: Options of the tasks, as for ``ray.remote``, such as ``num_cpus``.
+        **ray_remote_args: Options of the tasks, as for ``ray.remote``, such as ``num_cpus`` and
+            ``max_retries``, by default 10.
 
     Raises:
         Exception: That of the first task that failed; the others are cancelled.
+        ray.exceptions.RayError: A task died more often than it may.
     """
     if not ray.is_initialized():
         ray.init()
-    options = {"max_retries": -1, **ray_remote_args}
+    options = {"max_retries": RETRIES, **ray_remote_args}
     remote = ray.remote(**options)(run)
     running = {remote.remote(task, tasks): task for task in range(tasks)}
     results: dict[int, Result] = {}
