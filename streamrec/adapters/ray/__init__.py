@@ -42,9 +42,9 @@ def read_tfrecords(
 ) -> Any:
     """Return a ``ray.data.Dataset`` of shards, each record of which is read once.
 
-    Numbers are columns of their dtype, fixed-shape tensors where a record has several; strings are
-    ``large_binary``; ragged features are lists; pictures of different sizes are Ray's tensors of
-    variable shape. Numbers and strings are not copied. Every record's CRCs are checked.
+    Numbers are columns of their dtype, and Ray's tensors where a record has several; strings are
+    ``large_binary``; ragged features are lists; pictures of different sizes are tensors of variable
+    shape, which are copied, as nothing else is. Every record's CRCs are checked.
 
     Args:
         source: As for ``streamrec.open``.

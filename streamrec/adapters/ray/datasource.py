@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
-from ray.data.extensions import ArrowVariableShapedTensorArray
+from ray.data.extensions import ArrowTensorArray, ArrowVariableShapedTensorArray
 
 import streamrec
 from streamrec.config.arguments import options_of, source_texts
@@ -17,13 +17,15 @@ from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.examples.arrow_columns import arrow_of
 from streamrec.stores.open import Stores
+from streamrec.values.columns import Arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from numpy.typing import NDArray
+
     from streamrec.config.keywords import Features, Source
     from streamrec.stores.base import ObjectInfo
-    from streamrec.values.columns import Arrays
 
 __all__ = ["TFRecordDatasource"]
 
@@ -133,5 +135,8 @@ def _tables(settings: dict[str, Any]) -> Iterator[Any]:
             yield table if batch.mask is None else table.filter(pa.array(batch.mask))
 
 
-def _tensors(column: Arrays) -> Any:
-    return ArrowVariableShapedTensorArray.from_numpy(column.to_list())
+def _tensors(column: NDArray[Any] | Arrays) -> Any:
+    """Return arrays, one a row, in Ray's types; those of one shape are not copied."""
+    if isinstance(column, Arrays):
+        return ArrowVariableShapedTensorArray.from_numpy(column.to_list())
+    return ArrowTensorArray.from_numpy(column)

@@ -12,6 +12,8 @@ from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from numpy.typing import NDArray
+
 __all__ = ["arrow_of", "columns_of"]
 
 
@@ -115,15 +117,16 @@ def _bytes(buffer: Any) -> Any:
     return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
 
 
-def arrow_of(columns: Mapping[str, Any], arrays_of: Callable[[Arrays], Any] | None = None) -> Any:
+def arrow_of(columns: Mapping[str, Any], tensors_of: Callable[[NDArray[Any] | Arrays], Any]) -> Any:
     """Return columns as a ``pyarrow.Table``.
 
-    Numbers share the columns' memory. An array of more dimensions becomes a fixed-shape tensor, a
-    :class:`BytesColumn` ``large_binary``, a :class:`Ragged` a ``large_list``.
+    Numbers share the columns' memory; a :class:`BytesColumn` becomes ``large_binary``, a
+    :class:`Ragged` a ``large_list``.
 
     Args:
         columns: The columns of a batch.
-        arrays_of: From arrays of different shapes, for which Arrow has no type, to an Arrow array.
+        tensors_of: From arrays of several dimensions, one a row and of one shape or of different
+            ones, to an Arrow array. Engines have types of their own for them.
 
     Raises:
         WrongFeatureType: A column has no type in Arrow; the error names it.
@@ -131,10 +134,10 @@ def arrow_of(columns: Mapping[str, Any], arrays_of: Callable[[Arrays], Any] | No
     import pyarrow as pa
 
     def converted(name: str, column: Any) -> Any:
-        if isinstance(column, Arrays) and arrays_of is not None:
-            return arrays_of(column)
+        if isinstance(column, Arrays) or (isinstance(column, np.ndarray) and column.ndim > 1):
+            return tensors_of(column)
         try:
-            return _array(column, pa.fixed_shape_tensor)
+            return _array(column)
         except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise WrongFeatureType(
                 f"the column, a {type(column).__name__}, has no type in Arrow ({error}); leave it "
@@ -145,8 +148,8 @@ def arrow_of(columns: Mapping[str, Any], arrays_of: Callable[[Arrays], Any] | No
     return pa.table({name: converted(name, column) for name, column in columns.items()})
 
 
-def _array(column: Any, tensor: Callable[..., Any] | None = None) -> Any:
-    """Return a column as an Arrow array; of more dimensions as a tensor, or as lists in lists."""
+def _array(column: Any) -> Any:
+    """Return a column as an Arrow array; rows of several values as lists."""
     import pyarrow as pa
 
     if isinstance(column, Ragged):
@@ -156,13 +159,7 @@ def _array(column: Any, tensor: Callable[..., Any] | None = None) -> Any:
     if not isinstance(column, np.ndarray):
         raise TypeError("only arrays, strings and ragged rows of them have one")
     flat = pa.array(np.ascontiguousarray(column).reshape(-1))
-    shape = column.shape[1:]
-    if not shape:
-        return flat
-    if tensor is None:
-        return _nested(flat, shape)
-    storage = _nested(flat, (int(np.prod(shape)),))
-    return pa.ExtensionArray.from_storage(tensor(flat.type, shape), storage)
+    return _nested(flat, column.shape[1:])
 
 
 def _binary(column: BytesColumn) -> Any:

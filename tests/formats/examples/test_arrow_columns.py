@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.formats.examples.arrow_columns import arrow_of, columns_of
-from streamrec.values.columns import Arrays, BytesColumn, Ragged
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 
 pa = pytest.importorskip("pyarrow")
 
@@ -114,6 +114,11 @@ class TestToFeatures:
             columns_of(pa.record_batch({"x": array}))
 
 
+def tensors(column: Any) -> Any:
+    """Return arrays of several dimensions as lists of lists."""
+    return pa.array([array.tolist() for array in column])
+
+
 class TestToArrow:
     def test_values(self) -> None:
         strings = BytesColumn.of([b"a", b"", b"bc", b"d"])
@@ -126,14 +131,13 @@ class TestToArrow:
                 "r": Ragged(np.arange(5), np.array([1, 1, 4])),
                 "m": Ragged(np.arange(6).reshape(3, 2), np.array([0, 1, 3])),
                 "s": Ragged(BytesColumn.of([b"x", b"y"]), np.array([0, 2, 2])),
-            }
+            },
+            tensors,
         )
         assert table.schema.field("n").type == pa.int16()
-        assert table["t"].chunk(0).to_numpy_ndarray().tolist() == (
-            np.arange(12.0).reshape(2, 3, 2).tolist()
-        )
-        assert table.drop_columns("t").to_pydict() == {
+        assert table.to_pydict() == {
             "n": [0, 1],
+            "t": np.arange(12).reshape(2, 3, 2).tolist(),
             "b": [b"a", b"\xff"],
             "p": [[b"a", b""], [b"bc", b"d"]],
             "r": [[], [1, 2, 3]],
@@ -142,35 +146,40 @@ class TestToArrow:
         }
 
     def test_no_rows(self) -> None:
-        table = arrow_of({"t": np.zeros((0, 2)), "b": BytesColumn.of([]), "n": np.zeros(0)})
+        table = arrow_of({"b": BytesColumn.of([]), "n": np.zeros(0)}, tensors)
         assert table.num_rows == 0
 
     def test_memory_is_shared(self) -> None:
-        numbers, strings = np.arange(6.0).reshape(2, 3), BytesColumn.of([b"a", b"b"])
-        table = arrow_of({"t": numbers, "b": strings})
-        tensor, binary = (table[name].chunk(0) for name in "tb")
-        assert tensor.storage.values.buffers()[1].address == numbers.ctypes.data
+        numbers, strings = np.arange(6.0), BytesColumn.of([b"a", b"b"])
+        ragged = Ragged(numbers, np.array([0, 2, 6]))
+        table = arrow_of({"b": strings, "r": ragged}, tensors)
+        assert table["r"].chunk(0).values.buffers()[1].address == numbers.ctypes.data
+        assert table["r"].chunk(0).buffers()[1].address == ragged.row_splits.ctypes.data
+        binary = table["b"].chunk(0)
         assert binary.buffers()[1].address == strings.offsets.ctypes.data
         assert binary.buffers()[2].address == strings.values.ctypes.data
 
     def test_arrays_of_different_shapes(self) -> None:
         arrays = Arrays(np.arange(3), np.array([0, 2, 3]), np.array([[2], [1]]))
-        table = arrow_of({"a": arrays}, lambda column: pa.array(list(map(len, column))))
-        assert table["a"].to_pylist() == [2, 1]
-        with pytest.raises(sr.WrongFeatureType, match=r"feature a: .*a Arrays, has no type"):
-            arrow_of({"a": arrays})
+        assert arrow_of({"a": arrays}, tensors)["a"].to_pylist() == [[0, 1], [2]]
 
     @pytest.mark.parametrize(
         "column",
-        [BytesColumn(np.zeros(0, np.uint8), np.zeros(1, np.int64), (0,), 2), np.zeros((1, 0))],
+        [
+            BytesColumn(np.zeros(0, np.uint8), np.zeros(1, np.int64), (0,), 2),
+            Ragged(np.zeros((1, 0)), np.array([0, 1])),
+            Sparse(np.zeros((0, 2), np.int64), np.zeros(0), (1, 5)),
+        ],
+        ids=["strings", "ragged", "sparse"],
     )
-    def test_rows_that_hold_nothing(self, column: Any) -> None:
-        with pytest.raises(sr.WrongFeatureType, match="hold nothing"):
-            arrow_of({"x": column})
+    def test_no_type(self, column: Any) -> None:
+        with pytest.raises(sr.WrongFeatureType, match=r"feature x: .* has no type in Arrow"):
+            arrow_of({"x": column}, tensors)
 
     @given(rows=st.lists(st.lists(st.binary(max_size=5), max_size=3), max_size=5))
     def test_there_and_back(self, rows: list[list[bytes]]) -> None:
         inner = BytesColumn.of([string for row in rows for string in row])
         splits = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-        found = [columns_of(b) for b in arrow_of({"x": Ragged(inner, splits)}).to_batches()]
+        table = arrow_of({"x": Ragged(inner, splits)}, tensors)
+        found = [columns_of(batch) for batch in table.to_batches()]
         assert [row for columns in found for row in columns["x"].to_list()] == rows
