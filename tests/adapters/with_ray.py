@@ -147,6 +147,18 @@ class TestWrite:
         assert len(sr.shards(tmp_path / "x-*")) == 2
         assert read_tfrecords(tmp_path / "x-*").count() == 7
 
+    @pytest.mark.parametrize("source", [None, "v1"])
+    def test_begun_again(self, source: str | None, tmp_path: Path) -> None:
+        for task in (0, 2):  # as if the driver had died when these were done
+            with sr.ShardedWriter(tmp_path / "x", shards=4, task=(task, 4), source=source) as left:
+                left.write({"id": -1})
+        if source is not None:
+            with pytest.raises(sr.ConfigError, match="an unfinished dataset of this name"):
+                write_tfrecords(dataset(), tmp_path / "x", shards=4, source=source)
+        overwrite = source is not None
+        write_tfrecords(dataset(), tmp_path / "x", shards=4, source=source, overwrite=overwrite)
+        assert rows_of(read_tfrecords(tmp_path / "x-*", FEATURES)) == EXPECTED
+
     def test_a_row_that_cannot_be_written(self, tmp_path: Path) -> None:
         data = ray.data.range(9).map(lambda given: {"when": np.datetime64(given["id"], "s")})
         with pytest.raises(RayTaskError, match="feature when: the column is of Arrow's type"):
