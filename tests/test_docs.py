@@ -350,7 +350,7 @@ def test_every_error_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["demo", "serve", "cat", "info", "index", "reshard", "top", "verify"]
+    "verb", ["demo", "serve", "cat", "info", "index", "reshard", "top", "verify", "write"]
 )
 def test_every_verb_is_named_in_the_changelog(verb: str) -> None:
     assert f"`{verb}`" in (ROOT / "CHANGELOG.md").read_text()

@@ -21,6 +21,7 @@ from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
 from streamrec.cli.top import top
 from streamrec.cli.verify import verify
+from streamrec.cli.write import write
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.masking import printable
 
@@ -50,7 +51,7 @@ def program(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for verb in (bench, cat, demo, index, info, reshard, serve, top, verify):
+for verb in (bench, cat, demo, index, info, reshard, serve, top, verify, write):
     program.add_command(verb)
 
 

@@ -30,7 +30,7 @@ from tests.cli.support import streamrec as cli
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VERBS = ["bench", "cat", "demo", "index", "info", "reshard", "serve", "top", "verify"]
+VERBS = ["bench", "cat", "demo", "index", "info", "reshard", "serve", "top", "verify", "write"]
 
 
 @pytest.fixture

@@ -24,9 +24,17 @@ from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import numpy.typing as npt
+
     from streamrec.values.columns import Indices
 
-__all__ = ["encode_blocks", "encode_examples", "encode_sequence_examples", "no_note"]
+__all__ = [
+    "encode_blocks",
+    "encode_examples",
+    "encode_present",
+    "encode_sequence_examples",
+    "no_note",
+]
 
 BLOCK_BYTES = 1 << 20
 
@@ -81,6 +89,28 @@ def encode_blocks(columns: Mapping[str, Any], note: Note) -> Iterator[BytesColum
         for start, stop in pairwise(cuts)
         if stop > start
     )
+
+
+def encode_present(
+    columns: Mapping[str, Any], missing: Mapping[str, npt.NDArray[np.bool_]]
+) -> BytesColumn:
+    """Serialize columns, where some rows lack some features.
+
+    Args:
+        columns: At least one column, as :func:`encode_examples` takes them, with any value where
+            there is none.
+        missing: By a feature's name, bool ``[rows]``: the rows that lack it.
+    """
+
+    def encode(name: str, column: Any) -> tuple[Slices, Slices]:
+        parts = _feature(name, column, no_note)
+        if (absent := missing.get(name)) is None:
+            return parts
+        head, values = (part._replace(lengths=np.where(absent, 0, part.lengths)) for part in parts)
+        return head, values
+
+    parts = _entries(columns, encode)
+    return _records(parts, _message(parts, FIRST))
 
 
 def encode_sequence_examples(

@@ -1,0 +1,1 @@
+"""What datasets are written from: folders, tables, text, archives and generators."""

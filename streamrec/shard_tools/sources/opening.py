@@ -1,0 +1,95 @@
+"""The choice of a source's kind, and its options."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.shard_tools.sources.source import Source
+
+__all__ = ["KINDS", "open_source", "parse_features"]
+
+
+class _Kind(NamedTuple):
+    place: str
+    """The module and the function that opens such a source."""
+    suffixes: tuple[str, ...]
+    options: frozenset[str]
+
+
+_TABLE = frozenset({"features", "key"})
+_ROOM = "streamrec.shard_tools.sources."
+KINDS = {
+    "pictures": _Kind(
+        "picture_folder:open_pictures", (), frozenset({"features", "resize", "encode", "quality"})
+    ),
+}
+
+
+def open_source(place: str, kind: str | None, options: Mapping[str, Any]) -> Source:
+    """Open a source.
+
+    Args:
+        place: A path, a pattern, or ``module:function``.
+        kind: One of :data:`KINDS`; ``None``: by what is there.
+        options: The options that are given, by name.
+
+    Raises:
+        ConfigError: There is no such source, or an option is not one of its kind.
+    """
+    kind = kind or _kind_of(place, options)
+    known = KINDS[kind]
+    for name in options:
+        if name not in known.options:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} does not go with a source of the kind {kind}; leave "
+                "it out, or name the kind with --kind"
+            )
+    module, _, function = known.place.partition(":")
+    source: Source = getattr(import_module(f"{_ROOM}{module}"), function)(place, **options)
+    return source
+
+
+def _kind_of(place: str, options: Mapping[str, Any]) -> str:
+    if "vocab_file" in options:
+        return "text"
+    path = Path(place)
+    for kind, known in KINDS.items():
+        if known.suffixes and place.endswith(known.suffixes):
+            return kind
+    if path.is_dir():
+        entries = [entry.name for entry in path.iterdir()]
+        for kind, known in KINDS.items():
+            if known.suffixes and any(name.endswith(known.suffixes) for name in entries):
+                return kind
+        return "pictures"
+    if ":" in place and "://" not in place and not path.exists():
+        return "generator"
+    raise ConfigError(
+        f"{place}: its name does not tell what it holds, or there is no such file; correct it, or "
+        f"give --kind, one of {', '.join(KINDS)}"
+    )
+
+
+def parse_features(text: str) -> dict[str, str | None]:
+    """Read ``name,name=type``: the features to write, and types of some.
+
+    Raises:
+        ConfigError: It has another form, or there is no such type.
+    """
+    features: dict[str, str | None] = {}
+    for part in text.split(","):
+        name, has_type, dtype = (piece.strip() for piece in part.partition("="))
+        if not name or (has_type and dtype not in ("bytes", "float32", "int64")):
+            raise ConfigError(
+                f"--features: {part.strip()!r} is neither NAME nor NAME=TYPE, of the types bytes, "
+                "float32 and int64; give them as in age=int64,name"
+            )
+        features[name] = dtype or None
+    return features

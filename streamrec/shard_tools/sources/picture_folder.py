@@ -1,0 +1,220 @@
+"""Folders of pictures, one for each class."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from streamrec.errors import ConfigError, DataError
+from streamrec.formats.examples.encode import encode_examples
+from streamrec.formats.images.image import encode_jpeg, encode_png, read_picture
+from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.resize import at_least, fill_resized
+from streamrec.shard_tools.sources.source import PIECE_BYTES, Block, files_digest, selected
+from streamrec.values.columns import BytesColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamrec.shard_tools.sources.source import ReadsIn, Refuse
+
+__all__ = ["PictureFolder", "PictureForm", "open_pictures"]
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"})
+TYPES = {
+    "image/encoded": "bytes",
+    "image/format": "bytes",
+    "image/height": "int64",
+    "image/width": "int64",
+    "image/channels": "int64",
+    "image/filename": "bytes",
+    "image/class/label": "int64",
+    "image/class/text": "bytes",
+}
+"""The features' names and types, as TensorFlow's own conversion of ImageNet has them."""
+MOST_FILES = 256
+"""Files in one piece."""
+
+
+class PictureForm(NamedTuple):
+    """The form in which pictures are stored: as they are, unless it says otherwise."""
+
+    encode: Literal["jpeg", "png"] | None = None
+    quality: int = 95
+    """A JPEG's quality, from 0 to 100."""
+    size: tuple[int, int] | None = None
+    """The ``(height, width)`` to resize to."""
+
+
+class _File(NamedTuple):
+    name: str
+    """The path below the root, with slashes."""
+    label: int
+    size: int
+
+
+@dataclass(frozen=True)
+class PictureFolder:
+    """A directory with one directory of pictures for each class.
+
+    The classes are numbered from 0, in the order of their names. Pictures are named below the root,
+    which determines their split.
+    """
+
+    reads_in: ClassVar[ReadsIn] = "threads"
+    unit: ClassVar[str] = "bytes"
+    root: Path
+    features: dict[str, str]
+    labels: dict[str, int]
+    form: PictureForm
+    files: list[_File]
+
+    @classmethod
+    def find(cls, root: Path, features: Mapping[str, str | None] | None, form: PictureForm) -> Self:
+        """List the pictures.
+
+        Raises:
+            ConfigError: There are none, or no such features.
+        """
+        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        labels = {name: number for number, name in enumerate(names)}
+        files = [
+            _File(str(path.relative_to(root)), label, path.stat().st_size)
+            for name, label in labels.items()
+            for path in sorted((root / name).rglob("*"))
+            if path.suffix.lower() in SUFFIXES
+        ]
+        if not files:
+            raise ConfigError(
+                f"{root}: there is no picture in directories of it; give the directory that holds "
+                "one directory for each class"
+            )
+        for name, dtype in (features or {}).items():
+            if dtype is not None and dtype != TYPES.get(name, dtype):
+                raise ConfigError(f"--features: {name} is of type {TYPES[name]}; leave out {dtype}")
+        return cls(root, selected(TYPES, features, "a picture"), labels, form, files)
+
+    @property
+    def total(self) -> int:
+        """The bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the pictures."""
+        return {
+            "pictures": self.root.name,
+            "digest": files_digest((self.root / file.name for file in self.files), self.root),
+            "features": list(self.features),
+            "form": [self.form.encode, self.form.quality, self.form.size],
+        }
+
+    def pieces(self) -> Iterator[list[_File]]:
+        """Yield lists of files, class by class."""
+        piece: list[_File] = []
+        size = 0
+        for file in self.files:
+            if piece and (len(piece) == MOST_FILES or size + file.size > PIECE_BYTES):
+                yield piece
+                piece, size = [], 0
+            piece.append(file)
+            size += file.size
+        yield piece
+
+    def read(self, piece: list[_File], refuse: Refuse) -> Block:
+        """Read pictures, and encode them again where the form says so."""
+        taken, rows = [], []
+        for file in piece:
+            try:
+                rows.append(self._row(file))
+            except (OSError, DataError) as error:
+                refuse(self._refusal(file, error))
+            else:
+                taken.append(file)
+        columns = {
+            name: [row[name] for row in rows]
+            if dtype == "int64"
+            else BytesColumn.of([row[name] for row in rows])
+            for name, dtype in self.features.items()
+        }
+        records = encode_examples(columns) if rows else BytesColumn.of([])
+        amount = sum(file.size for file in piece)
+        return Block(records, amount, [os.fsencode(file.name) for file in taken])
+
+    def _refusal(self, file: _File, error: Exception) -> DataError:
+        why = getattr(error, "message", None) or getattr(error, "strerror", None) or str(error)
+        return DataError(
+            f"the picture cannot be stored: {why}; mend or remove the file, or leave such ones out "
+            "with --on-error skip",
+            url=str(self.root / file.name),
+        )
+
+    def _row(self, file: _File) -> dict[str, Any]:
+        data = (self.root / file.name).read_bytes()
+        data, shape, kind = self._stored(data)
+        return {
+            "image/encoded": data,
+            "image/format": kind,
+            "image/height": shape[0],
+            "image/width": shape[1],
+            "image/channels": shape[2],
+            "image/filename": os.fsencode(file.name),
+            "image/class/label": file.label,
+            "image/class/text": os.fsencode(file.name.partition("/")[0]),
+        }
+
+    def _stored(self, data: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
+        """Return a picture's bytes as they are stored, its shape, and its format."""
+        form = self.form
+        kind = form.encode or _kind(data)
+        wanted = Wanted(least=at_least(form.size))
+        if form.size is None and form.encode is None:
+            return data, read_picture(data, Wanted()).shape, kind.encode()
+        if form.encode is None and kind not in ("jpeg", "png"):
+            raise DataError(f"it cannot be written as {kind or 'what it is'}; add --encode jpeg")
+        channels = read_picture(data, wanted).shape[-1]
+        if kind == "jpeg":
+            channels = 1 if channels < 3 else 3
+        elif channels == 2:
+            channels = 4  # gray with opacity is not resized
+        picture = read_picture(data, wanted._replace(channels=channels))
+        size = form.size or picture.shape[:2]
+        pixels = np.empty((*size, picture.shape[-1]), np.uint8)
+        fill_resized(picture, pixels)
+        encoded = encode_jpeg(pixels, form.quality) if kind == "jpeg" else encode_png(pixels)
+        return encoded, pixels.shape, kind.encode()
+
+
+def _kind(data: bytes) -> str:
+    """Return a format's name in lower case, by a file's first bytes."""
+    starts = {b"\xff\xd8\xff": "jpeg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp"}
+    more = {b"RIFF": "webp", b"II*\0": "tiff", b"MM\0*": "tiff"}
+    return next((name for start, name in (starts | more).items() if data.startswith(start)), "")
+
+
+def open_pictures(
+    place: str,
+    *,
+    features: Mapping[str, str | None] | None = None,
+    resize: str | None = None,
+    encode: Literal["jpeg", "png"] | None = None,
+    quality: int = 95,
+) -> PictureFolder:
+    """Open a folder of pictures; see :class:`PictureFolder`.
+
+    Raises:
+        ConfigError: It is none, or an argument is wrong.
+    """
+    if not Path(place).is_dir():
+        raise ConfigError(f"{place}: there is no such directory; correct the path")
+    size = None
+    if resize is not None:
+        width, _, height = resize.lower().partition("x")
+        if not (width.isdecimal() and height.isdecimal() and int(width) * int(height)):
+            raise ConfigError(f"--resize: {resize!r} is no WIDTHxHEIGHT, as in 224x224")
+        size = int(height), int(width)
+    return PictureFolder.find(Path(place), features, PictureForm(encode, quality, size))

@@ -1,0 +1,145 @@
+"""The reading of a source by several workers, in an order that does not depend on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import connection, get_context, parent_process
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamrec.errors import DataError, StreamrecError
+from streamrec.shard_tools.writer import payload_of
+from streamrec.values.columns import BytesColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from streamrec.plan.shard_names import Task
+    from streamrec.plan.splits import Splits
+    from streamrec.shard_tools.sources.source import Block, Source
+
+__all__ = ["ReadBlock", "Reader", "read_source"]
+
+AHEAD = 2
+"""Pieces for each worker that are read, or wait to be written. This bounds the memory."""
+
+
+class ReadBlock(NamedTuple):
+    """A block, and what belongs to it."""
+
+    block: Block
+    splits: npt.NDArray[np.uint8] | None
+    """The number of each record's split."""
+    skipped: list[DataError]
+    """What was wrong with records that were left out."""
+
+
+class Reader:
+    """A reader of a source's pieces.
+
+    Args:
+        source: The source.
+        splits: The splits to divide the records over.
+        skips: Leave out what is wrong, and tell it; else it is raised.
+    """
+
+    def __init__(self, source: Source, splits: Splits | None, *, skips: bool) -> None:
+        self._source, self._splits, self._skips = source, splits, skips
+
+    def __call__(self, piece: Any) -> ReadBlock:
+        """Read a piece."""
+        skipped: list[DataError] = []
+
+        def refuse(error: DataError) -> None:
+            if not self._skips:
+                raise error
+            skipped.append(error)
+
+        block = self._source.read(piece, refuse)
+        return ReadBlock(block, self._splits_of(block), skipped)
+
+    def _splits_of(self, block: Block) -> npt.NDArray[np.uint8] | None:
+        if self._splits is None:
+            return None
+        keys: Any = block.keys
+        if keys is None:
+            column = block.records
+            rows = column.to_list() if isinstance(column, BytesColumn) else column
+            keys = map(payload_of, rows)
+        return self._splits.of(keys)
+
+
+def read_source(source: Source, reader: Reader, task: Task, workers: int) -> Iterator[ReadBlock]:
+    """Read a task's part of a source: every n-th piece, in order, whatever the number of workers.
+
+    Raises:
+        DataError: A record is wrong, and is not to be skipped.
+        StreamrecError: A worker process ended.
+    """
+    pieces = islice(source.pieces(), task.number, None, task.tasks)
+    first = list(islice(pieces, 1))
+    # One piece needs no pool.
+    if source.reads_in == "itself" or workers == 1:
+        yield from map(reader, first)
+        yield from map(reader, pieces)
+        return
+    with _pool(source, reader, workers) as (pool, read):
+        waiting = deque(pool.submit(read, piece) for piece in first)
+        for piece in pieces:
+            waiting.append(pool.submit(read, piece))
+            if len(waiting) >= AHEAD * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@contextmanager
+def _pool(
+    source: Source, reader: Reader, workers: int
+) -> Iterator[tuple[Executor, Callable[[Any], ReadBlock]]]:
+    pool: Executor
+    read: Callable[[Any], ReadBlock]
+    if source.reads_in == "threads":
+        pool, read = ThreadPoolExecutor(workers, "streamrec-read"), reader
+    else:
+        start = get_context("spawn")  # a fork would copy locks of threads that run
+        pool, read = ProcessPoolExecutor(workers, start, _begin, (reader,)), _read
+    try:
+        yield pool, read
+    except BrokenProcessPool:
+        raise StreamrecError(
+            "a process that reads the source was ended by the system, perhaps for its memory; run "
+            "the same command again with fewer --workers"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_READERS: list[Reader] = []
+"""The reader of a worker process."""
+
+
+def _begin(reader: Reader) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _READERS.append(reader)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _read(piece: Any) -> ReadBlock:
+    return _READERS[0](piece)

@@ -1,0 +1,130 @@
+"""What a source of records offers: pieces, which are read independently of each other."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from streamrec.errors import DataError
+    from streamrec.values.columns import BytesColumn
+
+__all__ = ["Block", "ReadsIn", "Refuse", "Source", "files_digest", "files_of", "selected"]
+
+Refuse: TypeAlias = Callable[["DataError"], None]
+"""A function that is called with what is wrong with one record. It raises, or notes that the record
+is skipped."""
+ReadsIn: TypeAlias = Literal["processes", "threads", "itself"]
+"""Where pieces are read: in processes, in threads, or in turn with the writer."""
+PIECE_BYTES = 4 << 20
+"""Bytes of a source that one piece has, about: so many that handing it on costs little."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The records of one piece.
+
+    Args:
+        records: Serialized records, or mappings of features, which the writer serializes.
+        amount: The part of the source's ``total`` that is read with them.
+        keys: What determines each record's split; ``None``: the records themselves.
+    """
+
+    records: BytesColumn | Sequence[bytes | Mapping[str, Any]]
+    amount: int
+    keys: Sequence[bytes] | None = None
+
+
+class Source(Protocol):
+    """A source of records. It can be pickled, where it is read by processes."""
+
+    reads_in: ClassVar[ReadsIn]
+    """Where :meth:`read` runs: in processes where it is Python's work, in threads where libraries
+    do it that release the GIL, or in turn with the writer."""
+    unit: ClassVar[str]
+    """The unit of ``total``."""
+
+    @property
+    def total(self) -> int | None:
+        """The amount of the whole source, where it is known."""
+
+    @property
+    def features(self) -> dict[str, str] | None:
+        """The types of all features by name; ``None``: those of the first records."""
+
+    @property
+    def labels(self) -> dict[str, int] | None:
+        """The numbers of the classes by name."""
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the records, as JSON has it: other records have another one."""
+
+    def pieces(self) -> Iterator[Any]:
+        """Yield the pieces, in order; the same ones each time."""
+
+    def read(self, piece: Any, refuse: Refuse) -> Block:
+        """Read the records of a piece."""
+
+
+def files_of(source: str, suffixes: Iterable[str] = ()) -> list[Path]:
+    """Return the files of a path, a glob, or a directory with files of these suffixes, sorted.
+
+    Raises:
+        ConfigError: There are none.
+    """
+    from pathlib import Path
+
+    if "://" in source:
+        raise ConfigError(
+            f"{source}: a source is read from local files; copy it here, or mount its bucket"
+        )
+    path = Path(source)
+    if path.is_dir():
+        found = [file for file in path.iterdir() if file.name.endswith(tuple(suffixes))]
+    else:
+        found = [path] if path.exists() else list(map(Path, glob.glob(source)))  # noqa: PTH207 - it may be absolute
+    if not found:
+        raise ConfigError(f"{source}: there is no such file; correct the path or the pattern")
+    return sorted(found)
+
+
+def files_digest(files: Iterable[Path], root: Path | None = None) -> str:
+    """Return a digest of the names, sizes and times of files: other contents have another one."""
+    digest = hashlib.sha256()
+    for file in files:
+        facts = file.stat()
+        name = file.relative_to(root) if root else file.name
+        digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def selected(
+    known: Mapping[str, str], wanted: Mapping[str, str | None] | None, what: str
+) -> dict[str, str]:
+    """Return the types of the features that are wanted, sorted by name.
+
+    Args:
+        known: The types of all features of the source.
+        wanted: Names, and types where they are not to be those found; ``None`` means all.
+        what: The source, for errors.
+
+    Raises:
+        ConfigError: There is no such feature.
+    """
+    if wanted is None:
+        return dict(sorted(known.items()))
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(
+                f"--features: {what} has no {name!r}; choose among {', '.join(sorted(known))}"
+            )
+    return {name: wanted[name] or known[name] for name in sorted(wanted)}

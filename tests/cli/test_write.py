@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.cli.write import KINDS
+from streamrec.shard_tools.sources import opening
+from tests.cli.support import assert_one_sentence
+from tests.cli.support import streamrec as cli
+from tests.shard_tools.datasets import manifest, names, records
+from tests.shard_tools.sources.folders import picture_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return picture_folder(tmp_path / "pictures")
+
+
+def test_the_kinds_are_those_of_the_sources() -> None:
+    assert list(opening.KINDS) == KINDS
+
+
+def test_pictures(pictures: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "out" / "x.tfrecord"
+    outcome = cli("write", pictures, destination, "--shards", 2, "--features", "image/encoded")
+    assert outcome == (0, f"{destination}: 8 records\n", "")
+    assert [len(shard) for shard in records(tmp_path / "out")] == [4, 4]
+    assert manifest(tmp_path / "out").features == {"image/encoded": "bytes"}
+
+
+def test_a_plan(pictures: Path, tmp_path: Path) -> None:
+    options = ["--split", "train=0.5,test=0.5", "--dry-run", "--shard-size", "100kB"]
+    outcome = cli("write", pictures, f"{tmp_path}/out/", *options)
+    assert outcome.code == 0
+    *splits, last = outcome.out.splitlines()
+    assert [line.partition(":")[0].rpartition("/")[2] for line in splits] == [
+        "train.tfrecord",
+        "test.tfrecord",
+    ]
+    assert " records, " in splits[0]
+    assert last == "nothing was written"
+    found = cli("write", pictures, f"{tmp_path}/out/", *options, "--json").object
+    assert sum(split["records"] for split in found["splits"]) == 8
+    assert found["dry_run"]
+    assert names(tmp_path / "out") == []
+
+
+def test_skipped_records_are_listed(pictures: Path, tmp_path: Path) -> None:
+    (pictures / "space" / "1.jpg").write_bytes(b"no picture")
+    into = tmp_path / "out" / "x.tfrecord"
+    assert_one_sentence(cli("write", pictures, into), 1, "space/1.jpg", "--on-error skip")
+    outcome = cli("write", pictures, into, "--on-error", "skip", "--task", "0/1")
+    first, count, _ = outcome.out.splitlines()
+    assert first.startswith(f"skipped: {pictures}/space/1.jpg: ")
+    assert count == "1 records were skipped"
+
+
+def test_refusals(pictures: Path, tmp_path: Path) -> None:
+    into = tmp_path / "out" / "x"
+    assert_one_sentence(cli("write", pictures, into, "--task", "2/2"), 2, "task", "(0, 8)")
+    assert_one_sentence(cli("write", pictures, into, "--task", "x"), 2, "task")
+    assert_one_sentence(cli("write", pictures, into, "--features", "a=text"), 2, "'a=text'")
+    both = cli("write", pictures, into, "--shards", 2, "--shard-size", "1MB")
+    assert_one_sentence(both, 2, "either shards")
+    nothing = cli("write", tmp_path / "no.thing", into)
+    assert_one_sentence(nothing, 2, "no.thing", "--kind")

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError, DataError
+from streamrec.shard_tools.sources.picture_folder import TYPES, open_pictures
+from tests.shard_tools.sources.folders import CLASSES, picture_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.shard_tools.sources.picture_folder import PictureFolder
+
+KINDS: dict[str, Any] = dict(TYPES)
+ALL: Any = {name: sr.FixedLenFeature((), dtype) for name, dtype in KINDS.items()}
+
+
+def fail(error: DataError) -> None:
+    raise error
+
+
+def rows(source: PictureFolder, specs: Any = ALL) -> Any:
+    (piece,) = source.pieces()
+    records: Any = source.read(piece, fail).records
+    return sr.parse_example(records, specs)
+
+
+def test_bytes_as_they_are(tmp_path: Path) -> None:
+    source = open_pictures(str(picture_folder(tmp_path)))
+    found = rows(source)
+    assert source.labels == {name: n for n, name in enumerate(CLASSES)}
+    names = [name.decode() for name in found["image/filename"].to_list()]
+    assert names == sorted(names)
+    for row, name in enumerate(names):
+        data = (tmp_path / name).read_bytes()
+        assert found["image/encoded"][row] == data
+        shape = tuple(int(found[f"image/{side}"][row]) for side in ("height", "width", "channels"))
+        assert shape == sr.decode_jpeg(data).shape
+        assert CLASSES[int(found["image/class/label"][row])] == name.partition("/")[0]
+    assert set(found["image/format"].to_list()) == {b"jpeg"}
+    assert found["image/class/text"][0] == b"animals"
+
+
+@pytest.mark.parametrize("encode", [None, "jpeg", "png"])
+def test_resized(encode: Any, tmp_path: Path) -> None:
+    source = open_pictures(str(picture_folder(tmp_path)), resize="40x30", encode=encode)
+    found = rows(source)
+    assert set(found["image/format"].to_list()) == {(encode or "jpeg").encode()}
+    assert found["image/height"].tolist() == [30] * 8
+    assert {sr.decode_image(data).shape[:2] for data in found["image/encoded"]} == {(30, 40)}
+
+
+def test_encoded_anew_as_tensorflow_would(tmp_path: Path) -> None:
+    found = rows(open_pictures(str(picture_folder(tmp_path)), encode="jpeg", quality=60))
+    name = found["image/filename"][0].decode()
+    pixels = sr.decode_jpeg((tmp_path / name).read_bytes(), dct_method="INTEGER_ACCURATE")
+    ours = sr.decode_jpeg(found["image/encoded"][0])
+    assert np.abs(ours.astype(int) - pixels).mean() < 9
+
+
+def test_chosen_features(tmp_path: Path) -> None:
+    place = str(picture_folder(tmp_path))
+    chosen: dict[str, str | None] = {"image/encoded": None, "image/class/label": None}
+    source = open_pictures(place, features=chosen)
+    assert source.features == {"image/class/label": "int64", "image/encoded": "bytes"}
+    assert list(rows(source, {name: ALL[name] for name in chosen})) == list(chosen)
+    with pytest.raises(ConfigError, match="has no 'label'; choose among image/channels"):
+        open_pictures(place, features={"label": None})
+    with pytest.raises(ConfigError, match="image/encoded is of type bytes"):
+        open_pictures(place, features={"image/encoded": "int64"})
+
+
+def test_a_broken_picture(tmp_path: Path) -> None:
+    source = open_pictures(str(picture_folder(tmp_path)))
+    broken = tmp_path / "space" / "1.jpg"
+    broken.write_bytes(b"no picture")
+    (piece,) = source.pieces()
+    with pytest.raises(DataError, match=r"space/1.jpg: the picture cannot be stored: .*--on-error"):
+        source.read(piece, fail)
+    errors: list[DataError] = []
+    block = source.read(piece, errors.append)
+    assert (len(block.records), len(errors)) == (7, 1)
+    assert block.keys is not None
+    assert len(block.keys) == 7
+
+
+def test_the_version_follows_the_files(tmp_path: Path) -> None:
+    source = open_pictures(str(picture_folder(tmp_path)))
+    assert source.total == sum(path.stat().st_size for path in tmp_path.rglob("*.jpg"))
+    before = source.identity
+    assert json.dumps(before) == json.dumps(open_pictures(str(tmp_path)).identity)
+    (tmp_path / "space" / "1.jpg").write_bytes(b"x")
+    assert before != open_pictures(str(tmp_path)).identity
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no picture in directories of it"):
+        open_pictures(str(tmp_path))
+    with pytest.raises(ConfigError, match="no such directory"):
+        open_pictures(str(tmp_path / "no"))
+    with pytest.raises(ConfigError, match="'0x3' is no WIDTHxHEIGHT"):
+        open_pictures(str(picture_folder(tmp_path)), resize="0x3")

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pytest
+
+from streamrec.errors import DataError, StreamrecError
+from streamrec.plan.shard_names import Task
+from streamrec.plan.splits import Splits
+from streamrec.shard_tools.sources.reading import AHEAD, Reader, read_source
+from streamrec.shard_tools.sources.source import Block
+from streamrec.values.columns import BytesColumn
+from tests.by_day import at_night
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamrec.shard_tools.sources.source import Refuse
+
+LINES = Path(__file__).parents[3].joinpath("LICENSE").read_bytes().splitlines()
+"""The lines of a real text: one piece each."""
+
+
+@dataclass
+class Lines:
+    """A source of lines; reads_in is set by the tests."""
+
+    reads_in: Any = "itself"
+    unit: ClassVar[str] = "lines"
+    features: Any = None
+    labels: Any = None
+    identity: Any = "lines"
+    total: int | None = len(LINES)
+    taken: int = 0
+    ends: bool = False
+
+    def pieces(self) -> Iterator[int]:
+        for number in range(len(LINES)):
+            self.taken += 1
+            yield number
+
+    def read(self, piece: int, refuse: Refuse) -> Block:
+        if self.ends:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if LINES[piece]:
+            return Block(BytesColumn.of([LINES[piece]]), 1)
+        refuse(DataError("the line is empty; remove it", record=piece))
+        return Block([], 1)
+
+
+def lines_of(source: Any, workers: int, task: Task = Task(0, 1)) -> list[list[bytes]]:
+    reader = Reader(source, None, skips=True)
+    return [
+        [bytes(record) for record in cast("Any", read.block.records)]
+        for read in read_source(source, reader, task, workers)
+    ]
+
+
+@pytest.mark.parametrize("reads_in", ["itself", "threads", "processes"])
+def test_the_order_does_not_depend_on_workers(reads_in: Any) -> None:
+    expected = [[line] if line else [] for line in LINES]
+    assert lines_of(Lines(reads_in), 3) == expected
+    assert lines_of(Lines(reads_in), 1) == expected
+
+
+def test_tasks_take_turns() -> None:
+    parts = [lines_of(Lines(), 1, Task(n, 3)) for n in range(3)]
+    assert parts[1] == [[line] if line else [] for line in LINES[1::3]]
+    assert sum(map(len, parts)) == len(LINES)
+
+
+def test_few_pieces_are_read_ahead() -> None:
+    source: Any = Lines("threads")
+    reading = read_source(source, Reader(source, None, skips=True), Task(0, 1), 2)
+    next(reading)
+    assert source.taken <= AHEAD * 2
+    reading.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("reads_in", ["itself", "threads", at_night("processes")])
+def test_errors_are_raised_or_listed(reads_in: Any) -> None:
+    source: Any = Lines(reads_in)
+    empty = [n for n, line in enumerate(LINES) if not line]
+    with pytest.raises(DataError, match=f"record {empty[0]}: the line is empty"):
+        list(read_source(source, Reader(source, None, skips=False), Task(0, 1), 2))
+    reading = read_source(source, Reader(source, None, skips=True), Task(0, 1), 2)
+    assert [error.record for read in reading for error in read.skipped] == empty
+
+
+def test_a_worker_that_is_killed_is_an_error() -> None:
+    source: Any = Lines("processes", ends=True)
+    with pytest.raises(StreamrecError, match="was ended by the system"):
+        list(read_source(source, Reader(source, None, skips=True), Task(0, 1), 2))
+
+
+def test_records_are_their_own_keys() -> None:
+    splits, source = Splits.parse("a=1/2,b=1/2"), Lines()
+    reader = Reader(cast("Any", source), splits, skips=True)
+    for number in (0, 5, 9):
+        found = reader(number).splits
+        assert found is not None
+        assert found.tolist() == splits.of([LINES[number]] if LINES[number] else []).tolist()
