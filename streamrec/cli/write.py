@@ -13,7 +13,7 @@ from streamrec.cli.printing import megabytes, print_json, progress_bar
 if TYPE_CHECKING:
     from streamrec.shard_tools.convert import Outcome, SplitPlan
 
-KINDS = ["pictures"]
+KINDS = ["csv", "jsonl", "pictures"]
 LISTED = 20
 """Skipped records that are printed for people."""
 
@@ -48,13 +48,17 @@ LISTED = 20
 @click.option("--resize", metavar="WxH", help="Pictures: resize them all to this size.")
 @click.option("--encode", type=click.Choice(["jpeg", "png"]), help="Pictures: encode them anew.")
 @click.option("--quality", type=click.IntRange(0, 100), help="Pictures: of JPEGs.  [95]")
+@click.option("--key", metavar="FEATURE", help="Tables: the feature that determines the split.")
+@click.option("--delimiter", metavar="CHAR", help="CSV: between values.  [comma; tab in .tsv]")
+@click.option("--null", metavar="TEXT", multiple=True, help="CSV: stands for no value. Repeatable.")
 @storage_option
 @json_option
 @debug_option
 def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
     """Write a dataset from SOURCE: shards, index and manifest.
 
-    SOURCE is a folder of pictures with one folder for each class. DEST is the shards' URL or path
+    SOURCE is a folder of pictures with one folder for each class, or a file, a pattern or a folder
+    of CSV or JSON lines. DEST is the shards' URL or path
     without their numbers, such as gs://bucket/train.tfrecord, or a directory with a slash at the
     end. The same bytes are written by any number of workers. A run that was killed is run again
     with the same command.

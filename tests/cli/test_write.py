@@ -10,6 +10,7 @@ from tests.cli.support import assert_one_sentence
 from tests.cli.support import streamrec as cli
 from tests.shard_tools.datasets import manifest, names, records
 from tests.shard_tools.sources.folders import picture_folder
+from tests.shard_tools.sources.tables import ROWS, TABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +59,14 @@ def test_skipped_records_are_listed(pictures: Path, tmp_path: Path) -> None:
     first, count, _ = outcome.out.splitlines()
     assert first.startswith(f"skipped: {pictures}/space/1.jpg: ")
     assert count == "1 records were skipped"
+
+
+def test_a_table(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    into = tmp_path / "out" / "x.tfrecord"
+    outcome = cli("write", TABLE, into, "--key", "seconds", "--features", "seconds,threads=float32")
+    assert outcome == (0, f"{into}: {len(ROWS)} records\n", "")
+    assert manifest(tmp_path / "out").features == {"seconds": "float32", "threads": "float32"}
 
 
 def test_refusals(pictures: Path, tmp_path: Path) -> None:

@@ -24,8 +24,19 @@ class _Kind(NamedTuple):
 
 
 _TABLE = frozenset({"features", "key"})
+"""The options of all tables."""
 _ROOM = "streamrec.shard_tools.sources."
 KINDS = {
+    "csv": _Kind(
+        "delimited:open_delimited",
+        (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+        _TABLE | {"delimiter", "null"},
+    ),
+    "jsonl": _Kind(
+        "json_lines:open_json_lines",
+        (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+        _TABLE,
+    ),
     "pictures": _Kind(
         "picture_folder:open_pictures", (), frozenset({"features", "resize", "encode", "quality"})
     ),

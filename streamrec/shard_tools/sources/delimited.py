@@ -1,0 +1,192 @@
+"""Tables of separated values: CSV and TSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamrec.errors import ConfigError, DataError
+from streamrec.shard_tools.sources.source import Block, files_digest, files_of, selected
+from streamrec.shard_tools.sources.table_columns import (
+    RowError,
+    TableRows,
+    as_value,
+    encode_table,
+    join_types,
+)
+from streamrec.shard_tools.sources.text_pieces import text_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from streamrec.shard_tools.sources.source import ReadsIn, Refuse
+    from streamrec.shard_tools.sources.text_pieces import TextPiece
+
+__all__ = ["Delimited", "open_delimited"]
+
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+SAMPLE = 1000
+"""Rows by which types are found."""
+
+
+@dataclass(frozen=True)
+class Delimited:
+    """Files of separated values with a row of names, in UTF-8 and quoted as RFC 4180 says."""
+
+    reads_in: ClassVar[ReadsIn] = "processes"
+    unit: ClassVar[str] = "bytes"
+    labels: ClassVar[None] = None
+    files: list[Path]
+    names: list[str]
+    features: dict[str, str]
+    delimiter: str
+    null: frozenset[str]
+    key: str | None
+
+    @property
+    def total(self) -> int | None:
+        """The bytes of all files, which of compressed ones are not known."""
+        if any(file.suffix == ".gz" for file in self.files):
+            return None
+        return sum(file.stat().st_size for file in self.files)
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the rows."""
+        return {
+            "table": [file.name for file in self.files],
+            "digest": files_digest(self.files),
+            "features": self.features,
+            "null": sorted(self.null),
+        }
+
+    def pieces(self) -> Iterator[TextPiece]:
+        """Yield whole rows of each file."""
+        for file in self.files:
+            yield from text_pieces(file, quoted=True)
+
+    def read(self, piece: TextPiece, refuse: Refuse) -> Block:
+        """Parse rows."""
+        rows = TableRows(self.features)
+        given = _rows(piece, self.delimiter)
+        if piece.line == 1:
+            next(given, None)  # the names
+        for line, values in given:
+            try:
+                rows.add(self._values(values))
+            except RowError as error:
+                refuse(DataError(f"line {line}: {error}", url=str(piece.path)))
+        columns, missing = rows.columns()
+        records, keys = encode_table(columns, missing, self.key)
+        return Block(records, len(piece.data), keys)
+
+    def _values(self, values: list[str] | str) -> dict[str, str | None]:
+        if isinstance(values, str):
+            raise RowError(f"{values}; correct the quotes, or the encoding, which is UTF-8")
+        if len(values) != len(self.names):
+            raise RowError(
+                f"the row has {len(values)} values, but the first row names {len(self.names)}; "
+                "correct it, or leave such rows out with --on-error skip"
+            )
+        return {
+            name: None if self._is_null(name, value) else value
+            for name, value in zip(self.names, values, strict=True)
+            if name in self.features
+        }
+
+    def _is_null(self, name: str, value: str) -> bool:
+        return value in self.null or (not value and self.features[name] != "bytes")
+
+
+def open_delimited(
+    place: str,
+    *,
+    features: Mapping[str, str | None] | None = None,
+    key: str | None = None,
+    delimiter: str | None = None,
+    null: Sequence[str] = (),
+) -> Delimited:
+    """Open tables; see :class:`Delimited`.
+
+    Raises:
+        ConfigError: There are none, they have other columns, or an argument is wrong.
+        DataError: The first row names no columns.
+    """
+    files = files_of(place, SUFFIXES)
+    tabs = files[0].name.removesuffix(".gz").endswith(".tsv")
+    delimiter = {None: "\t" if tabs else ",", "\\t": "\t"}.get(delimiter, delimiter)
+    if delimiter is None or len(delimiter) != 1:
+        raise ConfigError(f"--delimiter: {delimiter!r} is not one character; give one, as in ';'")
+    nothing = frozenset(null)
+    found = {file: _sampled(file, delimiter, nothing) for file in files}
+    names = list(found[files[0]])
+    for file, types in found.items():
+        if list(types) != names:
+            raise ConfigError(
+                f"{file}: its columns are {', '.join(types)}, but those of {files[0]} are "
+                f"{', '.join(names)}; write them apart"
+            )
+    known = {name: join_types(types[name] for types in found.values()) for name in names}
+    wanted = selected({n: t or "bytes" for n, t in known.items()}, features, str(files[0]))
+    if key is not None and key not in wanted:
+        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
+    return Delimited(files, names, wanted, delimiter, nothing, key)
+
+
+def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield each row's first line and its values; in place of what is wrong, the reason."""
+    try:
+        text = piece.data.decode()
+    except UnicodeDecodeError:
+        text = piece.data.decode(errors="surrogateescape")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while True:
+        line = piece.line + rows.line_num
+        try:
+            values = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield line, str(error)
+            continue
+        if any(not value.isascii() and _has_other_bytes(value) for value in values):
+            yield line, "there are bytes that are not UTF-8"
+        elif values:
+            yield line, values
+
+
+def _has_other_bytes(value: str) -> bool:
+    return any("\udc80" <= character <= "\udcff" for character in value)
+
+
+def _sampled(file: Path, delimiter: str, null: frozenset[str]) -> dict[str, str | None]:
+    """Return the types of the columns by the names of the first row."""
+    piece = next(text_pieces(file, quoted=True), None)
+    rows = _rows(piece, delimiter) if piece else iter(())
+    _, names = next(rows, (1, []))
+    if isinstance(names, str) or not names or len(set(names)) < len(names) or "" in names:
+        raise DataError(
+            "the first row must name the columns, each another; add such a row", url=str(file)
+        )
+    types: dict[str, str | None] = dict.fromkeys(names)
+    for _, (_, values) in zip(range(SAMPLE), rows, strict=False):
+        if isinstance(values, list) and len(values) == len(names):
+            for name, value in zip(names, values, strict=True):
+                if value and value not in null:
+                    types[name] = join_types([types[name], _type_of(value)])
+    return types
+
+
+def _type_of(text: str) -> str:
+    digits = text.removeprefix("-").isdecimal()
+    for dtype in ("int64", "float32"):
+        try:
+            as_value(text, dtype)
+        except RowError:
+            continue
+        # A number that is too large is a name: as a float it would lose digits.
+        return "bytes" if digits and dtype == "float32" else dtype
+    return "bytes"

@@ -1,0 +1,85 @@
+"""Files of lines, cut into pieces of some MB that begin with a line."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, cast
+
+from streamrec.errors import DataError
+from streamrec.shard_tools.sources.source import PIECE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["TextPiece", "opened", "text_pieces"]
+
+MOST_BYTES = 64 << 20
+"""The longest row, or quoted text, that is waited for."""
+_MARK = b"\xef\xbb\xbf"
+"""The byte order mark that some editors put before UTF-8."""
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """Whole lines of a file.
+
+    Args:
+        path: The file.
+        line: The number of the first line, from 1.
+        data: The lines.
+    """
+
+    path: Path
+    line: int
+    data: bytes
+
+
+def opened(path: Path) -> IO[bytes]:
+    """Open a file to read it; one whose name ends in ``.gz`` is decompressed."""
+    if path.suffix == ".gz":
+        return cast("IO[bytes]", gzip.open(path))
+    return path.open("rb")
+
+
+def text_pieces(path: Path, *, quoted: bool = False) -> Iterator[TextPiece]:
+    """Yield a file's pieces.
+
+    Args:
+        path: The file.
+        quoted: Line feeds between double quotes are part of a value.
+
+    Raises:
+        DataError: A line, or a quoted text, does not end.
+    """
+    rest, line, is_first = b"", 1, True
+    with opened(path) as file:
+        while data := file.read(PIECE_BYTES):
+            rest += data.removeprefix(_MARK) if is_first else data
+            is_first = False
+            end = _end(rest, quoted=quoted)
+            if end:
+                yield TextPiece(path, line, rest[:end])
+                line += rest.count(b"\n", 0, end)
+                rest = rest[end:]
+            elif len(rest) > MOST_BYTES:
+                raise DataError(
+                    f"from line {line} on no row ends in {MOST_BYTES >> 20} MiB; close the double "
+                    "quotes there",
+                    url=str(path),
+                )
+    if rest:
+        yield TextPiece(path, line, rest)
+
+
+def _end(data: bytes, *, quoted: bool) -> int:
+    """Return the place behind the last line feed that ends a row; 0 where there is none."""
+    end = data.rfind(b"\n") + 1
+    # Doubled quotes inside of quotes keep the number even: RFC 4180.
+    odd = quoted and data.count(b'"', 0, end) % 2
+    while end and odd:
+        before = data.rfind(b"\n", 0, end - 1) + 1
+        odd ^= data.count(b'"', before, end) % 2
+        end = before
+    return end

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError, DataError
+from streamrec.shard_tools.sources.json_lines import open_json_lines
+from tests.shard_tools.sources.tables import NAMES, ROWS
+from tests.shard_tools.sources.test_delimited import records_of, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_real_table(tmp_path: Path) -> None:
+    rows = [dict(zip(NAMES, map(json.loads, row), strict=True)) for row in ROWS]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    source = open_json_lines(str(tmp_path))
+    floats = {name for name, dtype in source.features.items() if dtype == "float32"}
+    expected = [
+        {name: float(value) if name in floats else value for name, value in row.items()}
+        for row in rows
+    ]
+    assert records_of(source) == [sr.encode_example(row) for row in expected]
+
+
+def test_lists_objects_and_nulls(tmp_path: Path) -> None:
+    rows: list[Any] = [
+        {"a": [1, 2], "b": {"c": "x", "d": None}, "e": 1},
+        {"a": [], "b": {"c": None}, "e": 2.5},
+        {"a": 3},
+    ]
+    source = open_json_lines(write(tmp_path / "x.jsonl", "\n".join(map(json.dumps, rows))))
+    assert source.features == {"a": "int64", "b/c": "bytes", "b/d": "bytes", "e": "float32"}
+    specs: Any = {
+        "a": sr.VarLenFeature("int64"),
+        "b/c": sr.FixedLenFeature((), "bytes", "none"),
+        "e": sr.FixedLenFeature((), "float32", -1.0),
+    }
+    found = sr.parse_example(records_of(source), specs)
+    assert found["a"].to_list() == [[1, 2], [], [3]]
+    assert found["b/c"].to_list() == [b"x", b"none", b"none"]
+    assert found["e"].tolist() == [1.0, 2.5, -1.0]
+
+
+def test_wrong_rows_are_named_by_file_and_line(tmp_path: Path) -> None:
+    later = ['{"a": 1}'] * 1000 + ['{"b": 1}', '{"b": null}']
+    path = tmp_path / "x.jsonl"
+    wrong = ["{", "[1]", '{"a": [[1]]}', '{"a": {"x": 1}}', '{"a": 1e99}']
+    write(path, "\n".join(['{"a": 1}', "", *wrong, *later]))
+    source = open_json_lines(str(path), features={"a": "int64"})
+    errors: list[DataError] = []
+    assert len(records_of(source, errors.append)) == 1004
+    expected = [
+        "line 3: it is no JSON: Expecting property name",
+        "line 4: it is no JSON object; give one",
+        "line 5: column 'a' holds a list of lists",
+        "line 7: column 'a' holds 1e+99, which is no int64",
+    ]
+    assert len(errors) == len(expected)
+    for error, words in zip(errors, expected, strict=True):
+        assert f"{path}: {words}" in str(error)
+    errors.clear()
+    records_of(open_json_lines(str(path)), errors.append)
+    assert "line 1008: 'b' is in none of the first 1000 rows" in str(errors[-1])
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no JSON object with values"):
+        open_json_lines(write(tmp_path / "x.jsonl", "{}\n"))
+    place = write(tmp_path / "y.jsonl", '{"a": 1}\n')
+    with pytest.raises(ConfigError, match="--key: 'b' is no feature"):
+        open_json_lines(place, key="b")
+    assert open_json_lines(place, features={"late": "int64"}).features == {"late": "int64"}
