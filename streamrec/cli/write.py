@@ -13,7 +13,7 @@ from streamrec.cli.printing import megabytes, print_json, progress_bar
 if TYPE_CHECKING:
     from streamrec.shard_tools.convert import Outcome, SplitPlan
 
-KINDS = ["csv", "jsonl", "pictures"]
+KINDS = ["csv", "jsonl", "generator", "arrow", "pictures"]
 LISTED = 20
 """Skipped records that are printed for people."""
 
@@ -48,20 +48,21 @@ LISTED = 20
 @click.option("--resize", metavar="WxH", help="Pictures: resize them all to this size.")
 @click.option("--encode", type=click.Choice(["jpeg", "png"]), help="Pictures: encode them anew.")
 @click.option("--quality", type=click.IntRange(0, 100), help="Pictures: of JPEGs.  [95]")
-@click.option("--key", metavar="FEATURE", help="Tables: the feature that determines the split.")
+@click.option("--key", metavar="FEATURE", help="Records: the feature that determines the split.")
 @click.option("--delimiter", metavar="CHAR", help="CSV: between values.  [comma; tab in .tsv]")
 @click.option("--null", metavar="TEXT", multiple=True, help="CSV: stands for no value. Repeatable.")
+@click.option("--source-version", metavar="TEXT", help="Functions: tells other records apart.")
 @storage_option
 @json_option
 @debug_option
 def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
     """Write a dataset from SOURCE: shards, index and manifest.
 
-    SOURCE is a folder of pictures with one folder for each class, or a file, a pattern or a folder
-    of CSV or JSON lines. DEST is the shards' URL or path
-    without their numbers, such as gs://bucket/train.tfrecord, or a directory with a slash at the
-    end. The same bytes are written by any number of workers. A run that was killed is run again
-    with the same command.
+    SOURCE is a folder of pictures with one folder for each class; a file, a pattern or a folder of
+    CSV, JSON lines, Parquet or Arrow; or module:function, which yields records. DEST is the shards'
+    URL or path without their numbers, such as gs://bucket/train.tfrecord, or a directory with a
+    slash at the end. The same bytes are written by any number of workers. A run that was killed is
+    run again with the same command.
     """
     outcome, shard_size = _write(dry_run=dry_run, **options)
     facts = {
@@ -94,6 +95,7 @@ def _write(
 ) -> tuple[Outcome, int | None]:
     """Write the dataset, and return what there is to print, and the size of shards."""
     from streamrec.config.cores import usable_cores
+    from streamrec.pipeline.functions import load
     from streamrec.plan.splits import Splits
     from streamrec.shard_tools.convert import Destination, convert
     from streamrec.shard_tools.sources.opening import open_source, parse_features
@@ -108,7 +110,7 @@ def _write(
     where = Destination(
         destination, _task(task), shards, shard_size, compression, overwrite, storage_options
     )
-    opened = open_source(source, kind, given)
+    opened = open_source(source, kind, given, load)
     reader = Reader(opened, splits, skips=on_error == "skip")
     blocks = read_source(opened, reader, where.task, workers or usable_cores())
     with progress_bar(opened.unit) as progress:

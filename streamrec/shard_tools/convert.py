@@ -152,7 +152,7 @@ def _writer(source: Source, destination: Destination, plan: SplitPlan) -> Sharde
         features=_specs(source.features),
         compression=destination.compression,
         labels=source.labels,
-        source=source.identity | {"split": plan.name},
+        source=None if source.identity is None else source.identity | {"split": plan.name},
         overwrite=destination.overwrite,
         storage_options=destination.storage_options,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from streamrec.shard_tools.sources.source import Source
 
@@ -37,24 +37,32 @@ KINDS = {
         (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
         _TABLE,
     ),
+    "generator": _Kind("generator:open_generator", (), frozenset({"key", "source_version"})),
+    "arrow": _Kind("arrow:open_arrow", (".parquet", ".arrow", ".feather", ".pq"), _TABLE),
     "pictures": _Kind(
         "picture_folder:open_pictures", (), frozenset({"features", "resize", "encode", "quality"})
     ),
 }
 
 
-def open_source(place: str, kind: str | None, options: Mapping[str, Any]) -> Source:
+def open_source(
+    place: str,
+    kind: str | None,
+    options: Mapping[str, Any],
+    load: Callable[[str, str], Callable[..., Any]],
+) -> Source:
     """Open a source.
 
     Args:
         place: A path, a pattern, or ``module:function``.
         kind: One of :data:`KINDS`; ``None``: by what is there.
         options: The options that are given, by name.
+        load: Imports a function by a setting's name and its own.
 
     Raises:
         ConfigError: There is no such source, or an option is not one of its kind.
     """
-    kind = kind or _kind_of(place, options)
+    kind = kind or _kind_of(place)
     known = KINDS[kind]
     for name in options:
         if name not in known.options:
@@ -62,14 +70,14 @@ def open_source(place: str, kind: str | None, options: Mapping[str, Any]) -> Sou
                 f"--{name.replace('_', '-')} does not go with a source of the kind {kind}; leave "
                 "it out, or name the kind with --kind"
             )
+    if kind == "generator":
+        options = {**options, "function": load("SOURCE", place)}
     module, _, function = known.place.partition(":")
     source: Source = getattr(import_module(f"{_ROOM}{module}"), function)(place, **options)
     return source
 
 
-def _kind_of(place: str, options: Mapping[str, Any]) -> str:
-    if "vocab_file" in options:
-        return "text"
+def _kind_of(place: str) -> str:
     path = Path(place)
     for kind, known in KINDS.items():
         if known.suffixes and place.endswith(known.suffixes):

@@ -66,7 +66,10 @@ class Source(Protocol):
 
     @property
     def identity(self) -> Any:
-        """The name and version of the records, as JSON has it: other records have another one."""
+        """The name and version of the records, as JSON has it: other records have another one.
+
+        ``None``: they may be others each time, so shards of a run before are not kept.
+        """
 
     def pieces(self) -> Iterator[Any]:
         """Yield the pieces, in order; the same ones each time."""

@@ -1,0 +1,307 @@
+"""Tables of Parquet and Arrow, whose columns become features without an object a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from streamrec.errors import ConfigError, DataError, WrongFeatureType
+from streamrec.shard_tools.sources.source import Block, files_digest, files_of, selected
+from streamrec.shard_tools.sources.table_columns import DTYPES, encode_table
+from streamrec.values.columns import BytesColumn, Ragged, offsets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from streamrec.shard_tools.sources.source import ReadsIn, Refuse
+
+__all__ = ["Arrow", "open_arrow"]
+
+SUFFIXES = (".parquet", ".arrow", ".feather", ".pq")
+LENGTHS = "/row_lengths"
+"""The end of the name of the feature with the lengths of a list's inner lists."""
+ROWS = 1024
+"""Rows of one piece: of pictures of 100 KB, 100 MB."""
+
+
+class _Rows(NamedTuple):
+    path: Path
+    first: int
+    batch: Any
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """Files of Parquet or Arrow (Feather). Structs are named ``outer/inner``."""
+
+    reads_in: ClassVar[ReadsIn] = "threads"
+    unit: ClassVar[str] = "rows"
+    labels: ClassVar[None] = None
+    files: list[Path]
+    features: dict[str, str]
+    key: str | None
+    total: int | None
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the rows."""
+        return {
+            "table": [file.name for file in self.files],
+            "digest": files_digest(self.files),
+            "features": self.features,
+        }
+
+    def pieces(self) -> Iterator[_Rows]:
+        """Yield rows of each file; Arrow's own threads decode them."""
+        for file in self.files:
+            first = 0
+            for batch in _batches(file):
+                for at in range(0, batch.num_rows, ROWS):
+                    yield _Rows(file, first + at, batch.slice(at, ROWS))
+                first += batch.num_rows
+
+    def read(self, piece: _Rows, refuse: Refuse) -> Block:
+        """Convert columns, without the rows that are refused."""
+        batch = piece.batch
+        rows = np.arange(batch.num_rows)
+        while True:
+            try:
+                records, keys = self._encoded(batch)
+                return Block(records, piece.batch.num_rows, keys)
+            except WrongFeatureType as error:
+                row = error.record
+                if row is None:
+                    error.url = str(piece.path)
+                    raise
+                refuse(
+                    DataError(
+                        f"row {piece.first + int(rows[row])}, column {error.feature!r}: "
+                        f"{error.message}",
+                        url=str(piece.path),
+                    )
+                )
+                kept = np.delete(np.arange(len(rows)), row)
+                batch, rows = batch.take(_module("pyarrow").array(kept)), rows[kept]
+
+    def _encoded(self, batch: Any) -> Any:
+        arrays = dict(_flat(batch.schema.names, batch.columns))
+        columns, missing = {}, {}
+        for name, dtype in self.features.items():
+            array: Any = arrays.get(name, arrays.get(name.removesuffix(LENGTHS)))
+            if array.null_count:
+                missing[name] = array.is_null().to_numpy(zero_copy_only=False)
+            if name in arrays:
+                columns[name] = _column(array, dtype, name)
+            else:
+                columns[name] = Ragged(_lengths(array.flatten()), _splits(array))
+        return encode_table(columns, missing, self.key)
+
+
+def open_arrow(
+    place: str, *, features: Mapping[str, str | None] | None = None, key: str | None = None
+) -> Arrow:
+    """Open tables; see :class:`Arrow`.
+
+    Raises:
+        ConfigError: There are none, they have other columns, or pyarrow is not installed.
+    """
+    files = files_of(place, SUFFIXES)
+    schemas = [_schema(file) for file in files]
+    for file, schema in zip(files, schemas, strict=True):
+        if not schema.equals(schemas[0]):
+            raise ConfigError(
+                f"{file}: its columns or their types are not those of {files[0]}; write them apart"
+            )
+    known = dict(_types(schemas[0], ""))
+    usable = {name: dtype for name, dtype in known.items() if dtype is not None}
+    for name, dtype in known.items():
+        if dtype is None and (features is None or name in features):
+            raise ConfigError(
+                f"{files[0]}: column {name!r} has a type that no feature has; leave it out with "
+                f"--features {','.join(usable)}, or convert it"
+            )
+    wanted = selected(usable, features, str(files[0]))
+    for name, dtype in wanted.items():
+        if dtype not in (usable[name], "float32") or (dtype, usable[name]) == ("float32", "bytes"):
+            raise ConfigError(f"--features: column {name!r} is {usable[name]}, not {dtype}")
+    if key is not None and key not in wanted:
+        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
+    return Arrow(files, wanted, key, _count(files))
+
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ConfigError(
+            "Parquet and Arrow are read by pyarrow; run: pip install 'streamrec[arrow]'"
+        ) from None
+
+
+def _is_parquet(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(4) == b"PAR1"
+
+
+def _ipc(file: Path) -> Any:
+    """Return a reader of a file of Arrow, in the form of a file or of a stream."""
+    pyarrow = _module("pyarrow")
+    with file.open("rb") as opened:
+        is_file = opened.read(6) == b"ARROW1"
+    source = pyarrow.memory_map(str(file))
+    return pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
+
+
+def _guarded(file: Path, error: Exception) -> DataError:
+    return DataError(f"Arrow cannot read it: {error}; write the file anew", url=str(file))
+
+
+def _schema(file: Path) -> Any:
+    pyarrow = _module("pyarrow")
+    try:
+        if _is_parquet(file):
+            return _module("pyarrow.parquet").read_schema(file)
+        return _ipc(file).schema
+    except pyarrow.ArrowInvalid as error:
+        raise _guarded(file, error) from None
+
+
+def _count(files: list[Path]) -> int | None:
+    if not all(map(_is_parquet, files)):
+        return None
+    parquet = _module("pyarrow.parquet")
+    return sum(int(parquet.read_metadata(file).num_rows) for file in files)
+
+
+def _batches(file: Path) -> Iterator[Any]:
+    pyarrow = _module("pyarrow")
+    try:
+        if _is_parquet(file):
+            with _module("pyarrow.parquet").ParquetFile(file) as opened:
+                yield from opened.iter_batches(batch_size=ROWS)
+            return
+        reader = _ipc(file)
+        count = getattr(reader, "num_record_batches", None)
+        yield from reader if count is None else map(reader.get_batch, range(count))
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise _guarded(file, error) from None
+
+
+def _types(fields: Any, prefix: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the type of each column that is no struct, by name; ``None``: no feature has it."""
+    types = _module("pyarrow").types
+    for field in fields:
+        name = prefix + field.name
+        if types.is_struct(field.type):
+            yield from _types(list(field.type), f"{name}/")
+        else:
+            dtype = _type_of(field.type)
+            yield name, dtype
+            if dtype is not None and _is_list(field.type) and _is_list(field.type.value_type):
+                yield name + LENGTHS, "int64"
+
+
+def _type_of(kind: Any) -> str | None:
+    types = _module("pyarrow").types
+    if types.is_dictionary(kind) or _is_list(kind):
+        inner = kind.value_type
+        is_deep = _is_list(inner) and _is_list(inner.value_type)
+        return None if is_deep or types.is_struct(inner) else _type_of(inner)
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_temporal(kind):
+        return None if types.is_interval(kind) else "int64"
+    if types.is_floating(kind) or types.is_decimal(kind):
+        return "float32"
+    text = types.is_string(kind) or types.is_large_string(kind)
+    return "bytes" if text or types.is_binary(kind) or _is_other_binary(kind) else None
+
+
+def _is_list(kind: Any) -> bool:
+    types = _module("pyarrow").types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_other_binary(kind: Any) -> bool:
+    types = _module("pyarrow").types
+    return bool(types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def _flat(names: list[str], arrays: Any) -> Iterator[tuple[str, Any]]:
+    types = _module("pyarrow").types
+    for name, array in zip(names, arrays, strict=True):
+        if types.is_struct(array.type):
+            inner = [f"{name}/{field.name}" for field in array.type]
+            yield from _flat(inner, array.flatten())  # its own nulls become theirs
+        else:
+            yield name, array
+
+
+def _column(array: Any, dtype: str, name: str) -> Any:
+    """Return an array of Arrow as a column, with any value where there is none."""
+    pyarrow = _module("pyarrow")
+    if pyarrow.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if _is_list(array.type):
+        return _ragged(array, dtype, name)
+    if dtype == "bytes":
+        return _bytes_column(array.cast(pyarrow.large_binary()))
+    if pyarrow.types.is_temporal(array.type):
+        bits = array.type.bit_width
+        array = array.cast(pyarrow.int32() if bits == 32 else pyarrow.int64())
+    if pyarrow.types.is_decimal(array.type):
+        array = array.cast(pyarrow.float64())
+    filled = array.fill_null(False if pyarrow.types.is_boolean(array.type) else 0)
+    numbers = filled.to_numpy(zero_copy_only=False)
+    return numbers if dtype == "int64" else _narrowed(numbers, name)
+
+
+def _narrowed(numbers: Any, name: str) -> Any:
+    with np.errstate(over="ignore"):
+        narrow = numbers.astype(DTYPES["float32"])
+    lost = np.flatnonzero(np.isinf(narrow) & np.isfinite(numbers.astype(np.float64)))
+    if len(lost):
+        raise WrongFeatureType(
+            f"{numbers[lost[0]]} is too large for float32; divide the column, or leave it out",
+            feature=name,
+            record=int(lost[0]),
+        )
+    return narrow
+
+
+def _bytes_column(array: Any) -> BytesColumn:
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return BytesColumn.of([])
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    octets = np.frombuffer(data or b"", np.uint8)
+    return BytesColumn(octets, bounds)
+
+
+def _lengths(array: Any) -> Any:
+    lengths = _module("pyarrow.compute").list_value_length(array).fill_null(0)
+    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _splits(array: Any) -> Any:
+    return offsets_of(_lengths(array))
+
+
+def _ragged(array: Any, dtype: str, name: str) -> Ragged:
+    """Return lists, the values of nested ones flat."""
+    splits = _splits(array)
+    values = array.flatten()  # without what stands behind nulls
+    if values.null_count:
+        null = values.is_null().to_numpy(zero_copy_only=False)
+        row = int(np.searchsorted(splits, np.flatnonzero(null)[0], "right")) - 1
+        raise WrongFeatureType(
+            "a null stands in the list; remove it there", feature=name, record=row
+        )
+    try:
+        return Ragged(_column(values, dtype, name), splits)
+    except WrongFeatureType as error:
+        inner = error.record or 0
+        error.record = int(np.searchsorted(splits, inner, "right")) - 1
+        raise

@@ -1,0 +1,103 @@
+"""Functions of the user that yield records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamrec.errors import DataError, FunctionFailed
+from streamrec.formats.examples.example import encode_example
+from streamrec.shard_tools.sources.source import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamrec.shard_tools.sources.source import ReadsIn, Refuse
+
+__all__ = ["Generator", "open_generator"]
+
+PIECE = 256
+"""Records of one piece, so that tasks take turns in them."""
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A function that yields records: bytes, or mappings of features."""
+
+    reads_in: ClassVar[ReadsIn] = "itself"
+    unit: ClassVar[str] = "records"
+    features: ClassVar[None] = None
+    labels: ClassVar[None] = None
+    total: ClassVar[None] = None
+    name: str
+    function: Callable[[], Iterable[Any]]
+    version: str | None
+    key: str | None
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the records; without a version they may be others each time."""
+        return None if self.version is None else {"function": self.name, "version": self.version}
+
+    def pieces(self) -> Iterator[list[tuple[int, Any]]]:
+        """Yield the records in lists, each with its number."""
+        piece: list[tuple[int, Any]] = []
+        try:
+            for numbered in enumerate(self.function()):
+                piece.append(numbered)
+                if len(piece) == PIECE:
+                    yield piece
+                    piece = []
+        except Exception as error:
+            number = piece[-1][0] + 1 if piece else 0
+            raise FunctionFailed(
+                f"{self.name} raised {type(error).__name__} for record {number}: {error}; mend the "
+                "function",
+                setting="SOURCE",
+                record=number,
+            ) from error
+        yield piece
+
+    def read(self, piece: list[tuple[int, Any]], refuse: Refuse) -> Block:
+        """Check records."""
+        taken, keys = [], []
+        for number, record in piece:
+            try:
+                self._check(record)
+                keys.append(self._key(record))
+            except DataError as error:
+                error.record, error.url = number, self.name
+                refuse(error)
+            else:
+                taken.append(record)
+        return Block(taken, len(piece), None if self.key is None else keys)
+
+    def _check(self, record: Any) -> None:
+        if isinstance(record, Mapping):
+            encode_example(record)
+        elif not isinstance(record, bytes):
+            raise DataError(
+                f"the record is of type {type(record).__name__}; yield bytes, or a dict of features"
+            )
+
+    def _key(self, record: Any) -> bytes:
+        if self.key is None:
+            return b""
+        value = record.get(self.key) if isinstance(record, Mapping) else None
+        if value is None:
+            raise DataError(f"the record has no {self.key!r}; choose another feature with --key")
+        if isinstance(value, bytes):
+            return value
+        return str(value).encode()
+
+
+def open_generator(
+    place: str,
+    *,
+    function: Callable[[], Iterable[Any]],
+    source_version: str | None = None,
+    key: str | None = None,
+) -> Generator:
+    """Take a function of the user as a source; see :class:`Generator`."""
+    return Generator(place, function, source_version, key)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError, DataError
+from streamrec.shard_tools.sources.arrow import open_arrow
+from tests.shard_tools.sources.tables import NAMES, ROWS
+from tests.shard_tools.sources.test_delimited import fail, records_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pa: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq: Any = pytest.importorskip("pyarrow.parquet")
+
+
+def parquet(path: Path, **columns: Any) -> str:
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def test_a_real_table(tmp_path: Path) -> None:
+    columns = {name: [json.loads(row[n]) for row in ROWS] for n, name in enumerate(NAMES)}
+    table = pa.table({name: list(map(float, column)) for name, column in columns.items()})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as file:
+        file.write_table(table, 300)
+    with pa.ipc.new_stream(tmp_path / "y.arrow", table.schema) as stream:
+        stream.write_table(table)
+    for name in ("x.parquet", "x.arrow", "y.arrow"):
+        source = open_arrow(str(tmp_path / name))
+        specs: Any = {name: sr.FixedLenFeature((), "float32") for name in NAMES}
+        found = sr.parse_example(records_of(source), specs)
+        for name, column in columns.items():
+            np.testing.assert_array_equal(found[name], np.array(column, np.float32))
+    assert open_arrow(str(tmp_path / "x.parquet")).total == len(ROWS)
+
+
+def test_every_type(tmp_path: Path) -> None:
+    place = parquet(
+        tmp_path / "x.parquet",
+        bools=pa.array([True, None, False]),
+        small=pa.array([1, None, -3], pa.int8()),
+        decimals=pa.array([decimal.Decimal("1.5"), None, decimal.Decimal("2.5")]),
+        days=pa.array([dt.date(1970, 1, 2), None, dt.date(1970, 1, 3)]),
+        times=pa.array([5, None, 7], pa.timestamp("us")),
+        texts=pa.array(["é", None, ""]),
+        words=pa.array(["a", None, "a"]).dictionary_encode(),
+        fixed=pa.array([b"ab", None, b"cd"], pa.binary(2)),
+        lists=pa.array([[1, 2], None, []]),
+        strings=pa.array([["a", "bc"], None, [""]]),
+        vectors=pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+        nested=pa.array([[[1], [2, 3]], None, [[]]]),
+        struct=pa.array([{"a": 1, "b": {"c": "x"}}, None, {"a": None, "b": None}]),
+    )
+    records = records_of(open_arrow(place))
+    assert records[0] == sr.encode_example(
+        {
+            "bools": 1,
+            "small": 1,
+            "decimals": 1.5,
+            "days": 1,
+            "times": 5,
+            "texts": "é",
+            "words": "a",
+            "fixed": b"ab",
+            "lists": [1, 2],
+            "strings": ["a", "bc"],
+            "vectors": [1.0, 2.0],
+            "nested": [1, 2, 3],
+            "nested/row_lengths": [1, 2],
+            "struct/a": 1,
+            "struct/b/c": "x",
+        }
+    )
+    assert records[1] == b"\n\x00"  # no feature has a value
+    specs: Any = {
+        "nested": sr.RaggedFeature(
+            "int64",
+            value_key="nested",
+            partitions=[sr.RaggedFeature.RowLengths("nested/row_lengths")],
+        ),
+        "texts": sr.FixedLenFeature((), "bytes", "none"),
+        "small": sr.FixedLenFeature((), "int64", -1),
+        "strings": sr.VarLenFeature("bytes"),
+        "vectors": sr.VarLenFeature("float32"),
+    }
+    found = sr.parse_example(records, specs)
+    assert found["nested"].to_list() == [[[1], [2, 3]], [], [[]]]
+    assert found["texts"].to_list() == ["é".encode(), b"none", b""]
+    assert found["small"].tolist() == [1, -1, -3]
+    assert found["strings"].to_list() == [[b"a", b"bc"], [], [b""]]
+    assert found["vectors"].to_list() == [[1.0, 2.0], [], [3.0, 4.0]]
+
+
+def test_wrong_rows_are_named(tmp_path: Path) -> None:
+    place = parquet(
+        tmp_path / "x.parquet",
+        a=pa.array([1, 2, 2**63, 4], pa.uint64()),
+        b=pa.array([1.0, 1e300, 1.0, 1.0]),
+        c=pa.array([[1], [1], [1], [1, None]]),
+    )
+    source = open_arrow(place)
+    with pytest.raises(DataError, match=r"x\.parquet: row 1, column 'b': 1e\+300 is too large"):
+        records_of(source)
+    errors: list[DataError] = []
+    assert records_of(source, errors.append) == [sr.encode_example({"a": 1, "b": 1.0, "c": [1]})]
+    assert sorted(str(error).partition(": ")[2][:20] for error in errors) == [
+        "row 1, column 'b': 1",
+        "row 2, column 'a': t",
+        "row 3, column 'c': a",
+    ]
+
+
+def test_keys_and_types(tmp_path: Path) -> None:
+    place = parquet(tmp_path / "x.pq", a=[1, 2], b=["x", "y"])
+    source = open_arrow(place, features={"a": "float32", "b": None}, key="b")
+    (piece,) = source.pieces()
+    block = source.read(piece, fail)
+    assert block.keys == [b"x", b"y"]
+    assert next(iter(block.records)) == sr.encode_example({"a": 1.0, "b": "x"})
+    with pytest.raises(ConfigError, match="column 'b' is bytes, not int64"):
+        open_arrow(place, features={"b": "int64"})
+    with pytest.raises(ConfigError, match="--key: 'c' is no feature"):
+        open_arrow(place, key="c")
+
+
+def test_refusals(tmp_path: Path) -> None:
+    deep = parquet(tmp_path / "x.parquet", a=[[[[1]]]], b=[1])
+    with pytest.raises(ConfigError, match=r"column 'a' has a type .* --features b, or convert"):
+        open_arrow(deep)
+    assert open_arrow(deep, features={"b": None}).features == {"b": "int64"}
+    parquet(tmp_path / "y.parquet", b=[1])
+    with pytest.raises(ConfigError, match=r"y\.parquet: its columns or their types are not"):
+        open_arrow(str(tmp_path))
+    broken = tmp_path / "z.parquet"
+    broken.write_bytes(b"PAR1 no parquet")
+    with pytest.raises(DataError, match=r"z\.parquet: Arrow cannot read it: .*; write the file"):
+        open_arrow(str(broken))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.errors import DataError, FunctionFailed
+from streamrec.plan.shard_names import Task
+from streamrec.shard_tools.convert import Destination, convert
+from streamrec.shard_tools.sources.generator import PIECE, open_generator
+from streamrec.shard_tools.sources.reading import Reader, read_source
+from tests.shard_tools.datasets import manifest
+from tests.shard_tools.sources.tables import NAMES, ROWS, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def fail(error: DataError) -> None:
+    raise error
+
+
+def test_records_are_written(tmp_path: Path) -> None:
+    source = open_generator("tables:rows", function=rows, key="seconds")
+    assert source.identity is None
+    blocks = read_source(source, Reader(source, None, skips=False), Task(0, 1), 4)
+    convert(source, blocks, Destination(f"{tmp_path}/x", Task(0, 1), shards=2), None)
+    assert manifest(tmp_path).records == len(ROWS)
+    assert manifest(tmp_path).features == dict.fromkeys(sorted(NAMES), "float32")
+
+
+def test_pieces_and_keys() -> None:
+    source = open_generator("x:y", function=rows, key="seconds")
+    pieces = list(source.pieces())
+    assert [len(piece) for piece in pieces] == [PIECE] * (len(ROWS) // PIECE) + [len(ROWS) % PIECE]
+    keys = source.read(pieces[0], fail).keys
+    assert keys is not None
+    assert keys[0] == str(float(ROWS[0][0])).encode()
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (3, "the record is of type int; yield bytes"),
+        ({"b": 1}, "the record has no 'a'"),
+        (b"x", "the record has no 'a'"),
+        ({"a": object()}, "cannot be encoded"),
+    ],
+)
+def test_wrong_records_are_named(record: Any, words: str) -> None:
+    source = open_generator("x:y", function=lambda: [{"a": b"1"}, record], key="a")
+    (piece,) = source.pieces()
+    errors: list[DataError] = []
+    block = source.read(piece, errors.append)
+    assert (len(block.records), block.keys) == (1, [b"1"])
+    assert str(errors[0]).startswith("x:y, record 1")
+    assert words in str(errors[0])
+
+
+def test_a_function_that_raises() -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"x"
+        raise KeyError("no")
+
+    with pytest.raises(FunctionFailed, match="x:y raised KeyError for record 1: 'no'; mend"):
+        list(open_generator("x:y", function=broken).pieces())
