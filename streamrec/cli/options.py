@@ -19,6 +19,7 @@ __all__ = [
     "shard_options",
     "size_value",
     "storage_option",
+    "task_value",
 ]
 
 
@@ -37,6 +38,15 @@ def _pair(text: str) -> tuple[str, Any]:
 def key_values(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
     """Return the values of a repeated option ``KEY=VALUE`` by key."""
     return dict(map(_pair, pairs))
+
+
+def task_value(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
+    """Return the task's number and the number of tasks of an option such as ``0/8``."""
+    number, _separator, tasks = text.partition("/")
+    try:
+        return int(number), int(tasks)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not I/N, as in 0/8") from None
 
 
 def size_value(context: click.Context, param: click.Parameter, text: str | None) -> int | None:

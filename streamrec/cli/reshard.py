@@ -14,17 +14,10 @@ from streamrec.cli.options import (
     record_option,
     size_value,
     storage_option,
+    task_value,
 )
 from streamrec.cli.printing import print_json, progress_bar
 from streamrec.masking import masked
-
-
-def _task(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
-    number, _separator, tasks = text.partition("/")
-    try:
-        return int(number), int(tasks)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not I/N, as in 0/8") from None
 
 
 @click.command()
@@ -71,7 +64,7 @@ def _task(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
     "--task",
     metavar="I/N",
     default="0/1",
-    callback=_task,
+    callback=task_value,
     help="Write the part of task I of N, from 0; streamrec.merge_index completes the dataset.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a dataset of DEST's names.")

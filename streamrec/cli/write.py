@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamrec.cli.completion import local_files
-from streamrec.cli.options import debug_option, json_option, size_value, storage_option
+from streamrec.cli.options import debug_option, json_option, size_value, storage_option, task_value
 from streamrec.cli.printing import megabytes, print_json, progress_bar
 
 if TYPE_CHECKING:
@@ -34,7 +34,13 @@ LISTED = 20
 )
 @click.option("--compression", metavar="NAME", help="gzip, zlib or zstd; auto: by DEST's suffix.")
 @click.option("--features", metavar="NAME[=TYPE],...", help="Only these features, with types.")
-@click.option("--task", metavar="I/N", default="0/1", help="Write the part I of N, from 0.")
+@click.option(
+    "--task",
+    metavar="I/N",
+    default="0/1",
+    callback=task_value,
+    help="Write the part of task I of N, from 0.",
+)
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="By default all cores.")
 @click.option(
     "--on-error",
@@ -85,7 +91,7 @@ def _write(
     shard_size: int | None,
     split: str | None,
     compression: str | None,
-    task: str,
+    task: tuple[int, int],
     workers: int | None,
     on_error: str,
     overwrite: bool,
@@ -96,6 +102,7 @@ def _write(
     """Write the dataset, and return what there is to print, and the size of shards."""
     from streamrec.config.cores import usable_cores
     from streamrec.pipeline.functions import load
+    from streamrec.plan.shard_names import Task
     from streamrec.plan.splits import Splits
     from streamrec.shard_tools.convert import Destination, convert
     from streamrec.shard_tools.sources.opening import open_source, parse_features
@@ -108,7 +115,7 @@ def _write(
     if shards is None and shard_size is None:
         shard_size = 128_000_000
     where = Destination(
-        destination, _task(task), shards, shard_size, compression, overwrite, storage_options
+        destination, Task.of(task), shards, shard_size, compression, overwrite, storage_options
     )
     opened = open_source(source, kind, given, load)
     reader = Reader(opened, splits, skips=on_error == "skip")
@@ -116,14 +123,6 @@ def _write(
     with progress_bar(opened.unit) as progress:
         done = convert(opened, blocks, where, splits, dry_run=dry_run, progress=progress)
     return done, shard_size
-
-
-def _task(text: str) -> Any:
-    from streamrec.plan.shard_names import Task
-
-    number, _, count = text.partition("/")
-    pair = (int(number), int(count)) if number.isdecimal() and count.isdecimal() else text
-    return Task.of(pair)
 
 
 def _facts(split: SplitPlan, shard_size: int | None) -> dict[str, Any]:

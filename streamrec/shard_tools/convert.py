@@ -11,7 +11,7 @@ import numpy as np
 from streamrec import kernel
 from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
-from streamrec.plan.shard_names import ShardNames
+from streamrec.plan.split_shards import split_shards
 from streamrec.shard_tools.sharded_writer import ShardedWriter
 from streamrec.shard_tools.writer import payload_of
 from streamrec.values.columns import BytesColumn
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.shard_tools.sources.reading import ReadBlock
     from streamrec.shard_tools.sources.source import Block, Source
 
-__all__ = ["Destination", "Outcome", "SplitPlan", "convert", "plan_splits"]
+__all__ = ["Destination", "Outcome", "SplitPlan", "convert"]
 
 LISTED = 1000
 """Skipped records that are listed; the others are counted."""
@@ -73,29 +73,6 @@ class Outcome:
         """Count skipped records."""
         self.skipped += len(errors)
         self.refusals += errors[: LISTED - len(self.refusals)]
-
-
-def plan_splits(destination: Destination, splits: Splits | None) -> list[SplitPlan]:
-    """Return the split's templates, and the shards of each: its fraction of them, at least one.
-
-    Raises:
-        ConfigError: The destination gives the shards no name.
-    """
-    directory = destination.template.endswith("/")
-    if splits is None:
-        template = destination.template + ("data.tfrecord" if directory else "")
-        ShardNames.parse(template)
-        return [SplitPlan(None, template, destination.shards)]
-    plans = []
-    for name, fraction in splits.fractions.items():
-        template = f"{destination.template}{name}.tfrecord"
-        if not directory:
-            names = ShardNames.parse(destination.template)
-            template = f"{names.directory}{names.stem}-{name}{names.suffix}"
-        count = destination.shards
-        shards = None if count is None else max(destination.task.tasks, round(count * fraction))
-        plans.append(SplitPlan(name, template, shards))
-    return plans
 
 
 class _Target(Protocol):
@@ -188,7 +165,8 @@ def convert(
         DataError: A record is wrong.
         StoreError: An object cannot be written.
     """
-    plans = plan_splits(destination, splits)
+    given = destination.template, splits, destination.shards, destination.task.tasks
+    plans = [SplitPlan(*split) for split in split_shards(*given)]
     outcome = Outcome(plans)
     if dry_run:
         _write(source, blocks, outcome, [_Counter(plan) for plan in plans], progress)

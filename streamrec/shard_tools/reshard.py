@@ -16,6 +16,7 @@ from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.masking import masked, masked_repr
 from streamrec.plan.digests import views
 from streamrec.plan.shard_names import ShardNames, Task
+from streamrec.plan.split_shards import SplitShards, split_shards
 from streamrec.shard_tools.external_shuffle import ExternalShuffle
 from streamrec.shard_tools.known_types import known_types
 from streamrec.shard_tools.shard_source import BUDGET
@@ -25,7 +26,6 @@ from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
-    from fractions import Fraction
 
     from streamrec.plan.splits import Splits
     from streamrec.shard_tools.shard_source import Progress, ShardSource
@@ -66,36 +66,13 @@ class Resharding:
 
     __repr__ = masked_repr
 
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[SplitShards]:
         """Return the dataset to write, or the one of each split.
 
         Raises:
             ConfigError: The template gives the shards no name.
         """
-        if self.splits is None:
-            return [Target(self._template("data"), self.shards)]
-        return [
-            Target(self._template(name), self._part(fraction))
-            for name, fraction in self.splits.fractions.items()
-        ]
-
-    def _template(self, name: str) -> str:
-        if self.template.endswith("/"):
-            return f"{self.template}{name}.tfrecord"
-        if self.splits is None:
-            return self.template
-        names = ShardNames.parse(self.template)
-        return f"{names.directory}{names.stem}-{name}{names.suffix}"
-
-    def _part(self, fraction: Fraction) -> int | None:
-        return None if self.shards is None else max(self.task[1], round(self.shards * fraction))
-
-
-class Target(NamedTuple):
-    """A dataset to write."""
-
-    template: str
-    shards: int | None
+        return split_shards(self.template, self.splits, self.shards, self.task[1])
 
 
 class Written(NamedTuple):
@@ -162,7 +139,7 @@ def _blocks(
                 progress("writing", done, shuffle.nbytes)
 
 
-def _writer(plan: Resharding, target: Target, writing: dict[str, Any]) -> ShardedWriter:
+def _writer(plan: Resharding, target: SplitShards, writing: dict[str, Any]) -> ShardedWriter:
     return ShardedWriter(
         target.template,
         shards=target.shards,

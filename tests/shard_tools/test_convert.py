@@ -9,7 +9,7 @@ import streamrec as sr
 from streamrec.errors import ConfigError, DataError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
-from streamrec.shard_tools.convert import Destination, convert, plan_splits
+from streamrec.shard_tools.convert import Destination, convert
 from streamrec.shard_tools.sources.picture_folder import open_pictures
 from streamrec.shard_tools.sources.reading import Reader, read_source
 from tests.shard_tools.datasets import contents, manifest, names, records
@@ -119,21 +119,3 @@ def test_a_dataset_that_exists_is_refused(pictures: Path, tmp_path: Path) -> Non
         run(pictures, f"{tmp_path}/out/", SPLITS)
     assert len(names(tmp_path / "out")) == 4
     run(pictures, f"{tmp_path}/out/", SPLITS, overwrite=True)
-
-
-def test_plans() -> None:
-    def plan(template: str, splits: Splits | None = None, **more: Any) -> list[tuple[str, Any]]:
-        settings: dict[str, Any] = {"shards": 10} | more
-        where = Destination(template, Task(0, 1), **settings)
-        return [(split.template, split.shards) for split in plan_splits(where, splits)]
-
-    assert plan("a/x.tfrecord.gz") == [("a/x.tfrecord.gz", 10)]
-    assert plan("a/") == [("a/data.tfrecord", 10)]
-    assert plan("a/x-*.tfrecord", Splits.parse("u=0.96,v=0.04")) == [
-        ("a/x-u.tfrecord", 10),
-        ("a/x-v.tfrecord", 1),
-    ]
-    assert plan("a/", SPLITS, shards=None) == [
-        ("a/train.tfrecord", None),
-        ("a/test.tfrecord", None),
-    ]

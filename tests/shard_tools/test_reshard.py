@@ -126,15 +126,6 @@ def test_splits_by_a_feature(old: Path, new: Path, feature: str) -> None:
     assert len(values[0] | values[1]) == (COUNT // 2 if feature == "name" else COUNT)
 
 
-def test_a_directory_and_the_shards_of_splits() -> None:
-    splits = Splits.parse("train=0.9,test=0.1")
-    found = Resharding("s3://b/pets/", shards=64, splits=splits).targets()
-    assert found == [("s3://b/pets/train.tfrecord", 58), ("s3://b/pets/test.tfrecord", 6)]
-    found = Resharding("s3://b/x.gz", shards=2, splits=splits, task=(0, 2)).targets()
-    assert found == [("s3://b/x-train.gz", 2), ("s3://b/x-test.gz", 2)]
-    assert Resharding("pets/", shards=2).targets() == [("pets/data.tfrecord", 2)]
-
-
 def test_features_that_divide_nothing(old: Path, new: Path) -> None:
     how: dict[str, Any] = {"shards": 1, "splits": HALVES}
     with pytest.raises(ConfigError, match="there is no feature 'none' in the first records"):
