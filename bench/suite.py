@@ -103,6 +103,12 @@ TABLES = (
         quick=("--only", "trainer"),
     ),
     Table("pictures", "the pictures of how reading overlaps", "bench.pictures"),
+    Table(
+        "simulation",
+        "what a simulated bucket promises, and what the engine takes",
+        "bench.simulation",
+        quick=("--repeat", "1"),
+    ),
     Table("verdicts", "planted bottlenecks, named and mended", "bench.verdicts"),
     Table(
         "kernel",

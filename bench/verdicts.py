@@ -138,7 +138,7 @@ CASES = (
     Case("store latency", {"latency": 0.3}, {**SMALL, "max_concurrency": 2}),
     Case("connection bandwidth", {**NEAR, "bandwidth": 3e5}, {**SMALL, "max_concurrency": 4}),
     Case("link", {**NEAR, "link": 2.5e6}, SMALL, shards=20),
-    Case("throttling", {**NEAR, "request-rate": 8}, SMALL),
+    Case("throttling", {**NEAR, "request-rate": 8}, SMALL, shards=25, records=400),
     Case(
         "listing",
         {**NEAR, "page-latency": 12},
@@ -150,7 +150,7 @@ CASES = (
         "decoding",
         NEAR,
         {**SMALL, "batch_size": 8, "features": IMAGES},
-        step=0.15,
+        step=0.05,
         shards=24,
         records=16,
         pictures=True,
@@ -338,7 +338,7 @@ def as_markdown(outcomes: Sequence[Outcome]) -> str:
     rows = [
         [
             outcome.case.name,
-            found["named"],
+            found["named"] or "nothing",
             f"{found['before'] / 1e6:.2f}",
             "; ".join(found["paste"].splitlines()) or "what is no setting",
             f"{found['predicted'] / 1e6:.2f}",

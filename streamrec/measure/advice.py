@@ -31,6 +31,9 @@ ENOUGH = 0.97
 """The part of the best prediction with which the smallest change is taken."""
 SPARE = 1.2
 """Times the next ceiling that the changed resource should allow, so that it is none any more."""
+SPARE_REQUESTS = 2.5
+"""The same of a store's limit of requests: one that is asked for nearly as many refuses some, and
+each of these waits."""
 UNEXPLAINED = (
     "Measure again for longer, with nothing else on the machine; --trace shows what the job did."
 )
@@ -154,7 +157,8 @@ def _predict(
     lifted = rate * own.bytes_per_second / now[key].bytes_per_second
     others = [(max(one.bytes_per_second, rate), one.resource) for one in then.values()]
     limit, following = min(others, default=(UNKNOWN * rate, None))
-    reach = min(lifted, SPARE * limit)
+    spare = SPARE_REQUESTS if resource == "throttling" else SPARE
+    reach = min(lifted, spare * limit)
     return _Outcome(min(lifted, limit), following if lifted >= limit else own.resource, reach)
 
 
@@ -176,6 +180,10 @@ def _engine_change(name: str, value: Any, finding: Finding) -> Change:
 # -- what helps where no setting of the engine does ------------------------------------------------
 
 
+_TAKES_CORES: Final = ("decoding", "transform")
+"""The work that leaves cores free where it is gone: how many, was not measured."""
+
+
 def _elsewhere(
     figures: Figures, settings: DatasetSettings | None, finding: Finding, resource: Bottleneck
 ) -> Advice:
@@ -185,6 +193,7 @@ def _elsewhere(
         resource,
         "listing",
         *(_CACHED if any(one.setting == "cache" for one in changes) else ()),
+        *(("cores",) if resource in _TAKES_CORES else ()),
     }
     left = [
         (max(finding.rate, one.bytes_per_second), one.resource)

@@ -148,13 +148,18 @@ class Resources:
         )
 
     def _answers_while_throttled(self) -> Iterator[float]:
-        """Yield the rates of requests that were answered while others were refused."""
+        """Yield the rates of requests that were answered while others were refused.
+
+        A job waits after each refusal, so what it was answered is what it can have; the sweep tells
+        it only where the job was not refused.
+        """
         sweep, job = self.figures.sweep, self.figures.job
+        if job and job.throttled and job.seconds:
+            yield max(0, job.requests - job.throttled) / job.seconds
+            return
         for cell in sweep.cells if sweep else ():
             if cell.throttled and cell.seconds:
                 yield cell.requests / cell.seconds
-        if job and job.throttled and job.seconds:
-            yield max(0, job.requests - job.throttled) / job.seconds
 
     # -- this machine ------------------------------------------------------------------------------
 

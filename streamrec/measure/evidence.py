@@ -198,8 +198,12 @@ def _accused(
         # A busy machine takes from all connections alike, as a full link does.
         if lowest and _explains(lowest, rate) and not (held_up and lowest.resource == "link"):
             return lowest.resource
-    if held_up or (used_part(job, figures.machine.cores) or 0.0) >= FULL:
+    if held_up:
         return "cores"
+    if (used_part(job, figures.machine.cores) or 0.0) >= FULL:
+        # What takes the cores says more than that they are taken.
+        longest = [group for group in much[:1] if group in _ON_CORES]
+        return _likely(longest, known, rate) or "cores"
     return _likely(much, known, rate) or _unmeasured(order, parts, job, known)
 
 
