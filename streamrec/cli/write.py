@@ -1,4 +1,4 @@
-"""``streamrec write``: shards from pictures, tables, text, archives and generators."""
+"""``streamrec write``: shards from pictures, tables, JSON lines and functions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What ``streamrec bench`` runs: measurements within a budget, the verdict, and the report."""
+"""The benchmark behind ``streamrec bench``: measurements within a budget, verdict and report."""

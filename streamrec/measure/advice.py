@@ -48,7 +48,7 @@ REQUESTS: Final = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 BUDGETS: Final = tuple((32 * MIB) << power for power in range(7))
 """Values of memory_budget that are tried, up to 2 GiB: beyond it nothing more is read ahead."""
 _CACHED: Final = (*NETWORK, "listing")
-"""What does not hold back a job that reads from a cache."""
+"""The resources that do not hold back a job that reads from a cache."""
 _WAITING: Final = ("store latency", "connection bandwidth")
 """Two names of one ceiling: that of the requests under way."""
 
@@ -61,7 +61,7 @@ class Advice:
     rate: float
     """Bytes a second after the changes."""
     next: Bottleneck | None
-    """What holds the job back then; ``None``: it is not known."""
+    """The bottleneck after the changes; ``None``: it is not known."""
 
 
 def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding) -> Advice:
@@ -88,7 +88,7 @@ def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding)
 
 
 class _Outcome(NamedTuple):
-    """What becomes of the rate with other settings."""
+    """The rate with other settings."""
 
     rate: float
     next: Bottleneck | None

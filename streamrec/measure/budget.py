@@ -24,7 +24,7 @@ class BudgetSpent(StoreError):
 
 
 class Budget:
-    """What is left to spend; it is taken before it is spent, so that no limit is exceeded.
+    """The amounts left to spend: taken before they are spent, so that no limit is exceeded.
 
     Give :meth:`before_request` to the :class:`~streamrec.stores.open.Stores` (or to
     ``Dataset.open``) that send the requests: retries, hedges and the pages of listings count.
@@ -52,13 +52,13 @@ class Budget:
 
     @property
     def spent(self) -> Limits:
-        """What was spent."""
+        """The amounts spent."""
         seconds = self._clock() - self._started
         return Limits(seconds=seconds, bytes=self._bytes, requests=self._requests)
 
     @property
     def left(self) -> Limits:
-        """What may still be spent; 0 seconds if the time is over."""
+        """The amounts that may still be spent; 0 seconds if the time is over."""
         limits, spent = self.limits, self.spent
         return Limits(
             seconds=max(0.0, limits.seconds - spent.seconds),

@@ -85,7 +85,7 @@ class Estimate(_Amount):
 
 
 class CapacityPlan(_Frozen):
-    """What a job needs, and what that rests on."""
+    """The needs of a job, and the assumptions behind them."""
 
     given: str
     estimates: list[Estimate]

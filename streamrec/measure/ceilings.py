@@ -45,7 +45,7 @@ def rate_text(rate: float) -> str:
 
 @dataclass(frozen=True)
 class Resources:
-    """What was measured of each resource, and the settings that decide what the engine asks of it.
+    """The measurements of each resource, and the settings that decide what the engine asks of it.
 
     Args:
         figures: What was measured; what is missing gives no ceiling.

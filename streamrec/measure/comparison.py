@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["NOISE", "SIGNS", "Comparison", "Judgement", "Ratio", "compare"]
 
 Judgement: TypeAlias = Literal["better", "worse", "noise"]
-"""What became of a figure."""
+"""The change of a figure."""
 
 SIGNS: Final[dict[Judgement, str]] = {"better": "▲", "worse": "▼", "noise": ""}
 

@@ -33,7 +33,7 @@ class StorePrices(Settings):
     name: str
     """The product and its region."""
     source: str
-    """Where the prices were read."""
+    """The page on which the prices were read."""
     get_per_1000: _Amount
     """For 1,000 requests that read."""
     list_per_1000: _Amount

@@ -1,4 +1,4 @@
-"""How far the figures of one run can be trusted. No I/O."""
+"""Intervals in which the figures of one run can be trusted. No I/O."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ Bottleneck: TypeAlias = Literal[
     "feeder",
     "cores",
 ]
-"""What holds a job back. ``cores`` are this machine's: the job uses all of them, or others do."""
+"""The resource that holds a job back. ``cores``: this machine's, which it or others use up."""
 
 
 class _Figures(BaseModel):
@@ -65,7 +65,7 @@ class Limits(_Figures):
 
 
 class Target(_Figures):
-    """What was measured."""
+    """The target of a benchmark."""
 
     kind: Literal["store", "feeder", "simulation"]
     urls: list[str]
@@ -150,7 +150,7 @@ class Stage(_Figures):
 
 
 class Processing(_Figures):
-    """What the CPU gives for each step, measured over bytes in memory."""
+    """The rates of the CPU for each step, measured over bytes in memory."""
 
     records: int
     """Records of the sample."""
@@ -174,7 +174,7 @@ class Processing(_Figures):
 
 
 class Sample(_Figures):
-    """What a job got in one interval."""
+    """The amounts that a job got in one interval."""
 
     at: float
     """Seconds from the job's start to the end of the interval."""
@@ -190,7 +190,7 @@ class Job(_Figures):
 
     seconds: float
     ended: Literal["seconds", "stream", "budget", "interrupt"]
-    """What ended it: its time, the end of the stream, the budget, or a cancellation (Ctrl-C)."""
+    """The cause of its end: its time, the stream's end, the budget, or a cancellation (Ctrl-C)."""
     first_batch_seconds: float
     """Seconds until the first batch, the opening among them; where none came, all seconds."""
     batches: int
@@ -222,17 +222,17 @@ class Job(_Figures):
 
 
 class Costs(_Figures):
-    """What stores charge."""
+    """The charges of stores."""
 
     currency: str
     prices: str
-    """Where the prices come from, and of when they are."""
+    """The source of the prices, and their day."""
     spent: float
     """For this benchmark."""
     epoch: float | None
     """For one epoch of the whole dataset, as the job read it."""
     epoch_requests: float | None
-    """Of that, for requests; the rest is for bytes."""
+    """The part of that for requests; the rest is for bytes."""
 
 
 class Ceiling(_Figures):
@@ -254,7 +254,7 @@ class Change(_Figures):
 
 
 class Verdict(_Figures):
-    """What holds the job back, and what to do."""
+    """The bottleneck of a job, and the changes to make."""
 
     bottleneck: Bottleneck | None
     """``None``: nothing that was measured explains the rate."""
@@ -271,7 +271,7 @@ class Verdict(_Figures):
     predicted_bytes_per_second: float
     """The rate after the change."""
     next_bottleneck: Bottleneck | None
-    """What holds the job back then."""
+    """The bottleneck after the changes."""
     from_job: bool = True
     """False: no job was measured, and the parts alone speak."""
     busy: float | None = None
@@ -288,10 +288,10 @@ class Figures(_Figures):
     target: Target
     machine: Machine
     limits: Limits
-    """What it might spend."""
+    """The most that it might spend."""
     spent: Limits
     unfinished: list[str] = Field(default_factory=list)
-    """What was left out or cut short, each with the reason."""
+    """Measurements that were left out or cut short, each with the reason."""
     listing: Listing | None = None
     first_byte: FirstByte | None = None
     sweep: Sweep | None = None

@@ -1,4 +1,4 @@
-"""What a job got, over its time, in equal intervals. No I/O."""
+"""The amounts that a job got over its time, in equal intervals. No I/O."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SAMPLE_SECONDS: Final = 0.5
 COUNTED = ("requests", "retries", "throttled", "hedges", "bytes_read")
 
 Ended: TypeAlias = Literal["seconds", "stream", "budget", "interrupt"]
-"""What ended a job; :class:`~streamrec.measure.figures.Job` explains each."""
+"""The causes of a job's end; :class:`~streamrec.measure.figures.Job` explains each."""
 
 
 class Trainer:

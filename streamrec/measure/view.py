@@ -99,9 +99,9 @@ class Advice:
     """The rate after the change; empty where nothing helps."""
     gain: str = ""
     next: str = ""
-    """What holds the job back after the change."""
+    """The bottleneck after the change."""
     changes: list[tuple[str, str]] = field(default_factory=list)
-    """What to change, and why."""
+    """The changes to make, and the reasons."""
     paste: str = ""
 
 
@@ -126,7 +126,7 @@ class View:
     """The facts of the job that are no rates."""
     steps: list[Row]
     sample: str
-    """What the steps were measured with."""
+    """The records with which the steps were measured."""
     costs: list[tuple[str, str]]
     prices: str
     spent: list[Row]

@@ -35,7 +35,7 @@ LISTED = 1000
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the shards go, and in which form."""
+    """The place and the form of the shards."""
 
     template: str
     """As for :class:`ShardedWriter`; of a directory, with a slash at the end."""
@@ -62,12 +62,12 @@ class SplitPlan:
 
 @dataclass
 class Outcome:
-    """What was written, or would be."""
+    """The result of a conversion, or of its dry run."""
 
     splits: list[SplitPlan]
     skipped: int = 0
     refusals: list[DataError] = field(default_factory=list)
-    """What was wrong with the first records that were skipped."""
+    """The errors of the first records that were skipped."""
 
     def take(self, errors: list[DataError]) -> None:
         """Count skipped records."""

@@ -13,7 +13,7 @@ __all__ = ["run_tasks"]
 
 Result = TypeVar("Result")
 RETRIES = 10
-"""How often a task is run again whose node or process died. Without an end, one that always takes
+"""The most reruns of a task whose node or process died. Without an end, one that always takes
 its process down would run forever."""
 
 

@@ -1,4 +1,4 @@
-"""What views in a terminal are made of."""
+"""The parts of views in a terminal."""
 
 from __future__ import annotations
 

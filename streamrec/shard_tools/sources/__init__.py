@@ -1,1 +1,1 @@
-"""What datasets are written from: folders, tables, text, archives and generators."""
+"""Sources of datasets: folders of pictures, tables, JSON lines and functions."""

@@ -40,7 +40,7 @@ class ReadBlock(NamedTuple):
     splits: npt.NDArray[np.uint8] | None
     """The number of each record's split."""
     skipped: list[DataError]
-    """What was wrong with records that were left out."""
+    """The errors of records that were left out."""
 
 
 class Reader:

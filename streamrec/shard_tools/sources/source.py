@@ -1,4 +1,4 @@
-"""What a source of records offers: pieces, which are read independently of each other."""
+"""The interface of a source of records: pieces, which are read independently of each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Refuse: TypeAlias = Callable[["DataError"], None]
 """A function that is called with what is wrong with one record. It raises, or notes that the record
 is skipped."""
 ReadsIn: TypeAlias = Literal["processes", "threads", "itself"]
-"""Where pieces are read: in processes, in threads, or in turn with the writer."""
+"""The place where pieces are read: processes, threads, or the writer's own thread in turn."""
 PIECE_BYTES = 4 << 20
 """Bytes of a source that one piece has, about: so many that handing it on costs little."""
 
@@ -47,8 +47,8 @@ class Source(Protocol):
     """A source of records. It can be pickled, where it is read by processes."""
 
     reads_in: ClassVar[ReadsIn]
-    """Where :meth:`read` runs: in processes where it is Python's work, in threads where libraries
-    do it that release the GIL, or in turn with the writer."""
+    """The place where :meth:`read` runs: processes where it is Python's work, threads where
+    libraries do it that release the GIL, or in turn with the writer."""
     unit: ClassVar[str]
     """The unit of ``total``."""
 
