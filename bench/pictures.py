@@ -12,6 +12,8 @@ next one adds. All is drawn from the spans of the runs, on one scale.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import threading
 import time
 from contextlib import nullcontext
@@ -184,14 +186,24 @@ def bars(spans: Iterable[Span]) -> list[Bar]:
     for (track, number), row in kept.rows().items():
         name = ROWS[track] + ("" if track == "trainer" else f" {number + 1}")
         for span in row:
-            began, ended = span.began - start, span.ended - start
+            began, ended = _since(start, span.began), _since(start, span.ended)
             if track == "request":
-                answered = span.facts["first_byte"] - start
+                answered = _since(start, span.facts["first_byte"])
                 found.append(Bar(name, "first_byte", began, answered))
                 found.append(Bar(name, "body", answered, ended))
             else:
                 found.append(Bar(name, span.name, began, ended))
     return sorted(found, key=lambda bar: (list(ROWS.values()).index(bar.row.split()[0]), bar.row))
+
+
+def _since(start: float, moment: float) -> float:
+    """Return the seconds since the beginning, as the file of results can hold them."""
+    return round(moment - start, 4)
+
+
+def digest(drawn: Sequence[Bar]) -> str:
+    """Return the digest of a picture's bars, which the picture holds."""
+    return hashlib.sha256(json.dumps(drawn).encode()).hexdigest()
 
 
 def end_of(drawn: Sequence[Bar]) -> float:
@@ -219,7 +231,8 @@ def draw(title: str, drawn: Sequence[Bar], longest: float, target: Path) -> None
     panel.legend(
         handles=handles, frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5)
     )
-    figure.savefig(target, format="svg", metadata={"Date": None}, facecolor="white")
+    told = {"Date": None, "Description": digest(drawn)}
+    figure.savefig(target, format="svg", metadata=told, facecolor="white")
 
 
 def _patch(color: str, label: str) -> Any:
