@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from streamrec.shard_tools.dataset_manifest import WriteSettings
 from streamrec.shard_tools.merge_shards import merge_tasks
 from streamrec.shard_tools.task_log import begin
 from streamrec.shard_tools.task_shards import CountedShards, SequentialShards
-from streamrec.shard_tools.writer import LARGE, compression_of, payload_of
+from streamrec.shard_tools.writer import LARGE, WholeOrAbsent, compression_of, payload_of
 from streamrec.stores.folder import Folder
 from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
@@ -31,7 +31,6 @@ from streamrec.values.records import RecordRows
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
-    from types import TracebackType
 
     from streamrec.shard_tools.writer import Record
 
@@ -42,7 +41,7 @@ HELD_BYTES = 1 << 18
 HELD_RECORDS = 1 << 12
 
 
-class ShardedWriter:
+class ShardedWriter(WholeOrAbsent):
     """A writer of a dataset in shards, with an index and a manifest beside them.
 
     Counted shards get the records in turn: the first record goes to the first shard, the next one
@@ -201,20 +200,6 @@ class ShardedWriter:
         if self._shards is not None:
             shards, self._shards = self._shards, None
             shards.discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
     def __del__(self) -> None:
         if getattr(self, "_shards", None) is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from streamrec.stores.targets import Target
 
-__all__ = ["TFRecordWriter"]
+__all__ = ["TFRecordWriter", "WholeOrAbsent"]
 
 Record: TypeAlias = Bytes | Mapping[str, Any]
 
@@ -39,7 +39,33 @@ COST = 64
 """Bytes that a held record takes besides its own."""
 
 
-class TFRecordWriter:
+class WholeOrAbsent:
+    """A writer whose ``with`` block ends with :meth:`close`, or after an error with ``discard``."""
+
+    def close(self) -> None:
+        """Make what was written appear."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Discard what was written."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+class TFRecordWriter(WholeOrAbsent):
     """A writer of one TFRecord shard.
 
     The bytes go to a temporary file; only :meth:`close` makes them appear under the shard's name.
@@ -167,20 +193,6 @@ class TFRecordWriter:
         if self._target is not None:
             target, self._target = self._target, None
             target.discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
     def __del__(self) -> None:
         if getattr(self, "_target", None) is not None:

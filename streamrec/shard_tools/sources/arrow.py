@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from streamrec.errors import ConfigError, DataError, WrongFeatureType
-from streamrec.shard_tools.sources.source import Block, files_digest, files_of, selected
+from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
 from streamrec.shard_tools.sources.table_columns import DTYPES, encode_table
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
@@ -49,11 +49,7 @@ class Arrow:
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
-        return {
-            "table": [file.name for file in self.files],
-            "digest": files_digest(self.files),
-            "features": self.features,
-        }
+        return table_identity(self.files, self.features)
 
     def pieces(self) -> Iterator[_Rows]:
         """Yield rows of each file; Arrow's own threads decode them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
-from streamrec.shard_tools.sources.source import Block, files_digest, files_of, selected
+from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
 from streamrec.shard_tools.sources.table_columns import (
     RowError,
     TableRows,
@@ -16,7 +16,7 @@ from streamrec.shard_tools.sources.table_columns import (
     encode_table,
     join_types,
 )
-from streamrec.shard_tools.sources.text_pieces import text_pieces
+from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,19 +49,12 @@ class Delimited:
     @property
     def total(self) -> int | None:
         """The bytes of all files, which of compressed ones are not known."""
-        if any(file.suffix == ".gz" for file in self.files):
-            return None
-        return sum(file.stat().st_size for file in self.files)
+        return total_bytes(self.files)
 
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
-        return {
-            "table": [file.name for file in self.files],
-            "digest": files_digest(self.files),
-            "features": self.features,
-            "null": sorted(self.null),
-        }
+        return table_identity(self.files, self.features) | {"null": sorted(self.null)}
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""

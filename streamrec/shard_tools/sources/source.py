@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from streamrec.errors import DataError
     from streamrec.values.columns import BytesColumn
 
-__all__ = ["Block", "ReadsIn", "Refuse", "Source", "files_digest", "files_of", "selected"]
+__all__ = [
+    "Block",
+    "ReadsIn",
+    "Refuse",
+    "Source",
+    "files_digest",
+    "files_of",
+    "selected",
+    "table_identity",
+]
 
 Refuse: TypeAlias = Callable[["DataError"], None]
 """A function that is called with what is wrong with one record. It raises, or notes that the record
@@ -108,6 +117,15 @@ def files_digest(files: Iterable[Path], root: Path | None = None) -> str:
         name = file.relative_to(root) if root else file.name
         digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:32]
+
+
+def table_identity(files: Sequence[Path], features: Mapping[str, str]) -> dict[str, Any]:
+    """Return the name and version of the rows of files."""
+    return {
+        "table": [file.name for file in files],
+        "digest": files_digest(files),
+        "features": features,
+    }
 
 
 def selected(

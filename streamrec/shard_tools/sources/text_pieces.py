@@ -10,10 +10,10 @@ from streamrec.errors import DataError
 from streamrec.shard_tools.sources.source import PIECE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["TextPiece", "opened", "text_pieces"]
+__all__ = ["TextPiece", "opened", "text_pieces", "total_bytes"]
 
 MOST_BYTES = 64 << 20
 """The longest row, or quoted text, that is waited for."""
@@ -34,6 +34,13 @@ class TextPiece:
     path: Path
     line: int
     data: bytes
+
+
+def total_bytes(files: Sequence[Path]) -> int | None:
+    """Return the bytes of all files, which of compressed ones are not known."""
+    if any(file.suffix == ".gz" for file in files):
+        return None
+    return sum(file.stat().st_size for file in files)
 
 
 def opened(path: Path) -> IO[bytes]:
