@@ -238,6 +238,12 @@ def _for_requests(figures: Figures, settings: DatasetSettings | None) -> Iterato
 
 
 def _for_link(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    if figures.target.kind == "feeder":
+        yield _outside(
+            "A client on the feeder's host (unix://), narrower columns (dtypes) or a feeder nearer "
+            "by need less of the way; TLS takes a part of a core at either end."
+        )
+        return
     yield from _cache(figures, settings)
     yield _outside(
         "A machine with a faster network or in the zone of the bucket has more; so have several "

@@ -24,7 +24,7 @@ _IN_WORDS: dict[Bottleneck, str] = {
     "listing": "the listing of the shards",
     "store latency": "the latency of the store",
     "connection bandwidth": "the bandwidth of the connections to the store",
-    "link": "the link, or what the store gives to this machine",
+    "link": "the link, or what the other end gives to this machine",
     "throttling": "the store's limit of requests",
     "event loop": "the event loop's core",
     "decoding": "decoding",

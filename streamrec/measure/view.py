@@ -49,7 +49,7 @@ HEADLINES: Final[Mapping[Bottleneck | None, str]] = {
     "listing": "Listing the shards holds this job back.",
     "store latency": "The latency of the store holds this job back.",
     "connection bandwidth": "The bandwidth of each connection holds this job back.",
-    "link": "The link is full.",
+    "link": "The link holds this job back.",
     "throttling": "The store throttles this job.",
     "event loop": "The event loop holds this job back: it is one core.",
     "decoding": "Decoding holds this job back.",

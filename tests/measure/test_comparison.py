@@ -58,7 +58,7 @@ def test_a_gain_is_told_from_noise() -> None:
     assert better == {"job", "job, records"}
     assert [advice.headline for advice in found.verdicts] == [
         "The latency of the store holds this job back.",
-        "The link is full.",
+        "The link holds this job back.",
     ]
 
 

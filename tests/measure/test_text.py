@@ -87,7 +87,7 @@ def test_a_comparison() -> None:
     for words in (
         "The job is faster in [b]after.json: 467.4 MB/s became 1.1 GB/s.",
         "before.json 2026-03-14T09:26:53+00:00\nThe latency of the store holds this job",
-        "[b]after.json 2026-03-14T09:41:10+00:00\nThe link is full.",
+        "[b]after.json 2026-03-14T09:41:10+00:00\nThe link holds this job back.",
         "max_concurrency   16            32",
         "x 2.32   ▲ better",
         "first_byte   54%",

@@ -130,6 +130,9 @@ def test_a_feeder_tells_what_its_clients_wait_for(
     verdict = judge(figures, None)
     assert verdict is not None
     assert verdict.bottleneck == named
+    if named == "link":
+        assert "unix://" in verdict.summary
+        assert "bucket" not in verdict.summary
     if named == "feeder":
         path = tmp_path / "feeder.toml"
         path.write_text(f'[datasets.train]\nsource = "s3://b/x"\n{verdict.paste}')

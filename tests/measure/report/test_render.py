@@ -118,7 +118,7 @@ def test_a_comparison_begins_with_what_changed() -> None:
         for words in (
             "The job is faster in after: 467.4 MB/s became 1.1 GB/s.",
             "The latency of the store holds this job back.",
-            "The link is full.",
+            "The link holds this job back.",
             "Rates and times",
             "x 2.32",
             "▲ better",
