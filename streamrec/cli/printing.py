@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["megabytes", "no_progress", "print_json", "progress_bar"]
+__all__ = ["megabytes", "no_progress", "print_json", "progress_bar", "written_line"]
 
 
 def print_json(value: Any) -> None:
@@ -25,6 +25,12 @@ def megabytes(count: int) -> str:
     from rich.filesize import decimal
 
     return decimal(count)
+
+
+def written_line(dataset: Mapping[str, Any]) -> str:
+    """Return the line for people about a dataset that was written."""
+    before = "; it was complete already" if dataset["was_complete"] else ""
+    return f"{dataset['template']}: {dataset['records']:,} records{before}"
 
 
 def no_progress(what: str, done: int, total: int | None) -> None:

@@ -16,7 +16,7 @@ from streamrec.cli.options import (
     storage_option,
     task_value,
 )
-from streamrec.cli.printing import print_json, progress_bar
+from streamrec.cli.printing import print_json, progress_bar, written_line
 from streamrec.masking import masked
 
 
@@ -98,7 +98,7 @@ def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if as_json:
         print_json({"datasets": found})
     else:
-        click.echo("\n".join("{template}: {records:,} records".format(**one) for one in found))
+        click.echo("\n".join(map(written_line, found)))
 
 
 def _write(
@@ -132,4 +132,4 @@ def _write(
     source = ShardSource.find(urls, storage_options, max_record_bytes)
     with progress_bar("bytes") as progress:
         written = reshard(source, plan, progress)
-    return [{"template": masked(one.template), "records": one.records} for one in written]
+    return [{**one._asdict(), "template": masked(one.template)} for one in written]

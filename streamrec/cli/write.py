@@ -8,9 +8,10 @@ import click
 
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import debug_option, json_option, size_value, storage_option, task_value
-from streamrec.cli.printing import megabytes, print_json, progress_bar
+from streamrec.cli.printing import megabytes, print_json, progress_bar, written_line
 
 if TYPE_CHECKING:
+    from streamrec.shard_tools.conversion import Conversion
     from streamrec.shard_tools.convert import Outcome, SplitPlan
 
 KINDS = ["csv", "jsonl", "generator", "arrow", "pictures"]
@@ -32,6 +33,18 @@ LISTED = 20
 @click.option(
     "--split", metavar="NAME=PART,...", help="Divide the records, as in train=0.9,test=0.1."
 )
+@click.option("--shuffle", "is_shuffled", is_flag=True, help="Put all records in a random order.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --shuffle."
+)
+@click.option(
+    "--memory",
+    metavar="BYTES",
+    default="1GiB",
+    show_default=True,
+    callback=size_value,
+    help="Most memory of --shuffle; more records wait on the disk of TMPDIR.",
+)
 @click.option("--compression", metavar="NAME", help="gzip, zlib or zstd; auto: by DEST's suffix.")
 @click.option("--features", metavar="NAME[=TYPE],...", help="Only these features, with types.")
 @click.option(
@@ -39,9 +52,19 @@ LISTED = 20
     metavar="I/N",
     default="0/1",
     callback=task_value,
-    help="Write the part of task I of N, from 0.",
+    help="Write the part of task I of N, from 0; streamrec.merge_index completes the dataset.",
 )
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="By default all cores.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="ray: write by tasks on a cluster of Ray, each with --workers cores. [1 of them]",
+)
+@click.option(
+    "--tasks", type=click.IntRange(1), metavar="N", help="Ray: by default one for each CPU."
+)
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "skip"]),
@@ -50,7 +73,7 @@ LISTED = 20
     help="What to do about a record that is wrong.",
 )
 @click.option("--dry-run", is_flag=True, help="Count, print the plan, and write nothing.")
-@click.option("--overwrite", is_flag=True, help="Replace a dataset of the same name.")
+@click.option("--overwrite", is_flag=True, help="Replace another dataset of the same name.")
 @click.option("--resize", metavar="WxH", help="Pictures: resize them all to this size.")
 @click.option("--encode", type=click.Choice(["jpeg", "png"]), help="Pictures: encode them anew.")
 @click.option("--quality", type=click.IntRange(0, 100), help="Pictures: of JPEGs.  [95]")
@@ -68,7 +91,7 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
     CSV, JSON lines, Parquet or Arrow; or module:function, which yields records. DEST is the shards'
     URL or path without their numbers, such as gs://bucket/train.tfrecord, or a directory with a
     slash at the end. The same bytes are written by any number of workers. A run that was killed is
-    run again with the same command.
+    run again with the same command; where all is written already, nothing is read.
     """
     outcome, shard_size = _write(dry_run=dry_run, **options)
     facts = {
@@ -84,45 +107,79 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
 
 
 def _write(
+    *,
+    engine: str,
+    tasks: int | None,
+    workers: int | None,
+    dry_run: bool,
+    shard_size: int | None,
+    **options: Any,
+) -> tuple[Outcome, int | None]:
+    """Write the dataset, and return what there is to print, and the size of shards."""
+    if engine == "ray" and options["task"] != (0, 1):
+        raise click.UsageError("--engine ray runs all tasks: leave out --task")
+    if engine == "local" and tasks is not None:
+        raise click.UsageError(
+            "--tasks is for --engine ray; --task I/N writes the part of one task"
+        )
+    if options["shards"] is None and shard_size is None:
+        shard_size = 128_000_000
+    conversion = _conversion(shard_size=shard_size, workers=workers, **options)
+    if engine == "ray" and not dry_run:
+        with progress_bar("tasks") as progress:
+            return _on_ray()(conversion, tasks, progress), shard_size
+    source = conversion.open()
+    with progress_bar(source.unit) as progress:
+        return conversion.run(source, dry_run=dry_run, progress=progress), shard_size
+
+
+def _conversion(
     source: str,
     destination: str,
     kind: str | None,
     shards: int | None,
     shard_size: int | None,
     split: str | None,
+    is_shuffled: bool,
+    seed: int,
+    memory: int,
     compression: str | None,
     task: tuple[int, int],
     workers: int | None,
     on_error: str,
     overwrite: bool,
     storage_options: dict[str, Any],
-    dry_run: bool,
     **options: Any,
-) -> tuple[Outcome, int | None]:
-    """Write the dataset, and return what there is to print, and the size of shards."""
-    from streamrec.config.cores import usable_cores
-    from streamrec.pipeline.functions import load
+) -> Conversion:
     from streamrec.plan.shard_names import Task
     from streamrec.plan.splits import Splits
-    from streamrec.shard_tools.convert import Destination, convert
-    from streamrec.shard_tools.sources.opening import open_source, parse_features
-    from streamrec.shard_tools.sources.reading import Reader, read_source
+    from streamrec.shard_tools.conversion import Conversion
+    from streamrec.shard_tools.convert import Destination, Shuffle
+    from streamrec.shard_tools.sources.opening import parse_features
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if "features" in given:
         given["features"] = parse_features(given["features"])
-    splits = Splits.parse(split) if split else None
-    if shards is None and shard_size is None:
-        shard_size = 128_000_000
-    where = Destination(
-        destination, Task.of(task), shards, shard_size, compression, overwrite, storage_options
+    return Conversion(
+        source,
+        Destination(
+            destination, Task.of(task), shards, shard_size, compression, overwrite, storage_options
+        ),
+        kind,
+        given,
+        Splits.parse(split) if split else None,
+        Shuffle(seed, memory) if is_shuffled else None,
+        on_error == "skip",
+        workers,
     )
-    opened = open_source(source, kind, given, load)
-    reader = Reader(opened, splits, skips=on_error == "skip")
-    blocks = read_source(opened, reader, where.task, workers or usable_cores())
-    with progress_bar(opened.unit) as progress:
-        done = convert(opened, blocks, where, splits, dry_run=dry_run, progress=progress)
-    return done, shard_size
+
+
+def _on_ray() -> Any:
+    try:
+        from streamrec.adapters.ray.conversion import convert_on_ray
+    except ImportError:
+        raise click.UsageError("--engine ray needs Ray: run pip install 'streamrec[ray]'") from None
+    return convert_on_ray
 
 
 def _facts(split: SplitPlan, shard_size: int | None) -> dict[str, Any]:
@@ -133,8 +190,9 @@ def _facts(split: SplitPlan, shard_size: int | None) -> dict[str, Any]:
         shards = max(1, -(-split.bytes // shard_size))
     return {
         "name": split.name,
-        "shards_at": masked(split.template),
+        "template": masked(split.template),
         "records": split.records,
+        "was_complete": split.was_complete,
         "bytes": split.bytes,
         "shards": shards,
     }
@@ -145,7 +203,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     if facts["skipped"]:
         lines.append(f"{facts['skipped']:,} records were skipped")
     for split in facts["splits"]:
-        line = f"{split['shards_at']}: {split['records']:,} records"
+        line = written_line(split)
         if facts["dry_run"]:
             line += f", {megabytes(split['bytes'] or 0)}, about {split['shards']:,} shards"
         lines.append(line)

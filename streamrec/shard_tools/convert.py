@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from streamrec import kernel
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
+from streamrec.plan.permutation import seed_of
 from streamrec.plan.split_shards import split_shards
+from streamrec.shard_tools.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.shard_tools.sharded_writer import ShardedWriter
-from streamrec.shard_tools.writer import payload_of
-from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamrec.errors import DataError
     from streamrec.plan.shard_names import Task
     from streamrec.plan.splits import Splits
     from streamrec.shard_tools.sources.reading import ReadBlock
-    from streamrec.shard_tools.sources.source import Block, Source
+    from streamrec.shard_tools.sources.source import Source
+    from streamrec.values.columns import BytesColumn
 
-__all__ = ["Destination", "Outcome", "SplitPlan", "convert"]
+__all__ = ["Destination", "Outcome", "Shuffle", "SplitPlan", "convert"]
 
 LISTED = 1000
 """Skipped records that are listed; the others are counted."""
@@ -47,6 +49,14 @@ class Destination:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
+class Shuffle(NamedTuple):
+    """A random order of all records of a split, or of a task's part of it."""
+
+    seed: int = 0
+    memory: int = 1 << 30
+    """The most bytes of memory for all splits; more records wait in temporary files."""
+
+
 @dataclass
 class SplitPlan:
     """One split of the dataset: where it goes, and what it has so far."""
@@ -58,6 +68,8 @@ class SplitPlan:
     records: int = 0
     bytes: int | None = None
     """The bytes of the records with their frames, before compression; counted by a dry run."""
+    was_complete: bool = False
+    """A run before wrote it, or the task's part of it, and nothing was read."""
 
 
 @dataclass
@@ -76,7 +88,7 @@ class Outcome:
 
 
 class _Target(Protocol):
-    def write_many(self, records: Any) -> None: ...
+    def write_many(self, records: BytesColumn) -> None: ...
 
 
 class _Counter:
@@ -85,42 +97,48 @@ class _Counter:
     def __init__(self, plan: SplitPlan) -> None:
         self._plan = plan
 
-    def write_many(self, records: Any) -> None:
+    def write_many(self, records: BytesColumn) -> None:
         """Count the records' bytes with their frames."""
-        if isinstance(records, BytesColumn):
-            size = int(records.offsets[-1])
-        else:
-            size = sum(len(payload_of(record)) for record in records)
-        self._plan.bytes = (self._plan.bytes or 0) + size + len(records) * (HEADER + FOOTER)
+        size = int(records.offsets[-1] - records.offsets[0]) + len(records) * (HEADER + FOOTER)
+        self._plan.bytes = (self._plan.bytes or 0) + size
 
 
-class _Writers:
-    """The writers of all splits: all datasets are complete at the end of ``with``, or none."""
+class _Shuffled:
+    """A target that keeps its records until all are there, and then writes them in their order."""
 
-    def __init__(self, source: Source, destination: Destination, plans: list[SplitPlan]) -> None:
-        self._stack = ExitStack()
-        self.targets: list[_Target] = []
-        try:
-            for plan in plans:
-                writer = _writer(source, destination, plan)
-                self.targets.append(self._stack.enter_context(writer))
-        except BaseException as error:
-            self._stack.__exit__(type(error), error, None)
-            raise
+    def __init__(self, writer: ShardedWriter, shuffle: ExternalShuffle) -> None:
+        self._writer, self._shuffle = writer, shuffle
 
-    def __enter__(self) -> Self:
-        return self
+    def write_many(self, records: BytesColumn) -> None:
+        """Keep records."""
+        self._shuffle.add(records)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+    def finish(self) -> Iterator[int]:
+        """Write all records, and yield the bytes of each step."""
+        for block in self._shuffle.blocks():
+            self._writer.write_many(block)
+            yield len(block.values)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes to write."""
+        return self._shuffle.nbytes
 
 
-def _writer(source: Source, destination: Destination, plan: SplitPlan) -> ShardedWriter:
+def _shuffles(shuffle: Shuffle, task: Task, splits: int) -> list[ExternalShuffle]:
+    """Return the shuffle of each split, which share the memory."""
+    if shuffle.memory < LEAST_MEMORY * splits:
+        raise ConfigError(
+            f"the shuffle's memory is {shuffle.memory:,} bytes; give at least "
+            f"{LEAST_MEMORY * splits:,}, which is 16 MiB for each split"
+        )
+    seed = seed_of(shuffle.seed, task.number) if task.number else shuffle.seed
+    return [ExternalShuffle(seed, memory=shuffle.memory // splits) for _ in range(splits)]
+
+
+def _writer(
+    source: Source, destination: Destination, plan: SplitPlan, facts: Mapping[str, Any]
+) -> ShardedWriter:
     return ShardedWriter(
         plan.template,
         shards=plan.shards,
@@ -129,15 +147,27 @@ def _writer(source: Source, destination: Destination, plan: SplitPlan) -> Sharde
         features=_specs(source.features),
         compression=destination.compression,
         labels=source.labels,
-        source=None if source.identity is None else source.identity | {"split": plan.name},
+        source=None
+        if source.identity is None
+        else {**source.identity, "split": plan.name, **facts},
         overwrite=destination.overwrite,
         storage_options=destination.storage_options,
     )
 
 
-def _specs(features: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if features is None:
-        return None
+def _facts(splits: Splits | None, shuffle: Shuffle | None) -> dict[str, Any]:
+    """Return what determines the records of each split, and their order, besides the source."""
+    facts: dict[str, Any] = {}
+    if splits is not None:
+        facts["splits"] = {name: str(part) for name, part in splits.fractions.items()}
+    if shuffle is not None:
+        facts["shuffle"] = {"seed": shuffle.seed}
+    return facts
+
+
+def _specs(features: Mapping[str, Any] | FeatureTypes | None) -> Any:
+    if features is None or isinstance(features, FeatureTypes):
+        return features
     return {name: VarLenFeature(dtype) for name, dtype in features.items()}
 
 
@@ -147,16 +177,20 @@ def convert(
     destination: Destination,
     splits: Splits | None,
     *,
+    shuffle: Shuffle | None = None,
     dry_run: bool = False,
     progress: Callable[[str, int, int | None], None] = lambda *_: None,
 ) -> Outcome:
     """Write a dataset from a source's blocks.
+
+    Where a run before wrote all of it, or all of the task's part, no block is read.
 
     Args:
         source: The source.
         blocks: Its blocks, as :func:`read_source` gives them; in another order, the records are.
         destination: Where they go.
         splits: The splits, which the blocks' records are divided over.
+        shuffle: Put the records of each split in a random order.
         dry_run: Count, and write nothing.
         progress: Is called with a word, the amount of the source that is done, and the whole.
 
@@ -171,16 +205,40 @@ def convert(
     if dry_run:
         _write(source, blocks, outcome, [_Counter(plan) for plan in plans], progress)
         return outcome
-    with _Writers(source, destination, plans) as writers:
-        _write(source, blocks, outcome, writers.targets, progress)
+    with ExitStack() as stack:
+        facts = _facts(splits, shuffle)
+        writers = [stack.enter_context(_writer(source, destination, p, facts)) for p in plans]
+        if all(writer.is_complete for writer in writers):
+            for plan, writer in zip(plans, writers, strict=True):
+                plan.records, plan.was_complete = writer.skip_written(), True
+        elif shuffle is None:
+            _write(source, blocks, outcome, writers, progress)
+        else:
+            shuffles = map(stack.enter_context, _shuffles(shuffle, destination.task, len(plans)))
+            targets = list(map(_Shuffled, writers, shuffles))
+            _write(source, blocks, outcome, targets, progress)
+            _finish(targets, source.total, progress)
     return outcome
+
+
+def _finish(
+    targets: list[_Shuffled],
+    amount: int | None,
+    progress: Callable[[str, int, int | None], None],
+) -> None:
+    """Write what was shuffled; the progress is told in parts of the source's amount."""
+    done, total = 0, sum(target.nbytes for target in targets)
+    for target in targets:
+        for more in target.finish():
+            done += more
+            progress("writing", (amount or total) * done // total, amount or total)
 
 
 def _write(
     source: Source,
     blocks: Iterator[ReadBlock],
     outcome: Outcome,
-    targets: list[_Target],
+    targets: Sequence[_Target],
     progress: Callable[[str, int, int | None], None],
 ) -> None:
     done = 0
@@ -193,20 +251,15 @@ def _write(
         progress("reading", done, source.total)
 
 
-def _by_split(read: ReadBlock, splits: int) -> Iterator[tuple[int, Any]]:
+def _by_split(read: ReadBlock, splits: int) -> Iterator[tuple[int, BytesColumn]]:
     """Yield the records of each split that has some in a block."""
+    records = read.block.records
     if read.splits is None:
-        yield 0, read.block.records
+        yield 0, records
         return
     for number in range(splits):
         rows = np.flatnonzero(read.splits == number)
-        if len(rows):
-            yield number, _rows(read.block, rows)
-
-
-def _rows(block: Block, rows: Any) -> Any:
-    if not isinstance(block.records, BytesColumn):
-        return [block.records[row] for row in rows.tolist()]
-    if len(rows) == len(block.records):
-        return block.records
-    return kernel.gather(RecordRows.from_column(block.records).pick(rows))
+        if len(rows) == len(records) > 0:
+            yield number, records
+        elif len(rows):
+            yield number, kernel.gather(RecordRows.from_column(records).pick(rows))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["IndexedShard", "Manifest", "ShardFacts", "TaskPart", "WriteSettings"]
 
@@ -38,6 +41,28 @@ class WriteSettings(_Document):
     index: bool
     labels: dict[str, int] | None
     source: Any
+
+    def difference(self, there: WriteSettings) -> str:
+        """Return what another dataset's settings have that these have not, for people."""
+        mine, other = self.model_dump(), there.model_dump()
+        lines = [
+            f"{name} is {other[name]} there, and {mine[name]} here"
+            for name in mine
+            if mine[name] != other[name] and name not in ("source", "labels")
+        ]
+        if self.labels != there.labels:
+            lines.append("it has other labels")
+        return "; ".join([*lines, *_source_difference(self.source, there.source)])
+
+
+def _source_difference(mine: Any, there: Any) -> list[str]:
+    """Return the names of what is different in two sources: their values may be long."""
+    if mine == there:
+        return []
+    if not (isinstance(mine, dict) and isinstance(there, dict)):
+        return ["it has another source"]
+    names = [name for name in mine | there if mine.get(name) != there.get(name)]
+    return [f"its source has another {', '.join(names)}"]
 
 
 class ShardFacts(_Document):
@@ -84,3 +109,8 @@ class Manifest(_Document):
     tasks: list[NonNegativeInt]
     """The records of each task."""
     shards: list[ShardFacts]
+
+    def damaged(self, sizes: Mapping[str, int]) -> str | None:
+        """Return the name of a shard that is not among objects, or has another size there."""
+        lost = (shard.name for shard in self.shards if sizes.get(shard.name) != shard.bytes)
+        return next(lost, None)

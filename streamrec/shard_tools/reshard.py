@@ -80,6 +80,8 @@ class Written(NamedTuple):
 
     template: str
     records: int
+    was_complete: bool = False
+    """A run before wrote it, and nothing was read."""
 
 
 def reshard(
@@ -88,7 +90,8 @@ def reshard(
     """Write the records of shards anew.
 
     Tasks read consecutive shards of the source each; to shuffle, each task reads all of them. A run
-    that was killed is run again: it reads the records again and keeps the shards that are whole.
+    that was killed is run again: it reads the records again and keeps the shards that are whole. A
+    run that was complete reads none.
 
     Returns:
         What was written of each split, in their order.
@@ -103,20 +106,32 @@ def reshard(
     for target in targets:
         _refuse_own_source(source, target.template)
     writing = {"source": _facts(source, plan), **known_types(source)}
+    with ExitStack() as stack:
+        writers = [stack.enter_context(_writer(plan, one, writing)) for one in targets]
+        was_complete = all(writer.is_complete for writer in writers)
+        if not was_complete:
+            _write(source, plan, writers, progress)
+    return [
+        Written(target.template, writer.records, was_complete)
+        for target, writer in zip(targets, writers, strict=True)
+    ]
+
+
+def _write(
+    source: ShardSource,
+    plan: Resharding,
+    writers: list[ShardedWriter],
+    progress: Progress | None,
+) -> None:
     keys = None if plan.splits is None else _SplitKeys(source, plan.split_by)
     if plan.shuffle is None:
         source = source.part(Task.of(plan.task))
-    with ExitStack() as stack:
-        writers = [stack.enter_context(_writer(plan, one, writing)) for one in targets]
-        for block in stack.enter_context(closing(_blocks(source, plan, progress))):
+    with closing(_blocks(source, plan, progress)) as blocks:
+        for block in blocks:
             if keys is None or plan.splits is None:
                 writers[0].write_many(block)
             else:
                 _write_splits(writers, block, plan.splits.of(keys.of(block)))
-    return [
-        Written(target.template, writer.records)
-        for target, writer in zip(targets, writers, strict=True)
-    ]
 
 
 def _blocks(

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec import kernel
 from streamrec.config.arguments import options_of, place_text
 from streamrec.config.validation import byte_size
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.formats.examples.encode import encode_blocks
-from streamrec.formats.examples.example import encode_noted
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.masking import masked
 from streamrec.plan.shard_names import MOST_SHARDS, ShardNames, Task
@@ -84,7 +81,7 @@ class ShardedWriter(WholeOrAbsent):
         shards: int | None = None,
         shard_bytes: int | str | None = None,
         task: tuple[int, int] = (0, 1),
-        features: Mapping[str, Any] | None = None,
+        features: Mapping[str, Any] | FeatureTypes | None = None,
         index: bool = True,
         compression: str | None = None,
         labels: Mapping[str, int] | None = None,
@@ -106,14 +103,14 @@ class ShardedWriter(WholeOrAbsent):
             labels=None if labels is None else dict(labels),
             source=_plain(source),
         )
-        self._types = FeatureTypes(features)
+        self._types = features if isinstance(features, FeatureTypes) else FeatureTypes(features)
         self._folder = Folder(self._names.directory, options_of(storage_options))
-        log = begin(
+        self._log = begin(
             self._folder, self._names, self._task, settings, self._types, overwrite=overwrite
         )
         make = CountedShards if settings.shards is not None else SequentialShards
-        self._shards = make(self._names, self._task, log)
-        self._to_skip = log.records
+        self._shards = make(self._names, self._task, self._log)
+        self._to_skip = self._log.records
         self._held: list[Any] = []
         self._held_bytes = 0
         self.records = 0
@@ -123,6 +120,14 @@ class ShardedWriter(WholeOrAbsent):
         state = "open" if self._shards else "closed"
         task = f"task {self._task.number} of {self._task.tasks}"
         return f"<ShardedWriter {masked(self._template)}, {task}, {state}: {self.records} records>"
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all of the task's records are in shards, as of a run before with this source.
+
+        Then records need not be made: close the writer without any.
+        """
+        return self._log.part.complete
 
     def skip_written(self) -> int:
         """Return the number of records in shards that are whole already, and do not expect them.
@@ -146,7 +151,10 @@ class ShardedWriter(WholeOrAbsent):
         if self._to_skip:
             self._skip(1)
             return
-        payload = self._encoded(record) if isinstance(record, Mapping) else payload_of(record)
+        if isinstance(record, Mapping):
+            payload = self._types.encode(record, self.records)
+        else:
+            payload = payload_of(record)
         self.records += 1
         if len(payload) >= LARGE:
             self._write_large(payload)
@@ -182,6 +190,8 @@ class ShardedWriter(WholeOrAbsent):
         if self._shards is None:
             return
         shards, self._shards = self._shards, None
+        if self.is_complete and not self.records:
+            self.skip_written()
         try:
             if self._to_skip:
                 raise ConfigError(
@@ -235,18 +245,6 @@ class ShardedWriter(WholeOrAbsent):
         column = BytesColumn(octets, np.array([0, len(payload)]))
         self._open_shards().write(RecordRows.from_column(column))
 
-    def _encoded(self, features: Mapping[str, Any]) -> bytes:
-        plain = kernel.encode_plain(features, self._types.codes)
-        if plain is not None:
-            return plain
-        kinds: list[tuple[str, str | None, int]] = []
-        with self._numbered():
-            data = encode_noted(
-                features, lambda name, kind: kinds.append((name, kind, self.records))
-            )
-        self._types.take(kinds)
-        return data
-
     def _write_rows(self, rows: RecordRows) -> None:
         self._flush()
         shards = self._open_shards()
@@ -256,21 +254,16 @@ class ShardedWriter(WholeOrAbsent):
 
     def _encoded_blocks(self, columns: Mapping[str, Any]) -> Iterator[BytesColumn]:
         kinds: list[tuple[str, str | None, int]] = []
-        with self._numbered():
+        try:
             blocks = encode_blocks(
                 columns, lambda name, kind, row: kinds.append((name, kind, self.records + row))
             )
-        self._types.take(kinds)
-        return blocks
-
-    @contextmanager
-    def _numbered(self) -> Iterator[None]:
-        """Number the record of an error from the task's first record on."""
-        try:
-            yield
         except WrongFeatureType as error:
+            # Numbered from the task's first record on.
             error.record = self.records + (error.record or 0)
             raise
+        self._types.take(kinds)
+        return blocks
 
 
 def _count(shards: object, shard_bytes: object) -> int | None:

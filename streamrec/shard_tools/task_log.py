@@ -67,12 +67,12 @@ def begin(
     before = TaskPart.parse(folder.read(log.name)) if log.name in sizes else None
     if before is None:
         manifest = Manifest.parse(_read(folder, names.manifest(), sizes))
-        if manifest is not None and settings.source is not None and manifest.settings == settings:
+        if manifest is not None and _is_the_same(manifest, settings, sizes):
             log.part = log.part.model_copy(update={"complete": True})
             types.update(manifest.features)
             log.records = manifest.tasks[task.number]
             return log
-        _refuse_others(folder, names, sizes, log.part)
+        _refuse_others(folder, names, sizes, log.part, manifest)
     elif before.settings == settings and settings.source is not None:
         log.part = _kept(before, sizes)
     else:
@@ -116,8 +116,18 @@ def _kept(before: TaskPart, sizes: dict[str, int]) -> TaskPart:
     return before.model_copy(update={"shards": before.shards[:whole], "complete": complete})
 
 
+def _is_the_same(manifest: Manifest, settings: WriteSettings, sizes: dict[str, int]) -> bool:
+    """Return whether a complete dataset is the one to write, with all shards."""
+    is_known = settings.source is not None and manifest.settings == settings
+    return is_known and manifest.damaged(sizes) is None
+
+
 def _refuse_others(
-    folder: Folder, names: ShardNames, sizes: dict[str, int], part: TaskPart
+    folder: Folder,
+    names: ShardNames,
+    sizes: dict[str, int],
+    part: TaskPart,
+    manifest: Manifest | None,
 ) -> None:
     """Refuse to write where there is another dataset, unless it is to be replaced."""
     parts = {
@@ -131,14 +141,27 @@ def _refuse_others(
     if found is None:
         return
     if not part.overwrite:
+        there = parts[found][1] if found in others else manifest
         what = "an unfinished dataset" if found in others else "a dataset"
         raise ConfigError(
-            f"{masked(folder.url(found))}: there is {what} of this name; choose another name, or "
-            "set overwrite=True to replace it"
+            f"{masked(folder.url(found))}: there is {what} of this name{_why(part, there, sizes)}; "
+            "choose another name, or set overwrite=True to replace it"
         )
     for name in others:
         folder.remove(*names.staged_among(sizes, parts[name][0]))
     folder.remove(names.manifest(), *others)
+
+
+def _why(part: TaskPart, there: TaskPart | Manifest | None, sizes: dict[str, int]) -> str:
+    """Return why a dataset that is there is not the one to write."""
+    if there is None:
+        return ""
+    if difference := part.settings.difference(there.settings):
+        return f" ({difference})"
+    if part.settings.source is None:
+        return ", and no source is given that tells whether it has the same records"
+    lost = there.damaged(sizes) if isinstance(there, Manifest) else None
+    return f", whose shard {lost} is missing or has another size" if lost else ""
 
 
 def _own_names(names: ShardNames, task: Task, settings: WriteSettings) -> Iterator[str]:

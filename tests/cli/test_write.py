@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,6 +68,30 @@ def test_a_table(tmp_path: Path) -> None:
     outcome = cli("write", TABLE, into, "--key", "seconds", "--features", "seconds,threads=float32")
     assert outcome == (0, f"{into}: {len(ROWS)} records\n", "")
     assert manifest(tmp_path / "out").features == {"seconds": "float32", "threads": "float32"}
+
+
+def test_a_dataset_that_is_complete(pictures: Path, tmp_path: Path) -> None:
+    into = tmp_path / "out" / "x.tfrecord"
+    options = ["--shuffle", "--seed", 3, "--memory", "32MiB"]
+    assert cli("write", pictures, into, *options).out == f"{into}: 8 records\n"
+    again = cli("write", pictures, into, *options)
+    assert again == (0, f"{into}: 8 records; it was complete already\n", "")
+    assert cli("write", pictures, into, *options, "--json").object["splits"][0]["was_complete"]
+    refused = cli("write", pictures, into, "--shards", 2)
+    assert_one_sentence(refused, 2, "shards is None there, and 2 here", "another shuffle")
+
+
+def test_engines(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    into = tmp_path / "out" / "x"
+    for options, words in [
+        (["--tasks", 2], "--tasks is for --engine ray"),
+        (["--task", "1/2", "--engine", "ray"], "leave out --task"),
+    ]:
+        assert_one_sentence(cli("write", pictures, into, *options), 2, words)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    refused = cli("write", pictures, into, "--engine", "ray")
+    assert_one_sentence(refused, 2, "pip install 'streamrec[ray]'")
+    assert names(tmp_path / "out") == []
 
 
 def test_refusals(pictures: Path, tmp_path: Path) -> None:

@@ -3,13 +3,19 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import streamrec as sr
+from bench.shuffling.quality import quality
 from streamrec.errors import ConfigError, DataError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
-from streamrec.shard_tools.convert import Destination, convert
+from streamrec.shard_tools.convert import Destination, Shuffle, convert
+from streamrec.shard_tools.external_shuffle import LEAST_MEMORY
+from streamrec.shard_tools.reshard import Resharding, reshard
+from streamrec.shard_tools.shard_source import ShardSource
+from streamrec.shard_tools.sources.generator import open_generator
 from streamrec.shard_tools.sources.picture_folder import open_pictures
 from streamrec.shard_tools.sources.reading import Reader, read_source
 from tests.shard_tools.datasets import contents, manifest, names, records
@@ -32,12 +38,12 @@ def run(root: Path, into: str, splits: Splits | None = None, **options: Any) -> 
     """Convert a folder of pictures, in pieces of one picture."""
     source = open_pictures(str(root))
     workers, dry_run = options.pop("workers", 1), options.pop("dry_run", False)
-    skips = options.pop("skips", False)
+    skips, shuffle = options.pop("skips", False), options.pop("shuffle", None)
     settings: dict[str, Any] = {"task": Task(0, 1), "shards": 2} | options
     where = Destination(into, **settings)
     reader = Reader(source, splits, skips=skips)
     blocks = read_source(source, reader, where.task, workers)
-    return convert(source, blocks, where, splits, dry_run=dry_run)
+    return convert(source, blocks, where, splits, shuffle=shuffle, dry_run=dry_run)
 
 
 @pytest.fixture
@@ -104,6 +110,95 @@ def test_a_run_that_was_cut_off_goes_on(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     run(pictures, f"{tmp_path}/whole/x.tfrecord", **options)
     assert contents(out) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("splits", [None, SPLITS])
+@pytest.mark.parametrize("how", [{"shards": 2}, {"shards": None, "shard_bytes": 200_000}])
+def test_what_is_complete_is_not_read(
+    pictures: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: dict[str, Any],
+    splits: Splits | None,
+) -> None:
+    run(pictures, f"{tmp_path}/out/x", splits, **how)
+    before = contents(tmp_path / "out")
+    monkeypatch.setattr("streamrec.shard_tools.sources.picture_folder.PictureFolder.read", None)
+    outcome = run(pictures, f"{tmp_path}/out/x", splits, **how)
+    assert all(split.was_complete for split in outcome.splits)
+    assert sum(split.records for split in outcome.splits) == 8
+    assert contents(tmp_path / "out") == before
+    (pictures / "space" / "1.jpg").touch()
+    with pytest.raises(ConfigError, match=r"\(its source has another digest\); choose another"):
+        run(pictures, f"{tmp_path}/out/x", splits, **how)
+
+
+@pytest.mark.parametrize("other", ["train=0.6,test=0.4", None])
+def test_other_splits_or_orders_are_another_dataset(
+    pictures: Path, tmp_path: Path, other: str | None
+) -> None:
+    how: dict[str, Any] = {"shards": None, "shard_bytes": 200_000}
+    run(pictures, f"{tmp_path}/out/", SPLITS, **how)
+    splits = SPLITS if other is None else Splits.parse(other)
+    shuffle = Shuffle() if other is None else None
+    words = "splits" if other else "shuffle"
+    with pytest.raises(ConfigError, match=rf"\(its source has another {words}\)"):
+        run(pictures, f"{tmp_path}/out/", splits, shuffle=shuffle, **how)
+
+
+def numbered() -> Iterator[bytes]:
+    yield from (b"%05d" % number for number in range(9000))
+
+
+def written_numbers(into: Path, **options: Any) -> list[list[bytes]]:
+    """Write the numbers, and return those of each shard."""
+    into.mkdir(exist_ok=True)
+    source = open_generator("x:numbered", function=numbered, source_version="1")
+    splits, shuffle = options.pop("splits", None), options.pop("shuffle", Shuffle())
+    where = Destination(f"{into}/x", **{"task": Task(0, 1), "shard_bytes": 2100, **options})
+    blocks = read_source(source, Reader(source, splits, skips=False), where.task, 1)
+    convert(source, blocks, where, splits, shuffle=shuffle)
+    return records(into)
+
+
+@pytest.mark.parametrize("splits", [None, SPLITS])
+def test_a_shuffle_is_that_of_reshard(tmp_path: Path, splits: Splits | None) -> None:
+    written_numbers(tmp_path / "a", shuffle=None, splits=splits)
+    written_numbers(tmp_path / "b", shuffle=Shuffle(7, 2 * LEAST_MEMORY), splits=splits)
+    (tmp_path / "c").mkdir()
+    for name in ["x"] if splits is None else ["x-train", "x-test"]:
+        plan = Resharding(f"{tmp_path}/c/{name}", shard_bytes=2100, shuffle=7)
+        reshard(ShardSource.find(f"{tmp_path}/a/{name}-*"), plan)
+        assert records(tmp_path / "b", name) == records(tmp_path / "c", name)
+
+
+def test_a_shuffle_is_the_same_for_any_number_of_workers(pictures: Path, tmp_path: Path) -> None:
+    for workers in (1, 4):
+        (tmp_path / str(workers)).mkdir()
+        run(pictures, f"{tmp_path}/{workers}/", SPLITS, workers=workers, shuffle=Shuffle(3))
+    assert contents(tmp_path / "1") == contents(tmp_path / "4")
+
+
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_sorted_records_come_mixed(
+    tmp_path: Path, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks shuffle their own parts, which have some of each class, since they take turns."""
+    monkeypatch.setattr("streamrec.shard_tools.sources.generator.PIECE", 16)
+    for number in range(tasks):
+        written_numbers(tmp_path / "x", task=Task(number, tasks))
+    if tasks > 1:
+        sr.merge_index(tmp_path / "x" / "x")
+    order = np.array([int(record) for shard in records(tmp_path / "x") for record in shard])
+    assert sorted(order) == list(range(9000))
+    found = quality(order, np.arange(9000) // 900, 250)
+    assert found["chi_square"] == pytest.approx(1, abs=0.15)
+
+
+def test_a_shuffle_with_too_little_memory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give at least 33,554,432, which is 16 MiB for each"):
+        written_numbers(tmp_path / "x", splits=SPLITS, shuffle=Shuffle(memory=LEAST_MEMORY))
+    assert names(tmp_path / "x") == []
 
 
 def test_tasks_complete_one_dataset(pictures: Path, tmp_path: Path) -> None:

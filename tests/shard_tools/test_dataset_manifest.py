@@ -39,6 +39,38 @@ def test_damaged_bytes_are_none(data: bytes, at: int) -> None:
     assert TaskPart.parse(whole[: min(at, len(whole) - 2)]) is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        (
+            {"shards": 3, "index": False},
+            "shards is 3 there, and 2 here; index is False there, and ",
+        ),
+        ({"labels": None}, "it has other labels"),
+        ({"source": "w"}, "it has another source"),
+    ],
+)
+def test_differences(changes: dict[str, Any], words: str) -> None:
+    found = SETTINGS.difference(SETTINGS.model_copy(update=changes))
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
+
+
+def test_differences_of_sources() -> None:
+    here, there = (
+        SETTINGS.model_copy(update={"source": source})
+        for source in ({"table": "a", "digest": 1, "key": None}, {"table": "a", "digest": 2})
+    )
+    assert here.difference(there) == "its source has another digest"
+
+
+@pytest.mark.parametrize("sizes", [{}, {"x": 89}, {"y": 90}])
+def test_a_shard_that_is_damaged(sizes: dict[str, int]) -> None:
+    assert MANIFEST.damaged(sizes) == "x"
+    assert MANIFEST.damaged({"x": 90}) is None
+
+
 def test_another_version_is_none() -> None:
     assert Manifest.parse(MANIFEST.encode().replace(b'"version": 1', b'"version": 2')) is None
     assert Manifest.parse(None) is None

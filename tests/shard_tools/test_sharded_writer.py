@@ -248,6 +248,59 @@ class TestAnotherDataset:
             with ShardedWriter(tmp_path / "x", shards=2, source="v1") as writer:
                 writer.write_many([b"a", b"b"])
 
+    @pytest.mark.parametrize("tasks", [1, 2])
+    @pytest.mark.parametrize("how", [{"shards": 2}, {"shard_bytes": 40}])
+    def test_a_task_that_is_complete_needs_no_records(
+        self, tmp_path: Path, how: dict[str, Any], tasks: int
+    ) -> None:
+        before: dict[str, Any] | None = None
+        for _ in range(2):
+            with ShardedWriter(tmp_path / "x", source="v1", task=(0, tasks), **how) as writer:
+                assert writer.is_complete == (before is not None)
+                if not writer.is_complete:
+                    writer.write_many([b"a" * 20, b"b" * 20, b"c" * 20])
+            assert (writer.is_complete, writer.records) == (True, 3)
+            assert before in (None, contents(tmp_path))
+            before = contents(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("settings", "words"),
+        [
+            ({"shards": 3}, r"\(shards is 2 there, and 3 here\); choose another name"),
+            ({"shards": 2, "source": {"name": "n", "version": 2}}, "source has another version"),
+            ({"shards": 2, "source": None}, r"\(it has another source\)"),
+        ],
+    )
+    def test_what_is_different_is_told(
+        self, tmp_path: Path, settings: dict[str, Any], words: str
+    ) -> None:
+        settings = {"source": {"name": "n", "version": 1}, **settings}
+        ShardedWriter(tmp_path / "x", shards=2, source={"name": "n", "version": 1}).close()
+        with pytest.raises(ConfigError, match=f"there is a dataset of this name .*{words}"):
+            ShardedWriter(tmp_path / "x", **settings)
+        ShardedWriter(tmp_path / "y", shards=2, task=(0, 2), source={"name": "n"}).close()
+        with pytest.raises(ConfigError, match=r"unfinished .* \(tasks is 2 there, and 1 here\)"):
+            ShardedWriter(tmp_path / "y", shards=2, source={"name": "n"})
+
+    def test_without_a_source_nothing_tells_that_it_is_the_same(self, tmp_path: Path) -> None:
+        ShardedWriter(tmp_path / "x", shards=2).close()
+        with pytest.raises(ConfigError, match="of this name, and no source is given that tells"):
+            ShardedWriter(tmp_path / "x", shards=2)
+
+    @pytest.mark.parametrize("is_lost", [False, True])
+    def test_a_shard_that_was_lost_is_not_complete(self, tmp_path: Path, is_lost: bool) -> None:
+        def write(**how: Any) -> None:
+            with ShardedWriter(tmp_path / "x", shards=2, source="v1", **how) as writer:
+                writer.write_many([b"a", b"b", b"c"])
+
+        write()
+        shard = tmp_path / "x-00001-of-00002"
+        shard.unlink() if is_lost else shard.write_bytes(b"")
+        with pytest.raises(ConfigError, match="whose shard x-00001-of-00002 is missing or has an"):
+            write()
+        write(overwrite=True)
+        assert records(tmp_path) == [[b"a", b"c"], [b"b"]]
+
 
 class TestAgain:
     """A task that did not end is run again."""

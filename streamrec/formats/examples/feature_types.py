@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamrec import kernel
 from streamrec.errors import ConfigError, WrongFeatureType
+from streamrec.formats.examples.example import encode_noted
 from streamrec.formats.examples.needs import Needs
 from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import as_specs
@@ -41,6 +43,28 @@ class FeatureTypes:
             for name, spec in as_specs(features).items():
                 compile_spec(name, spec, needs, Kind.VARLEN, pad=True)
             self.codes = {plan.name: _CODE_OF[plan.dtype.value] for plan in needs.plans}
+
+    def encode(self, features: Mapping[str, Any], record: int) -> bytes:
+        """Serialize one Example, and take its types.
+
+        Args:
+            features: As :func:`encode_example` takes them.
+            record: The record's number.
+
+        Raises:
+            WrongFeatureType: A value has no representation, or another type than its feature.
+        """
+        plain = kernel.encode_plain(features, self.codes)
+        if plain is not None:
+            return plain
+        kinds: list[tuple[str, str | None, int]] = []
+        try:
+            data = encode_noted(features, lambda name, kind: kinds.append((name, kind, record)))
+        except WrongFeatureType as error:
+            error.record = record
+            raise
+        self.take(kinds)
+        return data
 
     def take(self, values: Iterable[tuple[str, str | None, int]]) -> None:
         """Take the types of values: all of them, or none if one is refused.

@@ -49,7 +49,7 @@ class Arrow:
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
-        return table_identity(self.files, self.features)
+        return table_identity(self.files, self.features) | {"key": self.key}
 
     def pieces(self) -> Iterator[_Rows]:
         """Yield rows of each file; Arrow's own threads decode them."""

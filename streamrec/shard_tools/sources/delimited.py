@@ -54,7 +54,8 @@ class Delimited:
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
-        return table_identity(self.files, self.features) | {"null": sorted(self.null)}
+        form = {"delimiter": self.delimiter, "null": sorted(self.null), "key": self.key}
+        return table_identity(self.files, self.features) | form
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import DataError, FunctionFailed
-from streamrec.formats.examples.example import encode_example
+from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.shard_tools.sources.source import Block
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,18 +28,21 @@ class Generator:
 
     reads_in: ClassVar[ReadsIn] = "itself"
     unit: ClassVar[str] = "records"
-    features: ClassVar[None] = None
     labels: ClassVar[None] = None
     total: ClassVar[None] = None
     name: str
     function: Callable[[], Iterable[Any]]
     version: str | None
     key: str | None
+    features: FeatureTypes = field(default_factory=FeatureTypes)
+    """The types of the records read so far, of which later ones have the same."""
 
     @property
     def identity(self) -> Any:
         """The name and version of the records; without a version they may be others each time."""
-        return None if self.version is None else {"function": self.name, "version": self.version}
+        if self.version is None:
+            return None
+        return {"function": self.name, "version": self.version, "key": self.key}
 
     def pieces(self) -> Iterator[list[tuple[int, Any]]]:
         """Yield the records in lists, each with its number."""
@@ -60,30 +64,32 @@ class Generator:
         yield piece
 
     def read(self, piece: list[tuple[int, Any]], refuse: Refuse) -> Block:
-        """Check records."""
+        """Serialize records."""
         taken, keys = [], []
         for number, record in piece:
             try:
-                self._check(record)
-                keys.append(self._key(record))
+                key = self._key(record)
+                taken.append(self._encoded(record, number))
+                keys.append(key)
             except DataError as error:
                 error.record, error.url = number, self.name
                 refuse(error)
-            else:
-                taken.append(record)
-        return Block(taken, len(piece), None if self.key is None else keys)
+        return Block(BytesColumn.of(taken), len(piece), None if self.key is None else keys)
 
-    def _check(self, record: Any) -> None:
+    def _encoded(self, record: Any, number: int) -> bytes:
         if isinstance(record, Mapping):
-            encode_example(record)
-        elif not isinstance(record, bytes):
-            raise DataError(
-                f"the record is of type {type(record).__name__}; yield bytes, or a dict of features"
-            )
+            return self.features.encode(record, number)
+        if isinstance(record, bytes):
+            return record
+        raise DataError(
+            f"the record is of type {type(record).__name__}; yield bytes, or a dict of features"
+        )
 
     def _key(self, record: Any) -> bytes:
         if self.key is None:
             return b""
+        if not isinstance(record, Mapping | bytes):
+            return b""  # is refused
         value = record.get(self.key) if isinstance(record, Mapping) else None
         if value is None:
             raise DataError(f"the record has no {self.key!r}; choose another feature with --key")

@@ -54,7 +54,7 @@ class JSONLines:
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
-        return table_identity(self.files, self.features)
+        return table_identity(self.files, self.features) | {"key": self.key}
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole lines of each file."""

@@ -14,8 +14,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.shard_tools.writer import payload_of
-from streamrec.values.columns import BytesColumn
+from streamrec.plan.digests import views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,9 +71,7 @@ class Reader:
             return None
         keys: Any = block.keys
         if keys is None:
-            column = block.records
-            rows = column.to_list() if isinstance(column, BytesColumn) else column
-            keys = map(payload_of, rows)
+            keys = views(block.records)
         return self._splits.of(keys)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.errors import DataError
+    from streamrec.formats.examples.feature_types import FeatureTypes
     from streamrec.values.columns import BytesColumn
 
 __all__ = [
@@ -42,12 +43,12 @@ class Block:
     """The records of one piece.
 
     Args:
-        records: Serialized records, or mappings of features, which the writer serializes.
+        records: Serialized records.
         amount: The part of the source's ``total`` that is read with them.
         keys: What determines each record's split; ``None``: the records themselves.
     """
 
-    records: BytesColumn | Sequence[bytes | Mapping[str, Any]]
+    records: BytesColumn
     amount: int
     keys: Sequence[bytes] | None = None
 
@@ -66,8 +67,11 @@ class Source(Protocol):
         """The amount of the whole source, where it is known."""
 
     @property
-    def features(self) -> dict[str, str] | None:
-        """The types of all features by name; ``None``: those of the first records."""
+    def features(self) -> dict[str, str] | FeatureTypes | None:
+        """The types of all features by name, or those of the records read so far.
+
+        ``None``: each feature has the type of the first record with it.
+        """
 
     @property
     def labels(self) -> dict[str, int] | None:

@@ -8,6 +8,19 @@ import streamrec as sr
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.formats.examples.feature_types import FeatureTypes
 
+pytestmark = pytest.mark.both_kernels
+
+
+def test_records_are_encoded_with_their_types() -> None:
+    types = FeatureTypes()
+    for record, value in enumerate([{"a": 1}, {"a": 2, "b": ["x", "y"]}, {"b": []}]):
+        assert types.encode(value, record) == sr.encode_example(value)
+    assert types.to_dict() == {"a": "int64", "b": "bytes"}
+    with pytest.raises(WrongFeatureType, match=r"record 3, feature b: .* is bytes since record 1"):
+        types.encode({"a": 1, "b": 1.5}, 3)
+    with pytest.raises(WrongFeatureType, match=r"record 4, feature a: .* cannot be encoded"):
+        types.encode({"a": object()}, 4)
+
 
 def test_the_first_record_with_a_feature_decides() -> None:
     types = FeatureTypes()

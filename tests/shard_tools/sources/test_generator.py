@@ -4,21 +4,33 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.errors import DataError, FunctionFailed
+from streamrec.errors import DataError, FunctionFailed, WrongFeatureType
 from streamrec.plan.shard_names import Task
+from streamrec.plan.splits import Splits
 from streamrec.shard_tools.convert import Destination, convert
 from streamrec.shard_tools.sources.generator import PIECE, open_generator
 from streamrec.shard_tools.sources.reading import Reader, read_source
-from tests.shard_tools.datasets import manifest
+from tests.shard_tools.datasets import manifest, names
 from tests.shard_tools.sources.tables import NAMES, ROWS, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+    from streamrec.shard_tools.convert import Outcome
+
+HALVES = Splits.parse("train=0.5,test=0.5")
 
 
 def fail(error: DataError) -> None:
     raise error
+
+
+def write(function: Callable[[], Iterable[Any]], into: str, *, skips: bool = False) -> Outcome:
+    source = open_generator("x:y", function=function, key="a")
+    reader = Reader(source, HALVES, skips=skips)
+    blocks = read_source(source, reader, Task(0, 1), 1)
+    return convert(source, blocks, Destination(into, Task(0, 1), shard_bytes=100), HALVES)
 
 
 def test_records_are_written(tmp_path: Path) -> None:
@@ -56,6 +68,23 @@ def test_wrong_records_are_named(record: Any, words: str) -> None:
     assert (len(block.records), block.keys) == (1, [b"1"])
     assert str(errors[0]).startswith("x:y, record 1")
     assert words in str(errors[0])
+
+
+def test_a_type_that_changes(tmp_path: Path) -> None:
+    def changing() -> Iterator[Any]:
+        yield from ({"a": number, "b": 1} for number in range(300))
+        yield {"a": 300, "b": b"one"}
+        yield {"a": 301, "b": 1}
+
+    words = "x:y, record 300, feature b: the value is of type bytes, but the feature is int64 since"
+    with pytest.raises(WrongFeatureType, match=words):
+        write(changing, f"{tmp_path}/")
+    assert names(tmp_path) == []
+    outcome = write(changing, f"{tmp_path}/", skips=True)
+    assert (outcome.skipped, sum(split.records for split in outcome.splits)) == (1, 301)
+    assert str(outcome.refusals[0]).startswith(words)
+    for split in HALVES.names:  # equal in all splits
+        assert manifest(tmp_path, split).features == {"a": "int64", "b": "int64"}
 
 
 def test_a_function_that_raises() -> None:

@@ -21,7 +21,7 @@ def load(setting: str, name: str) -> Any:
 
 def test_functions() -> None:
     source = open_source("module:function", None, {"source_version": "2"}, load)
-    assert source.identity == {"function": "module:function", "version": "2"}
+    assert source.identity == {"function": "module:function", "version": "2", "key": None}
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv.gz", "x.jsonl"])

@@ -49,7 +49,7 @@ class Lines:
         if LINES[piece]:
             return Block(BytesColumn.of([LINES[piece]]), 1)
         refuse(DataError("the line is empty; remove it", record=piece))
-        return Block([], 1)
+        return Block(BytesColumn.of([]), 1)
 
 
 def lines_of(source: Any, workers: int, task: Task = Task(0, 1)) -> list[list[bytes]]:

@@ -1,0 +1,80 @@
+"""The description of a dataset that is written from a source, for this process or for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from streamrec.config.cores import usable_cores
+from streamrec.pipeline.functions import load
+from streamrec.plan.shard_names import Task
+from streamrec.shard_tools.convert import convert
+from streamrec.shard_tools.sources.opening import open_source
+from streamrec.shard_tools.sources.reading import Reader, read_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from streamrec.plan.splits import Splits
+    from streamrec.shard_tools.convert import Destination, Outcome, Shuffle
+    from streamrec.shard_tools.sources.source import Source
+
+__all__ = ["Conversion"]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The description of a dataset that is written from a source; it can be pickled."""
+
+    source: str
+    """A path, a pattern, or ``module:function``."""
+    destination: Destination
+    kind: str | None = None
+    """The kind of the source; ``None``: by what is there."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options of the source's kind."""
+    splits: Splits | None = None
+    shuffle: Shuffle | None = None
+    skips: bool = False
+    """Leave out records that are wrong, and tell them."""
+    workers: int | None = None
+    """The threads or processes that read; ``None``: one for each core."""
+
+    def open(self) -> Source:
+        """Open the source.
+
+        Raises:
+            ConfigError: There is no such source, or an option is not one of its kind.
+            DataError: It cannot be read.
+        """
+        return open_source(self.source, self.kind, self.options, load)
+
+    def run(
+        self,
+        source: Source,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[str, int, int | None], None] = lambda *_: None,
+    ) -> Outcome:
+        """Write the dataset, or the task's part of it, from the opened source.
+
+        See :func:`convert` for the other arguments, and for errors.
+        """
+        reader = Reader(source, self.splits, skips=self.skips)
+        workers = self.workers or usable_cores()
+        blocks = read_source(source, reader, self.destination.task, workers)
+        return convert(
+            source,
+            blocks,
+            self.destination,
+            self.splits,
+            shuffle=self.shuffle,
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+    def run_task(self, number: int, tasks: int) -> Outcome:
+        """Write the part of one of several tasks, which may be in other processes."""
+        task = Task.of((number, tasks))
+        part = replace(self, destination=replace(self.destination, task=task))
+        return part.run(part.open())

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError
+from streamrec.plan.shard_names import Task
+from streamrec.plan.splits import Splits
+from streamrec.shard_tools.conversion import Conversion
+from streamrec.shard_tools.convert import Destination, Shuffle
+from tests.shard_tools.datasets import contents, names, records
+from tests.shard_tools.sources.tables import ROWS, TABLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def conversion(into: Path, task: Task = Task(0, 1)) -> Conversion:
+    return Conversion(
+        str(TABLE),
+        Destination(f"{into}/", task, shards=4),
+        options={"key": "seconds"},
+        splits=Splits.parse("train=0.5,test=0.5"),
+        shuffle=Shuffle(1),
+        workers=1,
+    )
+
+
+def test_it_is_run(tmp_path: Path) -> None:
+    described = conversion(tmp_path)
+    source = described.open()
+    assert described.run(source, dry_run=True).splits[0].bytes
+    assert names(tmp_path) == []
+    outcome = described.run(source)
+    assert sum(split.records for split in outcome.splits) == len(ROWS)
+    assert len(records(tmp_path, "train")) == 2
+
+
+def test_tasks_in_other_processes(tmp_path: Path) -> None:
+    """A description that was pickled gives the same bytes as the task's own."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    for number in range(2):
+        task = conversion(tmp_path / "a", Task(number, 2))
+        expected = task.run(task.open())
+        sent = pickle.loads(pickle.dumps(conversion(tmp_path / "b")))
+        found = pickle.loads(pickle.dumps(sent.run_task(number, 2)))
+        assert [s.records for s in found.splits] == [s.records for s in expected.splits]
+    for name in "ab":
+        for split in ("train", "test"):
+            sr.merge_index(tmp_path / name / f"{split}.tfrecord")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_a_task_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="task is"):
+        conversion(tmp_path).run_task(2, 2)
