@@ -44,7 +44,11 @@ def run_tasks(
     if not ray.is_initialized():
         ray.init()
     options = {"max_retries": RETRIES, **ray_remote_args}
-    remote = ray.remote(**options)(run)
+
+    def call(task: int, tasks: int) -> Result:  # since Ray takes no methods
+        return run(task, tasks)
+
+    remote = ray.remote(**options)(call)
     running = {remote.remote(task, tasks): task for task in range(tasks)}
     results: dict[int, Result] = {}
     try:

@@ -1,0 +1,92 @@
+"""The writing of a dataset from a source by tasks on Ray: ``streamrec write --engine ray``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import ray
+
+from streamrec.adapters.ray.tasks import run_tasks
+from streamrec.errors import StreamrecError
+from streamrec.shard_tools.merge_shards import merge_index
+from streamrec.shard_tools.sources.opening import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamrec.shard_tools.conversion import Conversion
+    from streamrec.shard_tools.convert import Outcome
+
+__all__ = ["convert_on_ray"]
+
+
+def convert_on_ray(
+    conversion: Conversion,
+    tasks: int | None,
+    progress: Callable[[str, int, int | None], None] = lambda *_: None,
+) -> Outcome:
+    """Write a dataset by tasks on Ray, and complete it.
+
+    Args:
+        conversion: The dataset. Its ``workers``, by default 1, are the CPUs of each task. All nodes
+            see the source and the destination under the same names.
+        tasks: The number of tasks; ``None``: one for each so many CPUs of the cluster, and for each
+            shard at most.
+        progress: Is called with a word, the tasks that are done, and all of them.
+
+    Raises:
+        StreamrecError: That of a task that failed; or a task died more often than it may.
+    """
+    if not ray.is_initialized():
+        ray.init()
+    cores = conversion.workers or 1
+    conversion = replace(_anywhere(conversion), workers=cores)
+    count = tasks or _tasks(conversion, cores)
+    done: set[int] = set()
+
+    def tell(task: int) -> None:
+        done.add(task)
+        progress("writing", len(done), count)
+
+    try:
+        parts = run_tasks(conversion.run_task, count, on_done=tell, num_cpus=cores)
+    except ray.exceptions.RayError as error:
+        raise StreamrecError(
+            f"a task on Ray did not end: {error}; see Ray's logs, and run the same command again"
+        ) from error
+    whole = _joined(parts)
+    for split in whole.splits:
+        merge_index(split.template, storage_options=conversion.destination.storage_options)
+    return whole
+
+
+def _tasks(conversion: Conversion, cores: int) -> int:
+    cpus = int(ray.cluster_resources().get("CPU", 1))
+    return max(1, min(cpus // cores, conversion.destination.shards or cpus))
+
+
+def _anywhere(conversion: Conversion) -> Conversion:
+    """Return the conversion without relative paths: tasks may run in another directory."""
+    kind = conversion.kind or kind_of(conversion.source)
+    source = conversion.source if kind == "generator" else _absolute(conversion.source)
+    template = _absolute(conversion.destination.template)
+    destination = replace(conversion.destination, template=template)
+    return replace(conversion, source=source, kind=kind, destination=destination)
+
+
+def _absolute(place: str) -> str:
+    return place if "://" in place else os.path.join(os.getcwd(), place)  # noqa: PTH109, PTH118 - keeps a slash at the end
+
+
+def _joined(parts: list[Outcome]) -> Outcome:
+    """Return what all tasks did together."""
+    whole, *others = parts
+    for part in others:
+        whole.skipped += part.skipped
+        whole.refusals += part.refusals
+        for split, more in zip(whole.splits, part.splits, strict=True):
+            split.records += more.records
+            split.was_complete &= more.was_complete
+    return whole
