@@ -41,5 +41,9 @@ def test_a_node_is_killed(start: int, tmp_path: Path) -> None:
     run("tests.adapters.ray_nodes", str(tmp_path), str(start))
 
 
+def test_a_node_is_killed_while_a_command_writes(tmp_path: Path) -> None:
+    run("tests.adapters.ray_command", str(tmp_path))
+
+
 def test_the_tests_of_datasets_pass() -> None:
     run("pytest", "-q", "-p", "no:cacheprovider", "tests/adapters/with_ray.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,11 @@ from ray.exceptions import RayTaskError, WorkerCrashedError
 
 import streamrec as sr
 from streamrec.adapters.ray import read_tfrecords, run_tasks, write_tfrecords
+from streamrec.adapters.ray.conversion import convert_on_ray
 from streamrec.adapters.ray.datasink import TFRecordDatasink
+from streamrec.plan.shard_names import Task
+from streamrec.shard_tools.conversion import Conversion
+from streamrec.shard_tools.convert import Destination
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -260,3 +265,36 @@ class TestTasks:
         features = {"id": sr.FixedLenFeature((), "int64")}
         found = read_tfrecords(tmp_path / "x-*", features).take_all()
         assert sorted(given["id"] for given in found) == list(range(ROWS))
+
+
+class TestConversion:
+    """``streamrec write --engine ray``; ray_command.py has the command itself."""
+
+    @pytest.mark.parametrize(("shards", "tasks"), [(3, 2), (1, 1)])
+    def test_as_many_tasks_as_cpus(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, tasks: int
+    ) -> None:
+        monkeypatch.chdir(tmp_path)  # the tasks run elsewhere
+        Path("x.csv").write_text("a,b\n" + "1,x\n" * 100)
+        described = Conversion("x.csv", Destination("x.tfrecord", Task(0, 1), shards=shards))
+        told: list[Any] = []
+        outcome = convert_on_ray(described, None, lambda *done: told.append(done))
+        assert [split.records for split in outcome.splits] == [100]
+        assert told[-1] == ("writing", tasks, tasks)
+        manifest = json.loads(Path("x.streamrec-manifest.json").read_text())
+        assert manifest["settings"]["tasks"] == tasks
+
+    def test_what_is_wrong_in_a_source(self, tmp_path: Path) -> None:
+        (tmp_path / "x.csv").write_text("a,b\n" + "1,x\n" * 100 + "1\n")
+        place = Destination(f"{tmp_path}/x", Task(0, 1), shards=2)
+        described = Conversion(str(tmp_path / "x.csv"), place)
+        with pytest.raises(sr.DataError, match=r"x\.csv: line 102: the row has 1 values"):
+            convert_on_ray(described, None)
+        outcome = convert_on_ray(replace(described, skips=True), 2)
+        assert (outcome.skipped, outcome.splits[0].records) == (1, 100)
+        assert len(outcome.refusals) == 1
+
+    def test_a_task_that_always_dies(self, tmp_path: Path) -> None:
+        described = Conversion("os:abort", Destination(f"{tmp_path}/x", Task(0, 1), shards=1))
+        with pytest.raises(sr.StreamrecError, match="a task on Ray did not end"):
+            convert_on_ray(described, 1, max_retries=0)

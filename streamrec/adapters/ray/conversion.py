@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -26,6 +26,7 @@ def convert_on_ray(
     conversion: Conversion,
     tasks: int | None,
     progress: Callable[[str, int, int | None], None] = lambda *_: None,
+    **ray_remote_args: Any,
 ) -> Outcome:
     """Write a dataset by tasks on Ray, and complete it.
 
@@ -35,6 +36,7 @@ def convert_on_ray(
         tasks: The number of tasks; ``None``: one for each so many CPUs of the cluster, and for each
             shard at most.
         progress: Is called with a word, the tasks that are done, and all of them.
+        **ray_remote_args: Options of the tasks, as for :func:`run_tasks`.
 
     Raises:
         StreamrecError: That of a task that failed; or a task died more often than it may.
@@ -44,6 +46,7 @@ def convert_on_ray(
     cores = conversion.workers or 1
     conversion = replace(_anywhere(conversion), workers=cores)
     count = tasks or _tasks(conversion, cores)
+    options = {"num_cpus": cores, **ray_remote_args}
     done: set[int] = set()
 
     def tell(task: int) -> None:
@@ -51,7 +54,7 @@ def convert_on_ray(
         progress("writing", len(done), count)
 
     try:
-        parts = run_tasks(conversion.run_task, count, on_done=tell, num_cpus=cores)
+        parts = run_tasks(conversion.run_task, count, on_done=tell, **options)
     except ray.exceptions.RayError as error:
         raise StreamrecError(
             f"a task on Ray did not end: {error}; see Ray's logs, and run the same command again"
