@@ -26,8 +26,13 @@ def records(directory: Path, stem: str = "x") -> list[list[bytes]]:
 
 def contents(directory: Path) -> dict[str, Any]:
     """Return all files' contents; of an index, what does not depend on the files' times."""
-    found: dict[str, Any] = {path.name: path.read_bytes() for path in directory.iterdir()}
-    for name, data in found.items():
+    return comparable({path.name: path.read_bytes() for path in directory.iterdir()})
+
+
+def comparable(objects: dict[str, bytes]) -> dict[str, Any]:
+    """Return contents as they are, but of an index what does not depend on the objects' times."""
+    found: dict[str, Any] = dict(objects)
+    for name, data in objects.items():
         if name.endswith(".streamrec-index"):
             index = Index.parse(data, url=name)
             found[name] = index.digest(), [entry.name for entry in index.entries]
