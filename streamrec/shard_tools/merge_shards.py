@@ -132,10 +132,13 @@ def _write(
     if any(part.overwrite for part in parts):
         _remove_others(folder, names, shards)
     infos = _infos(folder, names, shards)
+    own = [shard.name for shard in shards]
+    index = _index_name(folder, own)
+    # Uploads of an index, and copies of long shards, that were killed in this step.
+    folder.remove_left([index, *own])
     if settings.index:
         entries = [_entry(shard, infos[shard.name]) for shard in shards]
-        name = _index_name(folder, [shard.name for shard in shards])
-        folder.write(name, Index(tuple(entries)).encode())
+        folder.write(index, Index(tuple(entries)).encode())
     manifest = Manifest(
         written_by=f"streamrec {__version__}",
         records=sum(shard.records for shard in shards),

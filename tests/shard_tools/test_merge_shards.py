@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, StoreError
 from streamrec.formats.shards.index import Index
 from streamrec.shard_tools.merge_shards import merge_index
 from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.stores.targets import open_target
 from tests.shard_tools.datasets import manifest, names, records
 
 if TYPE_CHECKING:
@@ -37,6 +39,23 @@ def test_a_second_call_does_nothing(tmp_path: Path) -> None:
     before = names(tmp_path)
     merge_index(tmp_path / "x")
     assert names(tmp_path) == before
+
+
+def test_uploads_of_a_run_that_was_killed_are_aborted() -> None:
+    with DevStore() as store:
+        store.objects.create_bucket("b")
+        options = store.storage_options
+        for number in range(2):
+            with ShardedWriter(
+                "s3://b/x", shards=2, task=(number, 2), storage_options=options
+            ) as writer:
+                writer.write(b"record")
+        for name in ("x.streamrec-index", "x-00001-of-00002", "y-00001-of-00002"):
+            target = open_target(f"s3://b/{name}", options)
+            target.file.write(bytes(9 << 20))  # as if its process had been killed here
+            target._wait()  # type: ignore[union-attr]
+        merge_index("s3://b/x", storage_options=options)
+        assert [upload.key for upload in store._s3._uploads.values()] == ["y-00001-of-00002"]
 
 
 def test_nothing_was_written(tmp_path: Path) -> None:
