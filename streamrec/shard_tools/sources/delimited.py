@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
@@ -60,7 +60,7 @@ class Delimited:
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""
         for file in self.files:
-            yield from text_pieces(file, quoted=True)
+            yield from text_pieces(file, delimiter=self.delimiter)
 
     def read(self, piece: TextPiece, refuse: Refuse) -> Block:
         """Parse rows."""
@@ -130,26 +130,49 @@ def open_delimited(
     return Delimited(files, names, wanted, delimiter, nothing, key)
 
 
+class _Lines:
+    """The lines of a text, which can be read again from one of them on."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = list(io.StringIO(text, newline=""))
+        self.next = 0
+        """The number of the line that is read next."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        if self.next == len(self._lines):
+            raise StopIteration
+        self.next += 1
+        return self._lines[self.next - 1]
+
+
 def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield each row's first line and its values; in place of what is wrong, the reason."""
+    """Yield each row's first line and its values; in place of what is wrong, the reason.
+
+    Behind a row whose quotes do not close, the next line is read as a row: most likely it is one.
+    """
     try:
         text = piece.data.decode()
     except UnicodeDecodeError:
         text = piece.data.decode(errors="surrogateescape")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines = _Lines(text)
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        line = piece.line + rows.line_num
+        first = lines.next
         try:
             values = next(rows)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, str(error)
+            yield piece.line + first, f"double quotes open that do not close well: {error}"
+            lines.next = first + 1
             continue
         if any(not value.isascii() and _has_other_bytes(value) for value in values):
-            yield line, "there are bytes that are not UTF-8"
+            yield piece.line + first, "there are bytes that are not UTF-8"
         elif values:
-            yield line, values
+            yield piece.line + first, values
 
 
 def _has_other_bytes(value: str) -> bool:
@@ -158,7 +181,7 @@ def _has_other_bytes(value: str) -> bool:
 
 def _sampled(file: Path, delimiter: str, null: frozenset[str]) -> dict[str, str | None]:
     """Return the types of the columns by the names of the first row."""
-    piece = next(text_pieces(file, quoted=True), None)
+    piece = next(text_pieces(file, delimiter=delimiter), None)
     rows = _rows(piece, delimiter) if piece else iter(())
     _, names = next(rows, (1, []))
     if isinstance(names, str) or not names or len(set(names)) < len(names) or "" in names:

@@ -77,13 +77,47 @@ def test_wrong_rows_are_named_by_file_and_line(tmp_path: Path) -> None:
     expected = [
         "line 4: the row has 3 values, but the first row names 2",
         "line 6: column 'a' holds 'x\"y', which is no int64",
-        "line 7: ',' expected after '\"'; correct the quotes",
+        "line 7: double quotes open that do not close well: ',' expected after '\"'; correct the q",
         "line 8: there are bytes that are not UTF-8; correct",
         "line 1009: column 'a' holds 'x', which is no int64",
     ]
     assert len(errors) == len(expected)
     for error, words in zip(errors, expected, strict=True):
         assert f"{path}: {words}" in str(error)
+
+
+ROWS_OF_QUOTES = [b'%d,"row ""%d"",\nof two lines"\n' % (n, n) for n in range(5000)]
+
+
+@pytest.mark.parametrize("stray", [b'7,"open', b'7,"open ""', b'"', b'"7"x,open', b'7,"a,b,c"d'])
+def test_a_quote_that_does_not_close_costs_one_row(
+    tmp_path: Path, stray: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever pieces are cut, and however much the quote would swallow."""
+    monkeypatch.setattr("streamrec.shard_tools.sources.text_pieces.PIECE_BYTES", 5000)
+    monkeypatch.setattr("streamrec.shard_tools.sources.text_pieces.MOST_BYTES", 20_000)
+    path = tmp_path / "x.csv"
+    plain = [b"%d,plain\n" % n for n in range(5000)]
+    path.write_bytes(b"".join([b"a,b\n", *ROWS_OF_QUOTES[:1000], stray + b"\n", *plain]))
+    source = open_delimited(str(path))
+    with pytest.raises(DataError, match=r"x\.csv: line 2002: double quotes open that do not close"):
+        records_of(source)
+    errors: list[DataError] = []
+    found = records_of(source, errors.append)
+    assert [error.message.partition(":")[0] for error in errors] == ["line 2002"]
+    texts = [sr.encode_example({"a": n, "b": f'row "{n}",\nof two lines'}) for n in range(1000)]
+    assert found == texts + [sr.encode_example({"a": n, "b": "plain"}) for n in range(5000)]
+
+
+def test_quotes_in_values_are_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.shard_tools.sources.text_pieces.PIECE_BYTES", 300)
+    path = tmp_path / "x.csv"
+    pipes = [b'%d,5" pipe\n' % n for n in range(999)]
+    rows = [row for pair in zip(pipes, ROWS_OF_QUOTES[:999], strict=True) for row in pair]
+    path.write_bytes(b"".join([b"a,b\n", *rows]))
+    source = open_delimited(str(path))
+    assert len(records_of(source)) == 2 * 999
+    assert len(list(source.pieces())) > 99
 
 
 def test_files_of_one_table(tmp_path: Path) -> None:

@@ -19,24 +19,34 @@ if TYPE_CHECKING:
 
 @given(
     rows=st.lists(st.lists(st.text('a", \n', max_size=5), min_size=1, max_size=3), max_size=9),
+    stray=st.lists(st.text('a"|', max_size=5).map("a".__add__), max_size=3),
     size=st.integers(1, 20),
+    delimiter=st.sampled_from([",", "¦"]),
 )
 def test_pieces_are_whole_rows(
-    rows: list[list[str]], size: int, tmp_path_factory: pytest.TempPathFactory
+    rows: list[list[str]],
+    stray: list[str],
+    size: int,
+    delimiter: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    for line in stray:  # quotes inside of a value are characters like others
+        text.write(f"{line}\n")
+    csv.writer(text, lineterminator="\n", delimiter=delimiter).writerows(rows)
     path = tmp_path_factory.mktemp("d") / "x.csv"
     path.write_bytes(text.getvalue().encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PIECE_BYTES", size)
-        pieces = list(text_pieces(path, quoted=True))
+        pieces = list(text_pieces(path, delimiter=delimiter))
     parsed, line = [], 1
     for piece in pieces:
         assert piece.line == line
         line += piece.data.count(b"\n")
-        parsed += list(csv.reader(io.StringIO(piece.data.decode(), newline="")))
-    assert parsed == list(csv.reader(io.StringIO(text.getvalue(), newline="")))
+        read = io.StringIO(piece.data.decode(), newline="")
+        parsed += list(csv.reader(read, delimiter=delimiter))
+    read = io.StringIO(text.getvalue(), newline="")
+    assert parsed == list(csv.reader(read, delimiter=delimiter))
 
 
 def test_compressed_and_marked(tmp_path: Path) -> None:
@@ -50,5 +60,17 @@ def test_quotes_that_are_never_closed(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "MOST_BYTES", 50)
     path = tmp_path / "x.csv"
     path.write_bytes(b'a\nb\n"c' + b"\n" * 100)
-    with pytest.raises(DataError, match=r"x\.csv: from line 3 on no row ends"):
-        list(text_pieces(path, quoted=True))
+    pieces = [piece.data for piece in text_pieces(path, delimiter=",")]
+    assert pieces[0] == b"a\nb\n"
+    assert len(pieces[1]) > 50
+    assert set(map(len, pieces[2:-1])) == {10}
+    assert b"".join(pieces) == path.read_bytes()
+
+
+def test_a_line_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 10)
+    monkeypatch.setattr(module, "MOST_BYTES", 50)
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"a\nb\n" + b"c" * 100)
+    with pytest.raises(DataError, match=r"x\.csv: line 3 does not end in 0 MiB"):
+        list(text_pieces(path, delimiter=","))
