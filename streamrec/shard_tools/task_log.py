@@ -145,7 +145,7 @@ def _refuse_others(
         what = "an unfinished dataset" if found in others else "a dataset"
         raise ConfigError(
             f"{masked(folder.url(found))}: there is {what} of this name{_why(part, there, sizes)}; "
-            "choose another name, or set overwrite=True to replace it"
+            "choose another name, or replace it with overwrite=True (--overwrite)"
         )
     for name in others:
         folder.remove(*names.staged_among(sizes, parts[name][0]))

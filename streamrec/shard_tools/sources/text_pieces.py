@@ -112,6 +112,8 @@ class _RowEnds:
 
     def __call__(self, data: bytes) -> int:
         """Return the place behind the last row of data that begins with a row; 0: none ends."""
+        if b'"' not in data:
+            return _last_end(data)
         quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(b'"'))
         if not self._all_open_values(data, quotes[::2]):
             found = self._rows.match(data)
@@ -125,6 +127,6 @@ class _RowEnds:
     def _all_open_values(self, data: bytes, quotes: npt.NDArray[np.int64]) -> bool:
         """Return whether every other quote begins a value, or doubles the quote before it."""
         if len(self._delimiter) > 1:
-            return not len(quotes)
+            return False
         before = np.frombuffer(b"\n" + data, np.uint8)[quotes]
         return bool(np.isin(before, np.frombuffer(self._delimiter + b'\r\n"', np.uint8)).all())
