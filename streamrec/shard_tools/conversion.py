@@ -69,6 +69,7 @@ class Conversion:
             self.destination,
             self.splits,
             shuffle=self.shuffle,
+            begin=lambda piece: setattr(reader, "first", piece),
             dry_run=dry_run,
             progress=progress,
         )

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streamrec import kernel
+from streamrec import __version__, kernel
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.permutation import seed_of
 from streamrec.plan.split_shards import split_shards
+from streamrec.shard_tools.dataset_manifest import SourcePlace
 from streamrec.shard_tools.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.shard_tools.sharded_writer import ShardedWriter
 from streamrec.values.records import RecordRows
@@ -90,6 +91,8 @@ class Outcome:
 class _Target(Protocol):
     def write_many(self, records: BytesColumn) -> None: ...
 
+    def mark(self, place: SourcePlace) -> None: ...
+
 
 class _Counter:
     """A target that counts bytes, and keeps nothing."""
@@ -102,6 +105,9 @@ class _Counter:
         size = int(records.offsets[-1] - records.offsets[0]) + len(records) * (HEADER + FOOTER)
         self._plan.bytes = (self._plan.bytes or 0) + size
 
+    def mark(self, place: SourcePlace) -> None:
+        """Do nothing."""
+
 
 class _Shuffled:
     """A target that keeps its records until all are there, and then writes them in their order."""
@@ -112,6 +118,9 @@ class _Shuffled:
     def write_many(self, records: BytesColumn) -> None:
         """Keep records."""
         self._shuffle.add(records)
+
+    def mark(self, place: SourcePlace) -> None:
+        """Do nothing, since any shard may have any record."""
 
     def finish(self) -> Iterator[int]:
         """Write all records, and yield the bytes of each step."""
@@ -179,6 +188,7 @@ def convert(
     *,
     shuffle: Shuffle | None = None,
     dry_run: bool = False,
+    begin: Callable[[int], None] | None = None,
     progress: Callable[[str, int, int | None], None] = lambda *_: None,
 ) -> Outcome:
     """Write a dataset from a source's blocks.
@@ -192,6 +202,8 @@ def convert(
         splits: The splits, which the blocks' records are divided over.
         shuffle: Put the records of each split in a random order.
         dry_run: Count, and write nothing.
+        begin: Is called before the first block, where a run before was killed, with the number of
+            the task's pieces whose records are written: the blocks begin behind them.
         progress: Is called with a word, the amount of the source that is done, and the whole.
 
     Raises:
@@ -212,7 +224,8 @@ def convert(
             for plan, writer in zip(plans, writers, strict=True):
                 plan.records, plan.was_complete = writer.skip_written(), True
         elif shuffle is None:
-            _write(source, blocks, outcome, writers, progress)
+            place = _begun(writers, begin, outcome)
+            _write(source, blocks, outcome, writers, progress, place)
         else:
             shuffles = map(stack.enter_context, _shuffles(shuffle, destination.task, len(plans)))
             targets = list(map(_Shuffled, writers, shuffles))
@@ -240,15 +253,42 @@ def _write(
     outcome: Outcome,
     targets: Sequence[_Target],
     progress: Callable[[str, int, int | None], None],
+    place: SourcePlace | None = None,
 ) -> None:
-    done = 0
-    for read in blocks:
+    first, done = (place.pieces, place.amount) if place else (0, 0)
+    for pieces, read in enumerate(blocks, first + 1):
         outcome.take(read.skipped)
         for number, records in _by_split(read, len(targets)):
             targets[number].write_many(records)
             outcome.splits[number].records += len(records)
         done += read.block.amount
+        counts = [split.records for split in outcome.splits]
+        place = SourcePlace(
+            version=__version__,
+            pieces=pieces,
+            amount=done,
+            skipped=outcome.skipped,
+            records=counts,
+        )
+        for target in targets:
+            target.mark(place)
         progress("reading", done, source.total)
+
+
+def _begun(
+    writers: list[ShardedWriter], begin: Callable[[int], None] | None, outcome: Outcome
+) -> SourcePlace | None:
+    """Begin behind the pieces whose records are in shards of all splits, and return the place."""
+    places = [writer.place for writer in writers if not writer.is_complete]
+    known = [place for place in places if place is not None and place.version == __version__]
+    if begin is None or len(known) < len(places):
+        return None
+    place = min(known, key=lambda place: place.pieces)
+    begin(place.pieces)
+    outcome.skipped = place.skipped
+    for writer, split, records in zip(writers, outcome.splits, place.records, strict=True):
+        split.records = writer.skip_written(records)
+    return place
 
 
 def _by_split(read: ReadBlock, splits: int) -> Iterator[tuple[int, BytesColumn]]:

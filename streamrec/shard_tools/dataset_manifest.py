@@ -9,7 +9,14 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["IndexedShard", "Manifest", "ShardFacts", "TaskPart", "WriteSettings"]
+__all__ = [
+    "IndexedShard",
+    "Manifest",
+    "ShardFacts",
+    "SourcePlace",
+    "TaskPart",
+    "WriteSettings",
+]
 
 
 class _Document(BaseModel):
@@ -82,6 +89,20 @@ class IndexedShard(ShardFacts):
     first_records: list[NonNegativeInt]
 
 
+class SourcePlace(_Document):
+    """A place in a task's part of a source, and what comes before it."""
+
+    version: str
+    """That of streamrec: others may cut the source into other pieces."""
+    pieces: NonNegativeInt
+    amount: NonNegativeInt
+    """The part of the source's total."""
+    skipped: NonNegativeInt
+    """The records that were wrong."""
+    records: list[NonNegativeInt]
+    """The records of each split."""
+
+
 class TaskPart(_Document):
     """The record that a task keeps of its shards until the dataset is complete."""
 
@@ -93,6 +114,8 @@ class TaskPart(_Document):
     features: dict[str, str] = {}
     """The type of each feature."""
     shards: list[IndexedShard] = []
+    place: SourcePlace | None = None
+    """Records behind it are not yet in the shards, or not all; ``None``: it was not marked."""
 
 
 class Manifest(_Document):

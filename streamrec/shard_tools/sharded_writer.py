@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+    from streamrec.shard_tools.dataset_manifest import SourcePlace
     from streamrec.shard_tools.writer import Record
 
 __all__ = ["ShardedWriter"]
@@ -129,15 +130,25 @@ class ShardedWriter(WholeOrAbsent):
         """
         return self._log.part.complete
 
-    def skip_written(self) -> int:
+    def skip_written(self, most: int | None = None) -> int:
         """Return the number of records in shards that are whole already, and do not expect them.
 
         They are the first of the task's records. A source that can begin behind them saves the work
         of making them; if this is not called, the writer takes them and drops them.
+
+        Args:
+            most: Skip so many at most, and expect the others.
         """
-        skipped, self._to_skip = self._to_skip, 0
-        self.records += skipped
-        return skipped
+        return self._skip(self._to_skip if most is None else min(most, self._to_skip))
+
+    @property
+    def place(self) -> SourcePlace | None:
+        """The last place that :meth:`mark` told of the records in shards that are whole."""
+        return self._log.part.place
+
+    def mark(self, place: SourcePlace) -> None:
+        """Note the place in the source behind the records so far, for a run that goes on there."""
+        self._open_shards().mark(self.records, place)
 
     def write(self, record: Record) -> None:
         """Append one record: bytes as they are, or a mapping, which becomes an Example.

@@ -113,7 +113,10 @@ def _kept(before: TaskPart, sizes: dict[str, int]) -> TaskPart:
     complete = before.complete and whole == len(before.shards)
     if before.settings.shards is not None and not complete:
         whole = 0  # each record in turn goes to another shard, so all are written again
-    return before.model_copy(update={"shards": before.shards[:whole], "complete": complete})
+    kept: dict[str, Any] = {"shards": before.shards[:whole], "complete": complete}
+    if whole < len(before.shards):
+        kept["place"] = None
+    return before.model_copy(update=kept)
 
 
 def _is_the_same(manifest: Manifest, settings: WriteSettings, sizes: dict[str, int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamrec.plan.shard_names import ShardNames, Task
+    from streamrec.shard_tools.dataset_manifest import SourcePlace
     from streamrec.shard_tools.task_log import TaskLog
     from streamrec.stores.targets import Target
     from streamrec.values.records import RecordRows
@@ -104,6 +106,9 @@ class CountedShards:
             shard.write(rows.pick(np.arange(first, len(rows), count)))
         self._turn = (self._turn + len(rows)) % max(1, count)
 
+    def mark(self, records: int, place: SourcePlace) -> None:
+        """Do nothing, since all shards are written again where one is not complete."""
+
     def close(self) -> None:
         """Make all shards appear, and say so in the task's record."""
         if self._log.part.complete:
@@ -137,6 +142,8 @@ class SequentialShards:
         self._shard: _Shard | None = None
         self._committing: tuple[_Shard, Future[IndexedShard]] | None = None
         self._thread = ThreadPoolExecutor(1, "streamrec-commit")
+        self._marks: deque[tuple[int, SourcePlace]] = deque()
+        self._place = log.part.place
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows, and begin a new shard where one is full."""
@@ -153,6 +160,10 @@ class SequentialShards:
             if last < len(rows):
                 self._commit()
             first = last
+
+    def mark(self, records: int, place: SourcePlace) -> None:
+        """Note the place in the source behind so many records of the task."""
+        self._marks.append((records, place))
 
     def close(self) -> None:
         """Make the last shard appear, and say so in the task's record."""
@@ -195,4 +206,11 @@ class SequentialShards:
         self._done.append(self._committing[1].result())
         self._committing = None
         if self._log.part.settings.source is not None:  # else no run could continue there
-            self._log.update(shards=self._done)
+            self._log.update(shards=self._done, place=self._last_place())
+
+    def _last_place(self) -> SourcePlace | None:
+        """Return the last place before which all records are in complete shards."""
+        records = sum(shard.records for shard in self._done)
+        while self._marks and self._marks[0][0] <= records:
+            self._place = self._marks.popleft()[1]
+        return self._place

@@ -39,7 +39,7 @@ SETTINGS: list[list[str]] = [
     ["pictures", "--shuffle", *PICTURE_SIZE],
     [*FUNCTION, "--shards", "4", "--shuffle", *SPLIT],
     [*FUNCTION, "--shard-size", "90kB", *SPLIT],
-    [str(TABLE), "--shuffle", *TABLE_SIZE, *SPLIT],
+    [str(TABLE), *TABLE_SIZE, *SPLIT],
 ]
 """The last one is read by processes, which take long to start."""
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from bench.shuffling.quality import quality
 from streamrec.errors import ConfigError, DataError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
+from streamrec.shard_tools.conversion import Conversion
 from streamrec.shard_tools.convert import Destination, Shuffle, convert
 from streamrec.shard_tools.external_shuffle import LEAST_MEMORY
 from streamrec.shard_tools.reshard import Resharding, reshard
@@ -113,6 +115,35 @@ def test_a_run_that_was_cut_off_goes_on(pictures: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("splits", [None, SPLITS])
+@pytest.mark.parametrize("stop", range(2, 9, 3))
+def test_whole_shards_are_not_read_again(
+    pictures: Path, tmp_path: Path, splits: Splits | None, stop: int
+) -> None:
+    (pictures / "animals" / "0.jpg").write_bytes(b"no picture")
+    place = Destination(f"{tmp_path}/out/x", Task(0, 1), shard_bytes=50_000)
+    described = Conversion(str(pictures), place, splits=splits, skips=True, workers=1)
+    read: list[int] = []
+
+    def progress(_: str, done: int, __: int | None) -> None:
+        read.append(done)
+        if len(read) == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        described.run(described.open(), progress=progress)
+    first = len(read)
+    outcome = described.run(described.open(), progress=progress)
+    assert read[-1] == described.open().total
+    if splits is None:  # a shard is known as complete when the next one is
+        assert len(read) - first <= 8 - first + 2
+    assert (outcome.skipped, sum(split.records for split in outcome.splits)) == (1, 7)
+    (tmp_path / "whole").mkdir()
+    whole = replace(described, destination=replace(place, template=f"{tmp_path}/whole/x"))
+    whole.run(whole.open())
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("splits", [None, SPLITS])
 @pytest.mark.parametrize("how", [{"shards": 2}, {"shards": None, "shard_bytes": 200_000}])
 def test_what_is_complete_is_not_read(
     pictures: Path,
@@ -155,7 +186,7 @@ def written_numbers(into: Path, **options: Any) -> list[list[bytes]]:
     into.mkdir(exist_ok=True)
     source = open_generator("x:numbered", function=numbered, source_version="1")
     splits, shuffle = options.pop("splits", None), options.pop("shuffle", Shuffle())
-    where = Destination(f"{into}/x", **{"task": Task(0, 1), "shard_bytes": 2100, **options})
+    where = Destination(f"{into}/x", **{"task": Task(0, 1), "shard_bytes": 21_000, **options})
     blocks = read_source(source, Reader(source, splits, skips=False), where.task, 1)
     convert(source, blocks, where, splits, shuffle=shuffle)
     return records(into)
@@ -167,7 +198,7 @@ def test_a_shuffle_is_that_of_reshard(tmp_path: Path, splits: Splits | None) -> 
     written_numbers(tmp_path / "b", shuffle=Shuffle(7, 2 * LEAST_MEMORY), splits=splits)
     (tmp_path / "c").mkdir()
     for name in ["x"] if splits is None else ["x-train", "x-test"]:
-        plan = Resharding(f"{tmp_path}/c/{name}", shard_bytes=2100, shuffle=7)
+        plan = Resharding(f"{tmp_path}/c/{name}", shard_bytes=21_000, shuffle=7)
         reshard(ShardSource.find(f"{tmp_path}/a/{name}-*"), plan)
         assert records(tmp_path / "b", name) == records(tmp_path / "c", name)
 

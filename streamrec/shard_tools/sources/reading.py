@@ -53,6 +53,8 @@ class Reader:
 
     def __init__(self, source: Source, splits: Splits | None, *, skips: bool) -> None:
         self._source, self._splits, self._skips = source, splits, skips
+        self.first = 0
+        """The first of the task's pieces that is read."""
 
     def __call__(self, piece: Any) -> ReadBlock:
         """Read a piece."""
@@ -78,11 +80,13 @@ class Reader:
 def read_source(source: Source, reader: Reader, task: Task, workers: int) -> Iterator[ReadBlock]:
     """Read a task's part of a source: every n-th piece, in order, whatever the number of workers.
 
+    It begins with the reader's ``first`` of them.
+
     Raises:
         DataError: A record is wrong, and is not to be skipped.
         StreamrecError: A worker process ended.
     """
-    pieces = islice(source.pieces(), task.number, None, task.tasks)
+    pieces = islice(source.pieces(), task.number + reader.first * task.tasks, None, task.tasks)
     first = list(islice(pieces, 1))
     # One piece needs no pool.
     if source.reads_in == "itself" or workers == 1:
