@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.by_day import at_night
 from tests.cli.support import assert_one_sentence
 from tests.cli.support import streamrec as cli
 from tests.shard_tools.datasets import contents, names
@@ -25,7 +26,7 @@ FAULT: list[Callable[[], object]] = []
 """What happens in the middle of the records, once."""
 WAYS = [
     ["--shards", "2"],
-    ["--shard-size", "150kB"],
+    at_night(["--shard-size", "150kB"]),
     ["--shard-size", "150kB", "--split", "train=0.5,test=0.5", "--shuffle"],
 ]
 
@@ -60,7 +61,7 @@ def disk(directory: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", str(directory)], check=True)
 
 
-@pytest.fixture(params=WAYS, ids=" ".join)
+@pytest.fixture(params=WAYS, ids=str)
 def way(request: pytest.FixtureRequest) -> list[str]:
     way: list[str] = request.param
     return way
