@@ -69,9 +69,21 @@ def joined(parts: Sequence[Slices]) -> BytesColumn:
 
 def heads(sizes: Indices, head: Callable[[int], bytes]) -> Slices:
     """Return the head of each row's values; each distinct size's head is made once."""
-    distinct, place = np.unique(sizes, return_inverse=True)
+    distinct, place = _distinct(sizes)
     made = BytesColumn.of([head(size) for size in distinct.tolist()])
     return Slices(made.values, made.offsets[place], np.diff(made.offsets)[place])
+
+
+def _distinct(sizes: Indices) -> tuple[Indices, Indices]:
+    """Return the distinct sizes, and the place of each row's size among them."""
+    most = int(sizes.max(initial=0))
+    if most > len(sizes):
+        distinct, place = np.unique(sizes, return_inverse=True)
+        return distinct, place
+    # Sorting all sizes takes several times as long as a table of them.
+    is_there = np.zeros(most + 1, np.bool_)
+    is_there[sizes] = True
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[sizes]
 
 
 def features_of(name: str, column: Any, note: Note) -> tuple[Begin, Slices]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +59,7 @@ def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
             the first; the error names the feature, and the row as ``record``.
     """
     parts = _entries(columns, lambda name, column: _feature(name, column, no_note))
-    return _records(parts, _message(parts, FIRST)) if parts else BytesColumn.of([])
+    return _records(parts) if parts else BytesColumn.of([])
 
 
 def encode_blocks(columns: Mapping[str, Any], note: Note) -> Iterator[BytesColumn]:
@@ -80,7 +80,8 @@ def encode_blocks(columns: Mapping[str, Any], note: Note) -> Iterator[BytesColum
     parts = _entries(columns, lambda name, column: _feature(name, column, note))
     if not parts:
         return iter(())
-    sizes, whole = _sizes(parts), _message(parts, FIRST)
+    sizes = _checked(_sizes(parts))
+    whole = [_head(sizes, FIRST), *parts]
     ends = np.cumsum(sizes)
     blocks = np.flatnonzero(np.diff(ends // BLOCK_BYTES, prepend=0)) + 1
     cuts = [0, *blocks.tolist(), len(sizes)]
@@ -109,8 +110,7 @@ def encode_present(
         head, values = (part._replace(lengths=np.where(absent, 0, part.lengths)) for part in parts)
         return head, values
 
-    parts = _entries(columns, encode)
-    return _records(parts, _message(parts, FIRST))
+    return _records(_entries(columns, encode))
 
 
 def encode_sequence_examples(
@@ -138,8 +138,10 @@ def encode_sequence_examples(
         return BytesColumn.of([])
     if features and lists:
         _check_rows(lists[0], min(feature_lists, key=name_octets), features[0], context or {})
-    whole = [*_message(features, FIRST), *_message(lists, SECOND)]
-    return _records([*features, *lists], whole)
+    _checked(_sizes([*features, *lists]))
+    maps = [(features, FIRST), (lists, SECOND)]
+    parts = [[_head(_sizes(entries), tag), *entries] for entries, tag in maps if entries]
+    return joined(list(chain.from_iterable(parts)))
 
 
 def _entries(
@@ -166,22 +168,26 @@ def _check_rows(values: Slices, name: str, first: Slices, columns: Mapping[str, 
         )
 
 
-def _message(parts: list[Slices], tag: bytes) -> list[Slices]:
-    """Return the parts with the head of their message before them."""
-    if not parts:
-        return []
-    sizes: Indices = np.stack([part.lengths for part in parts]).sum(axis=0)
-    return [heads(sizes, lambda size: tag + varint(size)), *parts]
+def _head(sizes: Indices, tag: bytes) -> Slices:
+    """Return the head of each row's message of entries."""
+    return heads(sizes, lambda size: tag + varint(size))
 
 
-def _records(parts: list[Slices], whole: list[Slices]) -> BytesColumn:
-    _sizes(parts)
-    return joined(whole)
+def _records(parts: list[Slices]) -> BytesColumn:
+    sizes = _checked(_sizes(parts))
+    return joined([_head(sizes, FIRST), *parts])
 
 
 def _sizes(parts: list[Slices]) -> Indices:
-    """Return the bytes of each row, which are checked."""
-    sizes: Indices = np.stack([part.lengths for part in parts]).sum(axis=0)
+    """Return the bytes of each row."""
+    sizes = parts[0].lengths.copy()
+    for part in parts[1:]:
+        sizes += part.lengths
+    return sizes
+
+
+def _checked(sizes: Indices) -> Indices:
+    """Return the sizes of records, none of which is too large."""
     large = np.flatnonzero(sizes > LARGEST_MESSAGE - 2 * _HEAD)
     if len(large):
         raise WrongFeatureType(too_large(int(sizes[large[0]]) + _HEAD), record=int(large[0]))
