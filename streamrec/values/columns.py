@@ -38,6 +38,10 @@ ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
 Values: TypeAlias = "npt.NDArray[Any] | Arrays | BytesColumn | Ragged"
 Column: TypeAlias = "npt.NDArray[Any] | Arrays | BytesColumn | Ragged | Sparse"
 
+LONG = 1 << 14
+"""Mean bytes from which strings are copied one by one, right to their place: joining them first is
+one copy more."""
+
 
 def rising(first: int, count: int) -> Indices:
     """Return int64 ``[count]``: the numbers from ``first`` on."""
@@ -135,9 +139,14 @@ class BytesColumn(_Rows):
     @classmethod
     def of(cls, strings: Sequence[Bytes], item_shape: tuple[int, ...] = ()) -> BytesColumn:
         """Join strings into a column of its own memory."""
-        lengths = np.fromiter(map(len, strings), np.int64, len(strings))
-        values = aligned(np.frombuffer(bytearray(b"").join(strings), np.uint8))
-        return cls(values, offsets_of(lengths), item_shape)
+        offsets = offsets_of(np.fromiter(map(len, strings), np.int64, len(strings)))
+        if offsets[-1] < LONG * len(strings):
+            values = aligned(np.frombuffer(bytearray(b"").join(strings), np.uint8))
+            return cls(values, offsets, item_shape)
+        values = empty((int(offsets[-1]),), np.uint8)
+        for string, (begin, end) in zip(strings, pairwise(offsets.tolist()), strict=True):
+            values[begin:end] = np.frombuffer(string, np.uint8)
+        return cls(values, offsets, item_shape)
 
     @property
     def strings_per_row(self) -> int:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.lib.stride_tricks import as_strided
 
+from streamrec.values.aligned import ALIGNMENT
 from streamrec.values.columns import (
+    LONG,
     Arrays,
     BytesColumn,
     Ragged,
@@ -86,6 +88,12 @@ class TestBytesColumn:
 
     def test_takes_every_buffer(self) -> None:
         assert BytesColumn.of([bytearray(b"a"), memoryview(b"xb")[1:]]).to_list() == [b"a", b"b"]
+
+    def test_long_strings_are_copied_to_aligned_memory(self) -> None:
+        strings = [b"a" * LONG, bytearray(b"b"), memoryview(b"xc" * LONG)[1:]]
+        column = BytesColumn.of(strings)
+        assert column.to_list() == list(map(bytes, strings))
+        assert column.values.ctypes.data % ALIGNMENT == 0
 
 
 ROWS = st.lists(st.lists(st.integers(-9, 9), max_size=5), max_size=6)
