@@ -10,6 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.flow.cleanup import end
@@ -40,15 +41,15 @@ class Session(ABC):
     loop: asyncio.AbstractEventLoop
 
     @abstractmethod
-    async def put_whole(self, data: Bytes) -> None:
+    async def put_whole(self, data: bytes) -> None:
         """Write an object of less than one part."""
 
     @abstractmethod
-    async def put_part(self, number: int, data: Bytes) -> None:
+    async def put_part(self, number: int, data: bytes) -> None:
         """Send a part, the first of which begins the upload; parts are numbered from 0."""
 
     @abstractmethod
-    async def complete(self, number: int, data: Bytes) -> None:
+    async def complete(self, number: int, data: bytes) -> None:
         """Send the last part, which may be empty, and make the object visible."""
 
     @abstractmethod
@@ -65,7 +66,7 @@ class PartUpload:
     def __init__(self, session: Session) -> None:
         self.file = self
         self._session = session
-        self._part = bytearray()
+        self._part = BytesIO()
         self._count = 0
         self._sending: deque[Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -80,10 +81,8 @@ class PartUpload:
         view = memoryview(data).cast("B")
         taken = 0
         while taken < len(view):
-            more = view[taken : taken + self._size - len(self._part)]
-            self._part += more
-            taken += len(more)
-            if len(self._part) == self._size:
+            taken += self._part.write(view[taken : taken + self._size - self._part.tell()])
+            if self._part.tell() == self._size:
                 self._send()
         return taken
 
@@ -92,7 +91,7 @@ class PartUpload:
 
     def commit(self) -> None:
         """Send what is left, and make the object visible."""
-        part, self._part = self._part, bytearray()
+        part = self._taken()
         if not self._count:
             self._call(self._session.put_whole(part))
         else:
@@ -103,7 +102,7 @@ class PartUpload:
 
     def discard(self) -> None:
         """Abort the upload, unless it is committed."""
-        self._part = bytearray()
+        self._part = BytesIO()
         if not self._is_open:
             return
         self._is_open = False
@@ -119,11 +118,15 @@ class PartUpload:
     def _send(self) -> None:
         while len(self._sending) >= self._session.at_once:
             self._wait()
-        part, self._part = self._part, bytearray()
-        self._sending.append(self._start(self._sent(self._count, part)))
+        self._sending.append(self._start(self._sent(self._count, self._taken())))
         self._count += 1
 
-    async def _sent(self, number: int, part: Bytes) -> None:
+    def _taken(self) -> bytes:
+        """Return the part that is being written, which is not copied, and begin another one."""
+        part, self._part = self._part, BytesIO()
+        return part.getvalue()
+
+    async def _sent(self, number: int, part: bytes) -> None:
         """Send a part, as one of the tasks that are to end before the upload is aborted."""
         task: asyncio.Task[Any] | None = asyncio.current_task()
         assert task is not None

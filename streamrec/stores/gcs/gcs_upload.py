@@ -15,7 +15,6 @@ from streamrec.stores.part_upload import Session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamrec.values.columns import Bytes
 
 __all__ = ["GCSSession", "refusals"]
 
@@ -58,7 +57,7 @@ class GCSSession(Session):
         self._location: str | None = None
         self._offset = 0
 
-    async def put_whole(self, data: Bytes) -> None:
+    async def put_whole(self, data: bytes) -> None:
         """Write an object of less than one part."""
         from gcsfs.core import simple_upload
 
@@ -67,10 +66,10 @@ class GCSSession(Session):
             await self.complete(0, data)
             return
         with refusals():
-            await simple_upload(self._files, self._bucket, self._key, bytes(data))
+            await simple_upload(self._files, self._bucket, self._key, data)
         self._forget()
 
-    async def put_part(self, number: int, data: Bytes) -> None:
+    async def put_part(self, number: int, data: bytes) -> None:
         """Send a part."""
         if not number:
             self._location = await self._begin()
@@ -78,7 +77,7 @@ class GCSSession(Session):
         await self._send(data, f"bytes {self._offset}-{end - 1}/*")
         self._offset = end
 
-    async def complete(self, number: int, data: Bytes) -> None:  # noqa: ARG002 - in order
+    async def complete(self, number: int, data: bytes) -> None:  # noqa: ARG002 - in order
         """Send the last part, and make the object visible."""
         end = self._offset + len(data)
         span = f"{self._offset}-{end - 1}" if data else "*"
@@ -106,7 +105,7 @@ class GCSSession(Session):
         location: str = headers["Location"]
         return location
 
-    async def _send(self, data: Bytes, span: str) -> None:
+    async def _send(self, data: bytes, span: str) -> None:
         from gcsfs.core import UnclosableBytesIO
 
         headers = {"Content-Range": span, "Content-Type": KIND, "Content-Length": str(len(data))}

@@ -10,7 +10,6 @@ from streamrec.stores.part_upload import Session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.values.columns import Bytes
 
 __all__ = ["S3Session", "abort_uploads"]
 
@@ -34,20 +33,20 @@ class S3Session(Session):
         self._beginning: asyncio.Task[str] | None = None
         self._etags: dict[int, str] = {}
 
-    async def put_whole(self, data: Bytes) -> None:
+    async def put_whole(self, data: bytes) -> None:
         """Write an object of less than one part."""
-        await self._files._call_s3("put_object", Body=bytes(data), **self._place)  # noqa: SLF001
+        await self._files._call_s3("put_object", Body=data, **self._place)  # noqa: SLF001
         self._forget()
 
-    async def put_part(self, number: int, data: Bytes) -> None:
+    async def put_part(self, number: int, data: bytes) -> None:
         """Send a part."""
         identity = await self._begun()
         sent = await self._files._call_s3(  # noqa: SLF001
-            "upload_part", **self._place, UploadId=identity, PartNumber=number + 1, Body=bytes(data)
+            "upload_part", **self._place, UploadId=identity, PartNumber=number + 1, Body=data
         )
         self._etags[number] = sent["ETag"]
 
-    async def complete(self, number: int, data: Bytes) -> None:
+    async def complete(self, number: int, data: bytes) -> None:
         """Send the last part, and make the object visible."""
         if data:
             await self.put_part(number, data)
