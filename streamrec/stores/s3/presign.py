@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from aiobotocore.session import AioSession
+from botocore.loaders import create_loader
 from s3fs import S3FileSystem
 
 from streamrec.stores.s3.s3_options import sdk_options, translated
@@ -148,7 +150,7 @@ class Presigner:
                 return
             with translated("s3://"):
                 if not self._given_session:
-                    self._filesystem.session = AioSession(**self._filesystem.kwargs)
+                    self._filesystem.session = _new_session(self._filesystem.kwargs)
                 self._retired.append(self._client)
                 await self._filesystem.set_session(refresh=True)
             self._era += 1
@@ -185,6 +187,8 @@ class Presigner:
     async def _ready(self) -> Any:
         """Return botocore's client, and make it first where there is none."""
         async with self._lock:
+            if self._filesystem.session is None:
+                self._filesystem.session = _new_session(self._filesystem.kwargs)
             client = await self._filesystem.set_session()
             if client is not self._client:
                 self._client = client
@@ -196,6 +200,21 @@ class Presigner:
         """Keep the ``x-amz-`` headers that botocore signs, since the URL does not hold them."""
         names = [name for name in request.headers if name.lower().startswith("x-amz-")]
         self._headers[operation_name] = {name: request.headers[name] for name in names}
+
+
+def _new_session(arguments: Mapping[str, Any]) -> AioSession:
+    """Return a session that shares botocore's descriptions of services with others.
+
+    Each session would read and parse them anew, which takes a new client 50 ms.
+    """
+    session = AioSession(**arguments)
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    return create_loader(data_path)
 
 
 def _use_own_region(client: Any) -> None:

@@ -250,3 +250,14 @@ async def test_a_session_of_the_users_own() -> None:
         again, _ = await presigner.sign("", get_object("bucket", "key"))
     for one in (signed, again):
         assert query_of(one.address)["X-Amz-Credential"].startswith("own/")
+
+
+@asynchronous
+async def test_sessions_share_the_descriptions_of_services_alone() -> None:
+    async with opened(OPTIONS) as one, opened(OPTIONS) as other:
+        for presigner in (one, other):
+            await presigner.sign("", LISTING)
+        sessions = one._filesystem.session, other._filesystem.session
+        loaders = [session.get_component("data_loader") for session in sessions]
+    assert sessions[0] is not sessions[1]
+    assert loaders[0] is loaders[1]
