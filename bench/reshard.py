@@ -8,6 +8,10 @@ Records of 2 KB and of 110 KB, sorted by class, go from the local disk to the lo
 store with 20 ms to the first byte to itself. Both sides share the machine. Local writers flush each
 shard to the disk. The shuffle has a tenth of the data's size as its memory; its *chi-square* is
 that of ``bench.shuffle``: 1 is perfect. Peak memory is that of the whole process, with Python.
+
+``--large-gigabytes 20`` shuffles 20 GB with a GiB of memory, too. Its records are zeros behind
+their numbers, and its shards are compressed, so that only the temporary file takes so much of the
+disk. It runs once.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ KINDS = {"2 KB": 2_000, "110 KB": 110_000}
 LOCAL = ("copy of files", "reshard --shard-size 50MB", "reshard --shards 8")
 REMOTE = ("copy of objects", "reshard --shard-size 50MB", "reshard --shards 8")
 LATENCY = 0.02
+LARGE_RECORD_BYTES, LARGE_MEMORY = 2_000, 1 << 30
 HEAD = ["", "MB/s", "of a copy", "CPU s/GB", "idle, MB", "peak, MB", "chi-square"]
 
 
@@ -51,6 +56,9 @@ HEAD = ["", "MB/s", "of a copy", "CPU s/GB", "idle, MB", "peak, MB", "chi-square
 @click.option(
     "--shuffle-megabytes", default=1000.0, show_default=True, help="Size of the data to shuffle."
 )
+@click.option(
+    "--large-gigabytes", default=0.0, show_default=True, help="Size to shuffle in a GiB of memory."
+)
 def main(
     *,
     output: Path | None,
@@ -59,10 +67,11 @@ def main(
     only: tuple[str, ...],
     megabytes: float,
     shuffle_megabytes: float,
+    large_gigabytes: float,
 ) -> None:
     """Measure, print tables, and write JSON and Markdown."""
     data.mkdir(parents=True, exist_ok=True)
-    results: list[Result] = []
+    results = _large(data, large_gigabytes, only) if large_gigabytes else []
     for kind, record_bytes in KINDS.items():
         for measure, size in (
             (_disk, megabytes),
@@ -81,6 +90,7 @@ def main(
             "megabytes": megabytes,
             "shuffle_megabytes": shuffle_megabytes,
             "shuffle_memory": round(shuffle_megabytes * 1e5),
+            "large_gigabytes": large_gigabytes,
             "batch_size": BATCH_SIZE,
             "rounds": repeat,
         }
@@ -106,6 +116,15 @@ def _shuffle(kind: str, shards: SortedShards, repeat: int, only: Sequence[str]) 
     return _locally(kind, shards, repeat, only, group, ways, memory=shards.nbytes // 10)
 
 
+def _large(data: Path, gigabytes: float, only: Sequence[str]) -> list[Result]:
+    """Shuffle compressed shards of more than memory holds."""
+    group, ways = f"shuffle of {gigabytes:g} GB, 1 GiB of memory", ("reshard --shuffle",)
+    with tempfile.TemporaryDirectory(dir=data) as directory:
+        records = round(gigabytes * 1e9 / LARGE_RECORD_BYTES)
+        shards = SortedShards(Path(directory, "bucket"), LARGE_RECORD_BYTES, records, ".zst")
+        return _locally("2 KB", shards, 1, only, group, ways, memory=LARGE_MEMORY)
+
+
 def _locally(
     kind: str,
     shards: SortedShards,
@@ -117,7 +136,10 @@ def _locally(
 ) -> list[Result]:
     out = shards.directory.with_name("out")
     arguments = {"source": shards.pattern, "storage_options": {}, **more}
-    cases = [_case(f"{group}: {kind}", way, arguments, f"{out}/x.tfrecord") for way in ways]
+    cases = [
+        _case(f"{group}: {kind}", way, arguments, f"{out}/x.tfrecord{shards.suffix}")
+        for way in ways
+    ]
     if not any(selected(case, only) for case in cases):
         return []
     say(f"writing {shards.nbytes / 1e6:,.0f} MB of records of {kind}")
@@ -128,7 +150,7 @@ def _locally(
         shutil.rmtree(out)
         out.mkdir()
 
-    judge = partial(judged, shards, f"{out}/x-*.tfrecord", None, clear)
+    judge = partial(judged, shards, f"{out}/x-*.tfrecord{shards.suffix}", None, clear)
     return _measured(cases, judge, repeat, only)
 
 

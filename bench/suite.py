@@ -128,7 +128,11 @@ TABLES = (
         "reshard",
         "shards written anew, beside plain copies, and a shuffle of ten times the memory",
         "bench.reshard",
-        quick=("--repeat", "1", "--megabytes", "100", "--shuffle-megabytes", "200"),
+        ("--large-gigabytes", "20"),
+        quick=(
+            *("--repeat", "1", "--megabytes", "100", "--shuffle-megabytes", "200"),
+            *("--large-gigabytes", "0.5"),
+        ),
     ),
     Table("images", "pictures decoded, beside tf.data", "bench.images", ("--repeat", "1")),
     Table(

@@ -32,16 +32,19 @@ class SortedShards:
         directory: Directory of the shards.
         record_bytes: Size of a record.
         records: Number of records.
+        suffix: Suffix of the names. With ``.zst`` shards are compressed, and the rest of a record
+            is zeros, so that they take little of the disk.
     """
 
     directory: Path
     record_bytes: int
     records: int
+    suffix: str = ""
 
     @property
     def pattern(self) -> str:
         """Return the glob of the shards."""
-        return f"{self.directory}/x-*.tfrecord"
+        return f"{self.directory}/x-*.tfrecord{self.suffix}"
 
     @property
     def nbytes(self) -> int:
@@ -53,10 +56,14 @@ class SortedShards:
         self.directory.mkdir()
         each = max(1, BLOCK // self.record_bytes)
         random = np.random.default_rng(0)
-        with ShardedWriter(self.directory / "x.tfrecord", shard_bytes=SHARD_BYTES) as writer:
+        shape = (each, self.record_bytes)
+        path = self.directory / f"x.tfrecord{self.suffix}"
+        with ShardedWriter(path, shard_bytes=SHARD_BYTES, compression="auto") as writer:
             for first in range(0, self.records, each):
                 count = min(each, self.records - first)
-                values = random.integers(0, 256, (count, self.record_bytes), np.uint8)
+                values = np.zeros(shape, np.uint8)[:count]
+                if not self.suffix:
+                    values = random.integers(0, 256, values.shape, np.uint8)
                 values[:, :8] = np.arange(first, first + count)[:, None].view(np.uint8)
                 offsets = offsets_of(np.full(count, self.record_bytes, np.int64))
                 writer.write_many(BytesColumn(values.reshape(-1), offsets))
