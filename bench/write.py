@@ -1,24 +1,23 @@
-"""Writers of TFRecord shards side by side, to a local disk.
+"""Writers of datasets side by side: to a local disk, to a store at 50 ms, and from other formats.
 
 ::
 
-    python -m bench.write --tensorflow-python PATH --output bench/results
+    python -m bench.write --peers-python PATH --output bench/results
 
-streamrec, TensorFlow's writer in a Python loop, and the ``tfrecord`` package write the same
-records in rounds: small Examples, sequences of tokens, and strings of the size of pictures. What
-was written is read again and counted, with every CRC. Only streamrec's writers flush to the disk
-before a shard appears, which the rate by the clock contains; the rate by CPU time does not depend
-on the disk.
+The same records are written in rounds: small Examples, sequences of tokens, and strings of the
+size of pictures. What was written is read again and counted, of TFRecords with every CRC. MB are
+bytes of the records' values, so that formats can be compared. Only streamrec's writers and the
+plain files flush to the disk, which the rate by the clock contains; the rate by CPU time does not
+depend on the disk. Ray's processes start before the clock does. The store shares the machine.
+
+A folder of pictures and a table are converted beside what the conversion needs at least.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,23 +26,27 @@ import click
 from bench import machine
 from bench.aims import Target, targets_as_markdown
 from bench.console import case_options, print_failures, run, selected
-from bench.markdown import number, table
-from bench.measure import Case, Failure
+from bench.measure import Result
+from bench.progress import say
 from bench.results import facts, rows, write
+from bench.services import STORE_KEYS, store
+from bench.writing.cases import LATENCY, PEERS, cases_of, conversions_of, is_there
+from bench.writing.conversions import make_csv, make_pictures
+from bench.writing.judging import judge, judge_conversion
 from bench.writing.kinds import KINDS
-from streamrec.flow.bridge import Bridge
-from streamrec.shard_tools.verify import check
+from bench.writing.place import Place
+from bench.writing.tables import as_markdown, times
+from streamrec.stores.filesystems import filesystem_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.measure import Result
+    from bench.measure import Case
 
-OURS = ("columns by block", "encode_example and write", "ShardedWriter, one by one")
-THEIRS = ("TensorFlow", "tfrecord package")
-RATE = "records_per_cpu_second"
-AIMS = {"columns by block": 20.0, "encode_example and write": 3.0}
-"""Times the rate of TensorFlow's writer, for small Examples on one core."""
+FILES, ROWS = 1_000, 200_000
+"""The pictures of the folder, and the rows of the table, where ``--size`` is 1."""
+FEW = 10
+QUICK = {"size": 0.02, "repeat": 1}
 
 
 @dataclass(frozen=True)
@@ -54,124 +57,127 @@ class Settings:
     repeat: int
     kinds: tuple[str, ...]
     only: tuple[str, ...]
-    tensorflow_python: str
+    peers_python: str
+    quick: bool
+
+    @property
+    def scale(self) -> float:
+        """The size, as ``--quick`` has it."""
+        return QUICK["size"] if self.quick else self.size
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds, as ``--quick`` has it."""
+        return int(QUICK["repeat"]) if self.quick else self.repeat
 
 
 @click.command()
 @case_options(3)
 @click.option("--size", default=0.3, show_default=True, help="Records; 1 is some 300 MB.")
+@click.option("--quick", is_flag=True, help="Little data, one round: to see that all runs.")
 @click.option(
     "--kinds", multiple=True, type=click.Choice(list(KINDS)), help="Kind of data; all by default."
 )
 @click.option(
-    "--tensorflow-python",
+    "--peers-python",
     default=sys.executable,
-    help="Python interpreter that has TensorFlow; this one by default.",
+    help="Python interpreter that has the other writers; this one by default.",
 )
 def main(*, output: Path | None, data: Path, **options: Any) -> None:
     """Measure, print tables, and write JSON and Markdown."""
     settings = Settings(**options)
-    version = machine.tensorflow_version(settings.tensorflow_python)
+    versions = machine.module_versions(settings.peers_python, [*PEERS.values()])
     data.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=data) as directory:
-        found = cases(settings, Path(directory), has_tensorflow=version is not None)
-        results = run(found, judged, settings.repeat)
+    results: list[Result] = []
+    for measure in (_local, _remote, _convert):
+        with tempfile.TemporaryDirectory(dir=data) as directory:
+            results += measure(settings, Path(directory).absolute(), versions)
     aims = targets(results)
-    report = f"{as_markdown(results)}\n### aims\n\n{targets_as_markdown(aims)}"
+    report = f"{as_markdown(results)}\n\n### aims\n\n{targets_as_markdown(aims)}"
     click.echo(report)
     print_failures(results)
     if output is not None:
-        told = {"size": settings.size, "rounds": settings.repeat}
+        told = {"size": settings.scale, "rounds": settings.rounds, "latency": LATENCY}
         content = facts("write", settings=told, rows=rows(results))
         content["targets"] = [aim.facts() for aim in aims]
-        content["machine"]["libraries"]["tensorflow"] = version
+        content["machine"]["libraries"] |= versions
         write(output, "write", content, report)
     sys.exit(any(result.failures for result in results))
 
 
-def cases(settings: Settings, directory: Path, *, has_tensorflow: bool) -> list[Case]:
-    """Return the cases that can be measured here, in the order of the tables."""
-    absent = set() if has_tensorflow else {"TensorFlow"}
-    absent |= set() if find_spec("tfrecord") else {"tfrecord package"}
-    found = [
-        case_of(kind, way, settings, directory)
-        for kind in settings.kinds or tuple(KINDS)
-        for way in (*OURS, *THEIRS)
-        if way not in absent
-    ]
-    return [case for case in found if selected(case, settings.only)]
+def _local(settings: Settings, directory: Path, versions: Mapping[str, str | None]) -> list[Result]:
+    """Write to the local disk."""
+    return _measured(settings, Place(str(directory / "out")), str(directory / "warm"), versions)
 
 
-def case_of(kind: str, way: str, settings: Settings, directory: Path) -> Case:
-    """Return the case of one writer and one kind of records."""
-    records = max(100, round(KINDS[kind][1] * settings.size))
-    path = directory / f"{kind}-{way.replace(' ', '-').replace(',', '')}" / "x.tfrecord"
-    path.parent.mkdir()
-    python = settings.tensorflow_python if way == "TensorFlow" else sys.executable
-    arguments = {"kind": kind, "way": way, "records": records, "path": str(path)}
-    return Case(kind, way, "bench.writing.writers", arguments, python=python)
+def _remote(
+    settings: Settings, _directory: Path, versions: Mapping[str, str | None]
+) -> list[Result]:
+    """Write to a store at a distance."""
+    with store(latency=LATENCY, bandwidth=None) as served:
+        options = {"endpoint_url": served.endpoint, **STORE_KEYS}
+        files, _ = filesystem_of("s3://out", options)
+        for bucket in ("out", "warm"):
+            files.mkdir(bucket)
+        return _measured(settings, Place("s3://out", options), "s3://warm", versions)
 
 
-def judged(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
-    """Check what was written, remove it, and return the rates.
-
-    Raises:
-        Failure: Other records were written, or damaged ones.
-    """
-    directory, records = Path(case.arguments["path"]).parent, case.arguments["records"]
-    with Bridge() as loop:
-        shards = loop.call(check(f"{directory}/x*.tfrecord"))
-    shutil.rmtree(directory)
-    directory.mkdir()
-    written = sum(shard.records for shard in shards)
-    if written != records or any(shard.faults for shard in shards):
-        raise Failure(f"wrote {written} intact records, where there are {records}")
-    nbytes = sum(shard.size for shard in shards)
-    return {
-        "seconds": report["seconds"],
-        "records_per_second": records / report["seconds"],
-        "megabytes_per_second": nbytes / 1e6 / report["seconds"],
-        RATE: records / report["cpu_seconds"],
-    }
+def _measured(
+    settings: Settings, place: Place, warm_up: str, versions: Mapping[str, str | None]
+) -> list[Result]:
+    kinds = settings.kinds or tuple(KINDS)
+    cases = cases_of(place, warm_up, kinds, settings.scale, settings.peers_python)
+    return _run(settings, cases, versions, judge)
 
 
-def as_markdown(results: Sequence[Result]) -> str:
-    """Return a table for each kind of records."""
-    head = ["", "records/s", "MB/s", "records/s of CPU", "TensorFlow's"]
-    parts = []
-    for kind in dict.fromkeys(result.case.group for result in results):
-        lines = [
-            [
-                result.case.name,
-                *map(number, map(result.median, ("records_per_second", "megabytes_per_second"))),
-                number(result.median(RATE)),
-                number(times_tensorflow(result, results)),
-            ]
-            for result in results
-            if result.case.group == kind
-        ]
-        parts.append(f"### {kind}\n\n{table(head, lines)}\n")
-    return "\n".join(parts)
+def _convert(
+    settings: Settings, directory: Path, versions: Mapping[str, str | None]
+) -> list[Result]:
+    """Convert a folder of pictures, and a table."""
+    cases = [case for case in conversions_of(directory) if selected(case, settings.only)]
+    if not cases:
+        return []
+    say("making the pictures and the table")
+    for name, scale in (("all", settings.scale), ("few", 0.0)):
+        make_pictures(directory / name / "pictures", max(FEW, round(FILES * scale)))
+        make_csv(directory / name / "table.csv", max(FEW, round(ROWS * scale)))
+    return _run(settings, cases, versions, judge_conversion)
 
 
-def times_tensorflow(result: Result, results: Sequence[Result]) -> float | None:
-    """Return the rate by CPU time over that of TensorFlow's writer, where it was measured."""
-    wanted = f"{result.case.group}: TensorFlow"
-    theirs = next((one.median(RATE) for one in results if one.case.title == wanted), None)
-    ours = result.median(RATE)
-    return None if theirs is None or ours is None else ours / theirs
+def _run(
+    settings: Settings, cases: Sequence[Case], versions: Mapping[str, str | None], judge: Any
+) -> list[Result]:
+    """Measure the cases that are selected; those of peers that are not installed have no values."""
+    wanted = [case for case in cases if selected(case, settings.only)]
+    there = [case for case in wanted if is_there(case, versions)]
+    found = {one.case.title: one for one in run(there, judge, settings.rounds)}
+    return [found.get(case.title, Result(case)) for case in wanted]
+
+
+AIMS = (
+    ("small, local disk", "columns by block", "TensorFlow", "records_per_cpu_second", 20.0),
+    ("small, local disk", "encode_example and write", "TensorFlow", "records_per_cpu_second", 3.0),
+    ("pictures, local disk", "ShardedWriter, columns", "plain files", "megabytes_per_second", 0.9),
+    *(
+        (f"{kind}, store", "columns by block", "plain upload, boto3", "megabytes_per_second", 0.9)
+        for kind in KINDS
+    ),
+    (
+        *("folder of pictures, encoded anew", "streamrec write --encode jpeg"),
+        *("read, decoded and encoded", "megabytes_per_second", 0.9),
+    ),
+)
+"""The group, the way, the way that it is compared with, the quantity, and the least ratio."""
 
 
 def targets(results: Sequence[Result]) -> list[Target]:
     """Return the aims that could be measured."""
-    small = [result for result in results if result.case.group == "small"]
-    found = ((one.case.name, times_tensorflow(one, results)) for one in small)
-    name = partial("small Examples, {}".format)
-    return [
-        Target(name(way), "times TensorFlow's writer", AIMS[way], times)
-        for way, times in found
-        if way in AIMS and times is not None
-    ]
+    found = []
+    for group, way, other, quantity, aim in AIMS:
+        measured = times(results, group, way, other, quantity)
+        if measured is not None:
+            found.append(Target(f"{group}: {way}", f"times {other}", aim, measured))
+    return found
 
 
 if __name__ == "__main__":

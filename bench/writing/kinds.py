@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KINDS", "Columns", "mappings"]
+__all__ = ["KINDS", "Columns", "Kind", "mappings", "nbytes_of"]
 
 Columns = dict[str, Any]
 """Columns by feature name: arrays, or lists of byte strings."""
@@ -45,12 +45,28 @@ def pictures(records: int) -> Columns:
     }
 
 
-KINDS: dict[str, tuple[Callable[[int], Columns], int]] = {
-    "small": (small, 200_000),
-    "tokens": (tokens, 20_000),
-    "pictures": (pictures, 2_000),
+class Kind(NamedTuple):
+    """Records of one kind."""
+
+    make: Callable[[int], Columns]
+    """Makes the columns of so many records."""
+    records: int
+    """The number of records where ``--size`` is 1."""
+
+
+KINDS = {
+    "small": Kind(small, 200_000),
+    "tokens": Kind(tokens, 20_000),
+    "pictures": Kind(pictures, 2_000),
 }
-"""The function that makes each kind's columns, and the number of records where ``--size`` is 1."""
+
+
+def nbytes_of(columns: Columns) -> int:
+    """Return the bytes of all values."""
+    return sum(
+        sum(map(len, column)) if isinstance(column, list) else int(column.nbytes)
+        for column in columns.values()
+    )
 
 
 def mappings(columns: Columns) -> list[dict[str, Any]]:

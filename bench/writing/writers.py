@@ -3,134 +3,133 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench.writing.kinds import KINDS, Columns, mappings
+from bench.usage import tree, usage
+from bench.writing import peers
+from bench.writing.kinds import KINDS, Columns, mappings, nbytes_of
+from bench.writing.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 BLOCK = 4 << 20
 """Bytes of columns, about, that are written at a time."""
+WARM_UP = 10
+"""Records that are written before the clock starts."""
 
 
-def columns_by_block(columns: Columns, path: str) -> Callable[[], object]:
+def columns_by_block(columns: Columns, place: Place) -> Callable[[], object]:
     """Write blocks of columns with streamrec."""
     import streamrec as sr
 
-    records = len(next(iter(columns.values())))
-    rows = max(1, BLOCK * records // sum(map(size_of, columns.values())))
-
     def write() -> None:
-        with sr.TFRecordWriter(path) as writer:
-            for first in range(0, records, rows):
-                block = slice(first, first + rows)
-                writer.write_many({name: column[block] for name, column in columns.items()})
+        url = place.url("x.tfrecord")
+        with sr.TFRecordWriter(url, storage_options=place.storage_options) as writer:
+            for block in blocks(columns):
+                writer.write_many(block)
 
     return write
 
 
-def size_of(column: Any) -> int:
-    """Return the bytes of a column's values."""
-    return sum(map(len, column)) if isinstance(column, list) else int(column.nbytes)
+def sharded_columns(columns: Columns, place: Place) -> Callable[[], object]:
+    """Write blocks of columns into four shards with streamrec, and an index."""
+    import streamrec as sr
+
+    size = max(1 << 20, nbytes_of(columns) // peers.SHARDS)
+
+    def write() -> None:
+        url, options = place.url("x.tfrecord"), place.storage_options
+        with sr.ShardedWriter(
+            url, shard_bytes=size, overwrite=True, storage_options=options
+        ) as writer:
+            for block in blocks(columns):
+                writer.write_many(block)
+
+    return write
 
 
-def encode_and_write(columns: Columns, path: str) -> Callable[[], object]:
+def blocks(columns: Columns) -> Iterator[Columns]:
+    """Yield the columns of some rows at a time."""
+    records = len(next(iter(columns.values())))
+    rows = max(1, BLOCK * records // nbytes_of(columns))
+    for first in range(0, records, rows):
+        yield {name: column[first : first + rows] for name, column in columns.items()}
+
+
+def encode_and_write(columns: Columns, place: Place) -> Callable[[], object]:
     """Write mappings one by one, as tutorials do, with streamrec."""
     import streamrec as sr
 
     rows = mappings(columns)
 
     def write() -> None:
-        with sr.TFRecordWriter(path) as writer:
+        url = place.url("x.tfrecord")
+        with sr.TFRecordWriter(url, storage_options=place.storage_options) as writer:
             for row in rows:
                 writer.write(sr.encode_example(row))
 
     return write
 
 
-def sharded(columns: Columns, path: str) -> Callable[[], object]:
+def sharded(columns: Columns, place: Place) -> Callable[[], object]:
     """Write mappings one by one into four shards, with their types checked and an index."""
     import streamrec as sr
 
     rows = mappings(columns)
 
     def write() -> None:
-        with sr.ShardedWriter(path, shards=4, overwrite=True) as writer:
+        url, options = place.url("x.tfrecord"), place.storage_options
+        with sr.ShardedWriter(
+            url, shards=peers.SHARDS, overwrite=True, storage_options=options
+        ) as writer:
             for row in rows:
                 writer.write(row)
 
     return write
 
 
-def tensorflow(columns: Columns, path: str) -> Callable[[], object]:
-    """Write with TensorFlow's classes in a loop, as its tutorial does."""
-    import tensorflow as tf
-
-    rows = mappings(columns)
-    train = tf.train
-
-    def feature(value: Any) -> Any:
-        values = value if isinstance(value, list) else [value]
-        if isinstance(values[0], bytes):
-            return train.Feature(bytes_list=train.BytesList(value=values))
-        if isinstance(values[0], float):
-            return train.Feature(float_list=train.FloatList(value=values))
-        return train.Feature(int64_list=train.Int64List(value=values))
-
-    def write() -> None:
-        with tf.io.TFRecordWriter(path) as writer:
-            for row in rows:
-                features = {name: feature(value) for name, value in row.items()}
-                example = train.Example(features=train.Features(feature=features))
-                writer.write(example.SerializeToString())
-
-    return write
-
-
-def tfrecord_package(columns: Columns, path: str) -> Callable[[], object]:
-    """Write with the ``tfrecord`` package."""
-    from tfrecord.writer import TFRecordWriter
-
-    words = {bytes: "byte", float: "float", int: "int"}
-    rows = [
-        {
-            name: (value, words[type(value[0] if isinstance(value, list) else value)])
-            for name, value in row.items()
-        }
-        for row in mappings(columns)
-    ]
-
-    def write() -> None:
-        writer = TFRecordWriter(path)
-        for row in rows:
-            writer.write(row)
-        writer.close()
-
-    return write
-
-
-WAYS: dict[str, Callable[[Columns, str], Callable[[], object]]] = {
+WRITERS: dict[str, Callable[[Columns, Place], Callable[[], object]]] = {
     "columns by block": columns_by_block,
+    "ShardedWriter, columns": sharded_columns,
     "encode_example and write": encode_and_write,
     "ShardedWriter, one by one": sharded,
-    "TensorFlow": tensorflow,
-    "tfrecord package": tfrecord_package,
+    "TensorFlow": peers.tensorflow,
+    "tfrecord package": peers.tfrecord_package,
+    "WebDataset": peers.webdataset,
+    "MosaicML MDS": peers.mosaic,
+    "Ray Data": peers.ray_data,
+    "plain files": peers.plain_files,
+    "plain upload, boto3": peers.plain_upload,
 }
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of all that it has started."""
+    helpers = tree(os.getpid())[1:]
+    return time.process_time() + sum(usage(pid).cpu_seconds for pid in helpers)
 
 
 def main() -> None:
     """Write as the arguments say, once to warm up with a few records, and print the report."""
     arguments: dict[str, Any] = json.loads(sys.argv[1])
-    make, path = KINDS[arguments["kind"]][0], arguments["path"]
-    way = WAYS[arguments["way"]]
-    way(make(10), path)()
-    write = way(make(arguments["records"]), path)
-    began, cpu = time.perf_counter(), time.process_time()
+    make, way = KINDS[arguments["kind"]].make, WRITERS[arguments["way"]]
+    for name in ("directory", "warm_up"):
+        if not arguments["storage_options"]:
+            os.makedirs(arguments[name], exist_ok=True)  # noqa: PTH103
+    place = Place(arguments["directory"], arguments["storage_options"])
+    few = Place(arguments["warm_up"], arguments["storage_options"])
+    way(make(WARM_UP), few)()
+    columns = make(arguments["records"])
+    write = way(columns, place)
+    began, cpu = time.perf_counter(), cpu_seconds()
     write()
-    report = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
+    seconds = time.perf_counter() - began
+    cpu = cpu_seconds() - cpu
+    report = {"seconds": seconds, "cpu_seconds": cpu, "nbytes": nbytes_of(columns)}
     print(json.dumps(report))
 
 
