@@ -73,6 +73,20 @@ def test_tasks_take_turns() -> None:
     assert sum(map(len, parts)) == len(LINES)
 
 
+class OneLine(Lines):
+    """A source of one piece, which tells the process that reads it."""
+
+    def pieces(self) -> Iterator[int]:
+        yield 0
+
+    def read(self, piece: int, refuse: Refuse) -> Block:
+        return Block(BytesColumn.of([b"%d" % os.getpid()]), 1)
+
+
+def test_one_piece_starts_no_process() -> None:
+    assert lines_of(OneLine("processes"), 2) == [[b"%d" % os.getpid()]]
+
+
 def test_few_pieces_are_read_ahead() -> None:
     source: Any = Lines("threads")
     reading = read_source(source, Reader(source, None, skips=True), Task(0, 1), 2)
