@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
-from typing import TYPE_CHECKING, Any
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError, Message
 
 import streamrec as sr
+from streamrec.shard_tools.sample_pictures import sample_pictures
 from streamrec.streams.take import Take
+from tests.cli.support import streamrec
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, assert_equal, tf
-from tests.pages import DOCS, Block, Row, blocks, reading_in_threads, rows_of_code, run_block
+from tests.pages import (
+    DOCS,
+    ROOT,
+    Block,
+    Row,
+    blocks,
+    reading_in_threads,
+    rows_of_code,
+    run_block,
+)
+from tests.shard_tools.sources.folders import picture_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +39,25 @@ pytestmark = IN_ONE_WORKER
 
 PAGE = DOCS / "how-to" / "from-tensorflow.md"
 ROWS = rows_of_code(PAGE)
-BLOCKS = [block for block in blocks(PAGE) if block.info.startswith("python")]
+BLOCKS = [block for block in blocks(PAGE) if block.info.startswith(("python", "sh"))]
 PAIRS = list(zip(BLOCKS[::2], BLOCKS[1::2], strict=True))
 DATA = (bytes, list, np.ndarray)
+IRIS = ROOT / "tests" / "data" / "iris.csv"
+ANNOTATIONS = [
+    {"id": 11, "image_id": 1, "category_id": 1, "bbox": [85.0, 0.0, 340.0, 512.0], "area": 98e3},
+    {"id": 12, "image_id": 2, "category_id": 17, "bbox": [65.5, 0.0, 385.0, 300.0], "area": 83e3},
+    {"id": 13, "image_id": 3, "category_id": 47, "bbox": [150.0, 60.0, 300.0, 250.0], "area": 5e4},
+]
+"""In COCO's form: a person, a cat and a cup in the package's photographs."""
 ENTRY = '"'
 """A cell that begins so is an entry of the specs."""
+
+
+class Outcome(NamedTuple):
+    assigned: set[str]
+    """The names that a block assigns."""
+    written: list[bytes]
+    """The records of the shards that it writes, as TensorFlow reads them."""
 
 
 class Side:
@@ -39,12 +68,20 @@ class Side:
         self._directory = directory
         self.names: dict[str, Any] = {}
 
-    def run(self, block: Block) -> set[str]:
-        """Run a block; gives the names that it assigns."""
-        before = dict(self.names)
+    def run(self, block: Block) -> Outcome:
+        """Run a block."""
+        names, shards = dict(self.names), self._shards()
         with contextlib.chdir(self._directory):
-            run_block(block, PAGE, self.names)
-        return {name for name, value in self.names.items() if before.get(name) is not value}
+            if block.info.startswith("sh"):
+                run_commands(block)
+            else:
+                run_block(block, PAGE, self.names)
+        assigned = {name for name, value in self.names.items() if names.get(name) is not value}
+        written = sorted(self._shards() - shards)
+        return Outcome(assigned, [record for path in written for record in records_of(path)])
+
+    def _shards(self) -> set[Path]:
+        return set(self._directory.rglob("*.tfrec*")) - set(self._directory.rglob("*.streamrec-*"))
 
     def value(self, cell: str) -> Any:
         """Return what a cell gives, read to its end."""
@@ -60,9 +97,36 @@ class Sides:
     """Both, after the page's blocks."""
 
     def __init__(self, theirs: Path, ours: Path) -> None:
+        for directory in (theirs, ours):
+            lay_out(directory)
         self.theirs = Side("tf.io.parse_example", theirs)
         self.ours = Side("sr.parse_example", ours)
-        self.assigned = [(self.theirs.run(a), self.ours.run(b)) for a, b in PAIRS]
+        self.outcomes = [(self.theirs.run(a), self.ours.run(b)) for a, b in PAIRS]
+
+
+def lay_out(directory: Path) -> None:
+    """Write what the page's blocks read: photographs, notes of what they show, and a table."""
+    picture_folder(directory / "pictures")
+    (directory / "images").mkdir()
+    for number, picture in enumerate(sample_pictures(), 1):
+        (directory / "images" / f"{number:012}.jpg").write_bytes(picture)
+    (directory / "annotations.json").write_text(json.dumps({"annotations": ANNOTATIONS}))
+    (directory / "iris.csv").write_bytes(IRIS.read_bytes())
+
+
+def run_commands(block: Block) -> None:
+    """Run the lines of a block as commands."""
+    for line in block.body.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "streamrec"
+        outcome = streamrec(*arguments)
+        assert outcome.code == 0, outcome
+
+
+def records_of(path: Path) -> list[bytes]:
+    """Return a shard's records, as TensorFlow reads it."""
+    compression = "GZIP" if path.suffix == ".gz" else ""
+    return list(tf.data.TFRecordDataset(str(path), compression).as_numpy_iterator())
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +139,8 @@ def compare(ours: Any, theirs: Any) -> None:
     """Check that both are the same: data, or mappings and sequences of them."""
     if isinstance(theirs, Message):
         theirs, ours = (each.SerializeToString(deterministic=True) for each in (theirs, ours))
+    if isinstance(theirs, tf.data.Dataset):
+        theirs = list(theirs.as_numpy_iterator())
     if isinstance(theirs, dict):
         assert dict(ours).keys() == theirs.keys()
         for name in theirs:
@@ -85,6 +151,11 @@ def compare(ours: Any, theirs: Any) -> None:
             compare(got, expected)
     elif isinstance(ours, str):
         assert ours == os.path.normpath(tf.convert_to_tensor(theirs).numpy().decode())
+    elif isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
+    elif isinstance(ours, int):
+        assert ours == theirs
     elif isinstance(ours, float):
         assert ours == pytest.approx(theirs)
     elif isinstance(ours, bytes):
@@ -100,6 +171,13 @@ def meaning(data: bytes) -> Any:
     with contextlib.suppress(DecodeError):
         return tf.train.Example.FromString(data)
     return data
+
+
+def canonical(record: bytes) -> bytes:
+    """Return an Example with its features in the order of their names, any other record as is."""
+    with contextlib.suppress(DecodeError):
+        return bytes(tf.train.Example.FromString(record).SerializeToString(deterministic=True))
+    return record
 
 
 def labels(items: list[Any]) -> list[int]:
@@ -118,13 +196,17 @@ def test_a_row(row: Row, sides: Sides) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(PAIRS)), ids=[f"line {a.line}" for a, _ in PAIRS])
-def test_what_both_blocks_of_a_pair_assign_is_the_same(number: int, sides: Sides) -> None:
+def test_both_blocks_of_a_pair_assign_and_write_the_same(number: int, sides: Sides) -> None:
     pair = PAIRS[number]
     assert pair[0].info == 'python title="TensorFlow"' != pair[1].info
-    theirs, ours = sides.assigned[number]
-    for name in theirs & ours:
+    theirs, ours = sides.outcomes[number]
+    for name in theirs.assigned & ours.assigned:
         if isinstance(sides.ours.names[name], DATA):
             compare(sides.ours.names[name], sides.theirs.names[name])
+    if ".TFRecordWriter" in pair[0].body:
+        expected = Counter(map(canonical, theirs.written))
+        assert expected
+        assert Counter(map(canonical, ours.written)) == expected
 
 
 def test_every_row_of_two_sides_is_one_of_code() -> None:
@@ -142,6 +224,7 @@ parse_single_sequence_example FixedLenFeature FixedLenSequenceFeature VarLenFeat
 SparseFeature serialize_tensor parse_tensor decode_raw decode_jpeg decode_png decode_image
 list_files TFRecordDataset compression_type interleave shuffle repeat shard map batch
 drop_remainder padded_batch cache prefetch take skip filter Options AUTOTUNE Checkpoint
+_bytes_feature serialize_example num_samples save snapshot
 experimental_distribute_dataset InputContext as_numpy_iterator sample_from_datasets
 """
 

@@ -1,5 +1,7 @@
 """Writes the shards of this directory with TensorFlow, and what TensorFlow reads back from them.
 
+And ``iris.csv``: scikit-learn's table of that name, with a first row of names.
+
 Run it with TensorFlow 2.21, scikit-image, scikit-learn and Pillow: ``python tests/data/make.py``.
 The same versions give the same bytes. ``expected.py`` reads the JSON files; its docstring tells
 their form.
@@ -285,6 +287,15 @@ def plain_feature(feature: Any) -> Any:
     return {kind: plain_values(tf.constant(list(values), dtype))}
 
 
+def iris() -> str:
+    """Return the measurements of 150 flowers, with the numbers and names of their species."""
+    path = Path(sklearn.__file__).parent / "datasets" / "data" / "iris.csv"
+    (_, _, *species), *rows = (line.split(",") for line in path.read_text().splitlines())
+    names = ["sepal_length", "sepal_width", "petal_length", "petal_width", "label", "species"]
+    table = [names, *([*row, species[int(row[-1])]] for row in rows)]
+    return "".join(f"{','.join(row)}\n" for row in table)
+
+
 def write_json(name: str, content: dict[str, Any]) -> None:
     """Write one line for each entry, so that a change shows in a diff."""
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]
@@ -293,6 +304,7 @@ def write_json(name: str, content: dict[str, Any]) -> None:
 
 def main() -> None:
     """Write everything."""
+    (HERE / "iris.csv").write_text(iris())
     shards = {"kinds.tfrecord": kinds(), "sizes.tfrecord": sizes(), "empty.tfrecord": []}
     shards |= {f"numbers-{i:05}-of-00003.tfrecord": numbers(i) for i in range(3)}
     shards["pictures.tfrecord"] = pictures()
