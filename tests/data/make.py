@@ -2,7 +2,7 @@
 
 And ``iris.csv``: scikit-learn's table of that name, with a first row of names.
 
-Run it with TensorFlow 2.21, scikit-image, scikit-learn and Pillow: ``python tests/data/make.py``.
+Run it with TensorFlow 2.21, scikit-image, scikit-learn and Pillow: ``python -m tests.data.make``.
 The same versions give the same bytes. ``expected.py`` reads the JSON files; its docstring tells
 their form.
 """
@@ -10,10 +10,12 @@ their form.
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import io
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ import PIL.Image
 import skimage
 import sklearn
 import tensorflow as tf
+
+from tests.shard_tools.sources.folders import picture_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -296,6 +300,51 @@ def iris() -> str:
     return "".join(f"{','.join(row)}\n" for row in table)
 
 
+def flowers() -> list[bytes]:
+    """Return an Example for each row of ``iris.csv``."""
+    records = []
+    for row in csv.DictReader(iris().splitlines()):
+        name, label = row.pop("species").encode(), int(row.pop("label"))
+        sizes = {name: ("float", [float(text)]) for name, text in row.items()}
+        records.append(example(species=("bytes", [name]), label=("int64", [label]), **sizes))
+    return records
+
+
+def photographs(directory: Path) -> list[bytes]:
+    """Return an Example for each picture of a directory of classes."""
+    records = []
+    labels = sorted(path.name for path in directory.iterdir())
+    for path in sorted(directory.glob("*/*")):
+        data = path.read_bytes()
+        height, width, channels = tf.io.decode_jpeg(data).shape
+        features: dict[str, tuple[str, list[Any]]] = {
+            "image/encoded": ("bytes", [data]),
+            "image/format": ("bytes", [b"jpeg"]),
+            "image/height": ("int64", [height]),
+            "image/width": ("int64", [width]),
+            "image/channels": ("int64", [channels]),
+            "image/filename": ("bytes", [f"{path.parent.name}/{path.name}".encode()]),
+            "image/class/label": ("int64", [labels.index(path.parent.name)]),
+            "image/class/text": ("bytes", [path.parent.name.encode()]),
+        }
+        records.append(example(**features))
+    return records
+
+
+def written() -> dict[str, str]:
+    """Return the digests of shards that TensorFlow writes of a table and of pictures."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        datasets = {"flowers": flowers(), "pictures": photographs(picture_folder(directory / "p"))}
+        for kind, records in datasets.items():
+            with tf.io.TFRecordWriter(str(directory / kind)) as writer:
+                for record in records:
+                    writer.write(record)
+        return {
+            kind: hashlib.sha256((directory / kind).read_bytes()).hexdigest() for kind in datasets
+        }
+
+
 def write_json(name: str, content: dict[str, Any]) -> None:
     """Write one line for each entry, so that a change shows in a diff."""
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]
@@ -325,6 +374,7 @@ def main() -> None:
         for name, records, specs in cases()
     }
     write_json("examples.json", examples)
+    write_json("written.json", written())
 
 
 if __name__ == "__main__":

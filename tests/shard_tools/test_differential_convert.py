@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import pytest
 
 from tests.cli.support import streamrec as cli
 from tests.shard_tools.sources.folders import CLASSES, picture_folder
-from tests.shard_tools.sources.tables import NAMES, ROWS, TABLE
+from tests.shard_tools.sources.real_sources import OF_FLOWERS, TYPES, flowers, real_source
 
 if find_spec("tensorflow") is None:
     pytest.skip("TensorFlow is not installed", allow_module_level=True)
@@ -58,32 +57,26 @@ def test_pictures(tmp_path: Path) -> None:
     assert pixels.shape[-1] in (1, 3)
 
 
-def table_file(kind: str, directory: Path) -> Path:
-    if kind == "csv":
-        return TABLE
-    if kind == "jsonl":
-        rows = [dict(zip(NAMES, map(float, row), strict=True)) for row in ROWS]
-        (directory / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        return directory / "t.jsonl"
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
-    read_csv = pytest.importorskip("pyarrow.csv").read_csv
-    table = read_csv(TABLE)
-    assert isinstance(table, pa.Table)
-    pq.write_table(table, directory / "t.parquet")
-    return directory / "t.parquet"
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_tables(kind: str, tmp_path: Path) -> None:
+def specs_of_flowers() -> dict[str, Any]:
+    """Return the specs of a source of flowers."""
     import tensorflow as tf
 
-    source = table_file(kind, tmp_path)
-    features = ",".join(f"{name}=float32" for name in NAMES)
-    write(source, tmp_path, "--shard-size", "1MB", "--features", features)
-    found = read(tmp_path, **dict.fromkeys(NAMES, (tf.float32, None)))
-    expected = np.array([list(map(float, row)) for row in ROWS], np.float32)
-    np.testing.assert_array_equal(np.array([[row[n] for n in NAMES] for row in found]), expected)
+    dtypes = {float: tf.float32, int: tf.int64, str: tf.string}
+    return {name: (dtypes[kind], None) for name, kind in TYPES.items()}
+
+
+@pytest.mark.parametrize("kind", OF_FLOWERS)
+def test_tables(kind: str, tmp_path: Path) -> None:
+    write(real_source(kind, tmp_path), tmp_path, "--shard-size", "4kB")
+    assert len(list(tmp_path.glob("x-*.tfrecord"))) > 1
+    found = read(tmp_path, **specs_of_flowers())
+    assert found == [
+        {
+            name: value.encode() if isinstance(value, str) else np.float32(value)
+            for name, value in flower.items()
+        }
+        for flower in flowers()
+    ]
 
 
 def test_missing_values_take_the_default(tmp_path: Path) -> None:
@@ -95,9 +88,53 @@ def test_missing_values_take_the_default(tmp_path: Path) -> None:
     assert [(int(row["a"]), row["b"]) for row in found] == [(1, b"x"), (-1, b"y")]
 
 
-def test_functions(tmp_path: Path) -> None:
+def losses_of(batches: Any, steps: int) -> list[float]:
+    """Train a classifier of three classes; return the loss of each epoch of as many steps."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3, "softmax")])
+    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy")
+    how: dict[str, Any] = {"epochs": 8, "steps_per_epoch": steps, "shuffle": False, "verbose": 0}
+    fit = model.fit(batches.repeat(), **how)
+    losses: list[float] = fit.history["loss"]
+    return losses
+
+
+def parsed(directory: Path, specs: dict[str, Any], batch_size: int) -> Any:
+    """Return the batches that TensorFlow reads, in a random order."""
     import tensorflow as tf
 
-    write("tests.shard_tools.sources.tables:rows", tmp_path, "--shards", 2)
-    found = read(tmp_path, seconds=(tf.float32, None))
-    assert sorted(row["seconds"] for row in found) == sorted(np.float32(row[0]) for row in ROWS)
+    files = tf.data.Dataset.list_files(f"{directory}/x-*.tfrecord", shuffle=False)
+    records = files.interleave(tf.data.TFRecordDataset).shuffle(200, seed=1)
+    return records.batch(batch_size).map(lambda batch: tf.io.parse_example(batch, specs))
+
+
+def test_tensorflow_trains_on_a_table(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    write(real_source("csv", tmp_path), tmp_path, "--shards", 3)
+    sizes = [name for name, kind in TYPES.items() if kind is float]
+    specs = {name: tf.io.FixedLenFeature([], tf.float32) for name in sizes}
+    batches = parsed(tmp_path, {**specs, "label": tf.io.FixedLenFeature([], tf.int64)}, 15)
+    pairs = batches.map(lambda row: (tf.stack([row[name] for name in sizes], 1), row["label"]))
+    first, *_, last = losses_of(pairs, 10)
+    assert last < 0.5 * first
+
+
+def test_tensorflow_trains_on_pictures(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    write(real_source("pictures", tmp_path), tmp_path, "--shards", 3)
+    specs = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+    }
+
+    def pair(row: Any) -> Any:
+        image = tf.io.decode_jpeg(row["image/encoded"], 3, ratio=8)
+        return tf.image.resize(image, (8, 8)) / 255, row["image/class/label"]
+
+    pairs = parsed(tmp_path, specs, 1).unbatch().map(pair).cache().batch(4)
+    first, *_, last = losses_of(pairs, 2)
+    assert last < 0.5 * first
