@@ -46,7 +46,7 @@ install() {
     # so that this core compiles the tests' assertions once while the other one unpacks.
     eval "${command%&&*} -e '.[deploy,docs]' gcp-storage-emulator" || return
     python -m pytest -q --collect-only >/dev/null 2>&1 &
-    pip install tensorflow-cpu torch==2.13.0 torchdata accelerate lightning transformers \
+    pip install tensorflow-cpu torch==2.13.0 torchdata accelerate lightning transformers pyarrow \
         jax orbax-checkpoint || return
     wait $! || true  # it may have met a package that was not yet whole
 }
