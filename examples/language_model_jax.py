@@ -30,10 +30,8 @@ from streamrec.adapters.orbax import StreamRestore, StreamSave
 LENGTH, WIDTH, RATE = 128, 64, 0.004
 
 
-def open_arrays(source: str) -> GlobalBatches:
+def open_arrays(source: str, sharding: NamedSharding) -> GlobalBatches:
     """Open an endless stream of packed texts, whose rows are divided over all devices."""
-    mesh = Mesh(np.array(jax.devices()), ("data",))
-    sharding = NamedSharding(mesh, PartitionSpec("data"))
     rank, world_size = rank_of(sharding)
     stream = sr.open(
         source,
@@ -51,12 +49,14 @@ def open_arrays(source: str) -> GlobalBatches:
     return as_arrays(stream, sharding)
 
 
-def new_parameters() -> dict[str, jax.Array]:
+def new_model() -> dict[str, Any]:
+    """Return random parameters, and a momentum of zero for each."""
     shapes = {"bytes": (256, WIDTH), "places": (LENGTH, WIDTH), "look": (WIDTH, 3 * WIDTH)}
     shapes |= {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH), "out": (WIDTH, 256)}
     keys = jax.random.split(jax.random.key(1), len(shapes))
     pairs = zip(keys, shapes.items(), strict=True)
-    return {name: 0.05 * jax.random.normal(key, shape) for key, (name, shape) in pairs}
+    parameters = {name: 0.05 * jax.random.normal(key, shape) for key, (name, shape) in pairs}
+    return {"parameters": parameters, "momentum": jax.tree.map(jnp.zeros_like, parameters)}
 
 
 def scores(parameters: dict[str, jax.Array], batch: sr.Batch) -> jax.Array:
@@ -100,8 +100,10 @@ def main(
     source: str, checkpoint: Path, steps: int, stop_at: int | None, history: TextIO | None
 ) -> None:
     """Train on the shards of SOURCE, from the checkpoint on if there is one."""
-    arrays, parameters = open_arrays(source), new_parameters()
-    model = {"parameters": parameters, "momentum": jax.tree.map(jnp.zeros_like, parameters)}
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    arrays = open_arrays(source, NamedSharding(mesh, PartitionSpec("data")))
+    # Every device has all of the model from the start, so that `train` is compiled once.
+    model = jax.jit(new_model, out_shardings=NamedSharding(mesh, PartitionSpec()))()
     with ocp.CheckpointManager(checkpoint.absolute()) as manager:
         done = manager.latest_step() or 0
         if done:

@@ -20,6 +20,7 @@ from streamrec.errors import ConfigError, MalformedPosition, OtherOrder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
+from tests.by_day import stops
 from tests.pipeline import user_functions
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.mixes import mix_of
@@ -136,7 +137,7 @@ def test_every_world_size_has_the_same_batches_of_like_length(tmp_path: Path, by
         return [sorted(contents(list(step))) for step in zip(*ranks, strict=True)]
 
     plain, alone = global_batches(1), global_batches(1, length_buckets=8)
-    for world_size in (2, 4, 8):
+    for world_size in stops((2, 4, 8)):
         assert global_batches(world_size, length_buckets=8) == alone
     without, with_buckets = ([list(map(len, s)) for s in steps] for steps in (plain, alone))
     assert padding(without) > 0.45

@@ -18,7 +18,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
-from tests.by_day import pairwise
+from tests.by_day import pairwise, stops
 from tests.pipeline.small_datasets import identities, settings_of, write, write_index
 from tests.support import examples
 
@@ -227,10 +227,9 @@ def test_the_same_records_on_every_number_of_ranks(
     async def main() -> None:
         async with Reading.of(source, "in process", **values) as reading:
             whole, _ = await reading.ranks(1, global_batch, [Beginning()], steps)
-            for world_size in range(2, lanes + 1):
-                if lanes % world_size == 0:
-                    there, _ = await reading.ranks(world_size, global_batch, [Beginning()], steps)
-                    assert there == whole, world_size
+            for world_size in stops(n for n in range(2, lanes + 1) if lanes % n == 0):
+                there, _ = await reading.ranks(world_size, global_batch, [Beginning()], steps)
+                assert there == whole, world_size
 
     asyncio.run(main())
 

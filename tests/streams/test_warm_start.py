@@ -29,6 +29,7 @@ from streamrec.streams.warm_start import (
     _small,
     can_warm_start,
 )
+from tests.by_day import stops
 from tests.feeder.support import gone, open_fds
 from tests.pipeline.small_datasets import contents, identities, write
 
@@ -113,7 +114,7 @@ def test_the_same_batches_wherever_the_process_takes_over(
     source: str, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
 ) -> None:
     (whole,) = alone(source, **values)
-    for look in range(0, len(whole) + 2, 3):  # tests of Run.halt stop at every k
+    for look in stops(range(0, len(whole) + 2, 3)):  # tests of Run.halt stop at every k
         answers_at(monkeypatch, look)
         session = opened(source, **values)
         batches = run_of(session)

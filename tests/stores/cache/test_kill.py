@@ -27,7 +27,7 @@ from tests.by_day import is_day
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KILLS = int(os.environ.get("STREAMREC_TEST_KILLS", "3" if is_day() else "5"))
+KILLS = int(os.environ.get("STREAMREC_TEST_KILLS", "2" if is_day() else "5"))
 SEED = int(os.environ.get("STREAMREC_TEST_SEED", "7"))
 SHARDS = 12
 SIZE = 16 << 20
@@ -143,7 +143,7 @@ def test_readers_share_a_folder_and_its_size(
     settings = settings_of(store, {"folder": str(tmp_path), "size": SIZE})
     with ExitStack() as readers:
         lines = [readers.enter_context(reader({**settings, "seed": seed})) for seed in range(3)]
-        for _ in range(12 if is_day() else 30):
+        for _ in range(6 if is_day() else 30):
             for each in lines:
                 wait_for(5, each)
             others = len(lines) - 1
