@@ -17,7 +17,20 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
 
 read_on = Run.take
+enter_of = Run.__aenter__
 run_of = Dataset.run
+
+
+async def enter(run: Run) -> Run:
+    """Start a run; one whose batches were kept before reads nothing.
+
+    Its reading ahead would go on beside the first batches of a turn, and clear new memory for each
+    client.
+    """
+    await enter_of(run)
+    if len(run.__dict__["kept"]) >= KEPT:
+        await halt(run)
+    return run
 
 
 async def take(run: Run) -> Batch:
@@ -26,12 +39,17 @@ async def take(run: Run) -> Batch:
     if len(kept) < KEPT:
         kept.append(await read_on(run))
         return kept[-1]
-    if not run.__dict__.get("is_halted"):
-        run.__dict__["is_halted"] = True
-        await run.halt()
+    await halt(run)
     kept.append(kept.pop(0))
     run.position = replace(run.position, step=run.position.step + 1)
     return replace(kept[-1], next_position=run.position)
+
+
+async def halt(run: Run) -> None:
+    """Stop reading, once."""
+    if not run.__dict__.get("is_halted"):
+        run.__dict__["is_halted"] = True
+        await run.halt()
 
 
 def run(dataset: Dataset, *args: Any, allocate: object = None, **settings: Any) -> Run:  # noqa: ARG001 - kept batches lie in memory of their own
@@ -42,6 +60,7 @@ def run(dataset: Dataset, *args: Any, allocate: object = None, **settings: Any) 
 
 
 of_run: Any = Run
+of_run.__aenter__ = enter
 of_run.take = take
 of_dataset: Any = Dataset
 of_dataset.run = run
