@@ -20,7 +20,7 @@ from streamrec.feeder.blocking import BlockingConnection
 from streamrec.feeder.connecting import CONNECT_TIMEOUT, connect, connect_async
 from streamrec.feeder.connection import AsyncConnection, silence, stalled
 from streamrec.feeder.exposure import check_sending
-from streamrec.feeder.session import Options, Subscription
+from streamrec.feeder.session import NEAR, Options, Subscription
 from streamrec.feeder.shared import Inbox, created
 from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
@@ -64,6 +64,9 @@ class _Feed(Subscription):
 
     def __init__(self, address: Place, options: Options) -> None:
         self._address = Address.parse(address) if isinstance(address, str) else address
+        is_near = not isinstance(self._address, Address) or self._address.path is not None
+        if is_near and "credit_bytes" not in options:
+            options = {**NEAR, **options}
         if isinstance(self._address, Address):
             check_sending(self._address, options.get("token"))
             self._where = str(self._address)

@@ -25,7 +25,7 @@ from streamrec.feeder.engine import Engine
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
-from streamrec.wire.messages import Statistics
+from streamrec.wire.messages import Credit, Statistics
 from streamrec.wire.protocol import Role
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import FakeDataset
@@ -286,6 +286,16 @@ class TestBlockingFeed:
                         values, fake_dataset.batch(step, size=100_000)["values"]
                     )
             serving.result(10)
+
+    @pytest.mark.parametrize(("kind", "credit"), [("tcp", 64 << 20), ("unix", 16 << 20)])
+    def test_less_is_on_its_way_on_one_machine(
+        self, kind: str, credit: int, tmp_path: Path
+    ) -> None:
+        with served({"train": FakeDataset()}) as feeder:
+            address = dataset_at(feeder.listen(listening(kind, tmp_path)))
+            with closing(BlockingFeed.call(address)) as feed:
+                assert feed.request()[-1] == Credit(credit)
+                assert feed.shared_bytes == 256 << 20
 
     def test_resumes_from_a_position(self) -> None:
         with served({"train": FakeDataset()}) as feeder:
