@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from streamrec.wire.messages import Message
     from streamrec.wire.protocol import Connection
 
-__all__ = ["BlockingConnection"]
+__all__ = ["AT_ONCE", "BlockingConnection"]
+
+AT_ONCE = 512 << 10
+"""Bytes that must have come before the system wakes the reader of a large batch. Woken for each
+packet, both ends took a third more CPU time for batches of 7 MB over loopback."""
 
 
 class BlockingConnection:
@@ -147,13 +151,26 @@ class BlockingConnection:
     def _receive_some(self, until: float = math.inf) -> None:
         buffer = self.machine.get_buffer()
         if self.machine.exact:
-            count = self._socket.recv_into(buffer, 0, socket.MSG_WAITALL)
+            count = self._receive_all(buffer)
         else:
             count = self._receive_what_is_there(buffer, until)
         self.machine.buffer_updated(count)
         if not count:
             self._ended()
         self._collect()
+
+    def _receive_all(self, buffer: memoryview) -> int:
+        if len(buffer) < 4 * AT_ONCE or self.is_local:
+            return self._socket.recv_into(buffer, 0, socket.MSG_WAITALL)
+        # The end is left for another call: nothing may come behind it, and nobody would be woken.
+        self._wake_for(AT_ONCE)
+        try:
+            return self._socket.recv_into(buffer[:-AT_ONCE], 0, socket.MSG_WAITALL)
+        finally:
+            self._wake_for(1)
+
+    def _wake_for(self, least: int) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
     def _receive_what_is_there(self, buffer: memoryview, until: float) -> int:
         """Receive the first bytes of a message, as many as come together."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled
-from streamrec.feeder.blocking import BlockingConnection
+from streamrec.feeder.blocking import AT_ONCE, BlockingConnection
 from streamrec.wire.messages import BatchMessage, Credit, End, Hello, Ping, Subscribe, Welcome
 from streamrec.wire.protocol import Connection, Role
 from tests.feeder.support import PATIENCE
@@ -65,6 +65,19 @@ def test_messages_pass(pair: Pair) -> None:
     assert "open" in repr(client)
     client.abort()
     assert "closed" in repr(client)
+
+
+def test_the_end_of_a_large_batch_is_not_waited_for_in_vain(pair: Pair) -> None:
+    client, server = pair
+    catch_up(server)
+    for size in (4 * AT_ONCE - 1, 4 * AT_ONCE, 9 * AT_ONCE + 1):
+        sent = BatchMessage(b"m", (memoryview(bytes(size)),))
+        thread = threading.Thread(target=server.send, args=(sent,))
+        thread.start()
+        message = client.receive()  # nothing comes behind it
+        thread.join()
+        assert isinstance(message, BatchMessage)
+        assert message.payload_size == size
 
 
 def test_small_messages_come_together(pair: Pair) -> None:
