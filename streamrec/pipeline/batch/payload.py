@@ -11,18 +11,16 @@ every offset before a string can be taken by it.
 from __future__ import annotations
 
 import math
-import sys
-from collections import deque
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolError, StateError
-from streamrec.formats.examples.dtypes import numpy_dtype
+from streamrec.errors import LocalProtocolError, RemoteProtocolError, StateError
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
-from streamrec.pipeline.batch.schema import DTYPES, PROTO
+from streamrec.pipeline.batch.payload_reader import MOST_DIMENSIONS, PayloadReader, check, layout
+from streamrec.pipeline.batch.schema import DTYPES, PROTO, VIEWED
 from streamrec.plan.position import NUMBERS, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, cut, offsets_of, volumes
 from streamrec.wire.frame import ALIGNMENT
@@ -37,11 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["decode", "encode"]
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-VIEWED = {dtype for dtype in DTYPES.values() if dtype.kind in "biuf" and sys.byteorder == "little"}
-"""The dtypes whose bytes travel as they are in memory, and that a memoryview knows."""
 MOST_REMEMBERED = 64 << 10
 """Bytes of the largest description of columns that is kept for the next batch."""
-MOST_DIMENSIONS = 32
+ZEROS = memoryview(bytes(ALIGNMENT))
 
 
 def encode(batch: Batch) -> BatchMessage:
@@ -70,7 +66,7 @@ def encode(batch: Batch) -> BatchMessage:
     described = [metadata.SerializeToString()]  # protobufs end to end are one: their lists add up
     for name, column in batch.columns.items():
         if isinstance(column, np.ndarray) and column.ndim:
-            described.append(_description(name, _name(column), column.shape))
+            described.append(_description(name, column.dtype, column.shape))
             payload.add(column)
         else:
             described.append(_encode_column(name, column, payload))
@@ -78,11 +74,11 @@ def encode(batch: Batch) -> BatchMessage:
 
 
 @lru_cache(maxsize=1024)
-def _description(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+def _description(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Return a batch's metadata with one column alone, an array: alike in nearly all batches."""
     metadata = PROTO["Batch"]()
     values = metadata.columns.add(name=name).values
-    values.array.dtype = dtype
+    values.array.dtype = _name(dtype, shape)
     values.array.shape.extend(shape)
     return bytes(metadata.SerializeToString())
 
@@ -99,7 +95,7 @@ class _Payload:
             return
         padding = -self._size % ALIGNMENT
         if padding:
-            self.buffers.append(memoryview(bytes(padding)))
+            self.buffers.append(ZEROS[:padding])
         self.buffers.append(_bytes_of(array))
         self._size += padding + array.nbytes
 
@@ -143,23 +139,21 @@ def _encode_values(proto: Any, values: Values, payload: _Payload) -> None:
     elif isinstance(values, Arrays):
         _encode_arrays(proto.arrays, values, payload)
     else:
-        proto.array.dtype = _name(values)
+        proto.array.dtype = _name(values.dtype, values.shape)
         proto.array.shape.extend(values.shape)
         payload.add(values)
 
 
-def _name(array: npt.NDArray[Any]) -> str:
+def _name(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     """Return the name under which an array's dtype, of any byte order, travels.
 
     Raises:
         LocalProtocolError: It does not travel.
     """
     # NumPy makes a dtype's name anew each time it is asked for, so it is looked up where it can be.
-    name = NAMES.get(array.dtype) or array.dtype.name
-    if not array.ndim or (name not in DTYPES and name != "bfloat16"):
-        raise LocalProtocolError(
-            f"an array of dtype {array.dtype} and shape {array.shape} cannot travel"
-        )
+    name = NAMES.get(dtype) or dtype.name
+    if not shape or (name not in DTYPES and name != "bfloat16"):
+        raise LocalProtocolError(f"an array of dtype {dtype} and shape {shape} cannot travel")
     return name
 
 
@@ -175,7 +169,7 @@ def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
 
 def _encode_arrays(proto: Any, column: Arrays, payload: _Payload) -> None:
     first, last = int(column.offsets[0]), int(column.offsets[-1])
-    proto.dtype, proto.size = _name(column.values), last - first
+    proto.dtype, proto.size = _name(column.values.dtype, column.values.shape), last - first
     proto.count, proto.dimensions = column.shapes.shape
     payload.add(column.shapes.astype(np.int64, copy=False))
     payload.add(column.values[first:last])
@@ -199,17 +193,17 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
         metadata = PROTO["Batch"].FromString(message.metadata)
     except DecodeError:
         raise RemoteProtocolError("the metadata of BATCH is not its message") from None
-    reader = _Reader(message.payload)
+    reader = PayloadReader(message.payload)
     rows = int(metadata.rows)
     shards = reader.array("int32", (rows,))
     records = reader.array("int64", (rows,))
     owned = fingerprint.lanes // world_size
     standing = reader.array("int64", (int(metadata.position.rows), owned))
-    mask = reader.array("bool", (rows,)) if metadata.mask else None
-    columns = _decode_columns(metadata, reader)
-    _check(reader.left == 0, "{} bytes of the payload belong to no array", reader.left)
     numbers = {name: getattr(metadata.position, name) for name in NUMBERS}
     numbers["since"] = list(metadata.position.since)
+    mask = reader.array("bool", (rows,)) if metadata.mask else None
+    columns = _decode_columns(metadata, reader)
+    check(reader.left == 0, "{} bytes of the payload belong to no array", reader.left)
     try:
         position = Position.of(fingerprint, rank, world_size, numbers, standing)
     except StateError as error:
@@ -218,120 +212,42 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
     return Batch(columns, rows, int(metadata.epoch), origin, position, mask, components)
 
 
-def _decode_columns(metadata: Any, reader: _Reader) -> dict[str, Column]:
-    known = PROTO["Batch"](rows=metadata.rows, columns=metadata.columns).SerializeToString()
-    plain = _layout(known) if len(known) <= MOST_REMEMBERED else None
-    if plain is not None:
-        return {name: reader.take(dtype, shape, size) for name, dtype, shape, size in plain}
+def _decode_columns(metadata: Any, reader: PayloadReader) -> dict[str, Column]:
+    # All that is left is alike in nearly all batches.
+    metadata.ClearField("position")
+    known = metadata.SerializeToString()
+    found = layout(known) if len(known) <= MOST_REMEMBERED else None
+    if found is not None:
+        return reader.take_all(found)
     rows = int(metadata.rows)
     columns = {column.name: _decode_column(column, rows, reader) for column in metadata.columns}
-    _check(len(columns) == len(metadata.columns), "two columns have the same name")
+    check(len(columns) == len(metadata.columns), "two columns have the same name")
     return columns
-
-
-@lru_cache(maxsize=16)
-def _layout(description: bytes) -> list[tuple[str, np.dtype[Any], tuple[int, ...], int]] | None:
-    """Return name, dtype, shape and bytes of each column, alike in nearly all batches.
-
-    It is ``None`` unless all of them are arrays that need no look at their values.
-    """
-    metadata = PROTO["Batch"].FromString(description)
-    found = {}
-    for column in metadata.columns:
-        array = column.values.array
-        dtype, shape = DTYPES.get(array.dtype), tuple(map(int, array.shape))
-        if dtype not in VIEWED or dtype.kind == "b" or not 1 <= len(shape) <= MOST_DIMENSIONS:
-            return None
-        size = math.prod(shape) * dtype.itemsize
-        if shape[0] != metadata.rows or not size:
-            return None
-        found[column.name] = column.name, dtype, shape, size
-    return list(found.values()) if len(found) == len(metadata.columns) else None
 
 
 def _components(metadata: Any) -> Components | None:
     names, shards = tuple(metadata.component_names), tuple(metadata.component_shards)
-    _check(len(names) == len(set(names)) == len(shards), "the components are not each named once")
+    check(len(names) == len(set(names)) == len(shards), "the components are not each named once")
     rise = list(shards) == sorted(shards) and shards[-1:] < (1 << 31,)
-    _check(not names or (shards[0] == 0 and rise), "the components' shards do not rise from 0")
+    check(not names or (shards[0] == 0 and rise), "the components' shards do not rise from 0")
     return Components(names, shards) if names else None
 
 
-def _dtype(name: str) -> np.dtype[Any] | None:
-    """Return the dtype of this name; ``None`` if none travels under it."""
-    if name != "bfloat16":
-        return DTYPES.get(name)
-    try:
-        return numpy_dtype(name)
-    except ConfigError as error:
-        raise RemoteProtocolError(f"a batch cannot be received: {error}") from None
-
-
-def _check(valid: bool, message: str, *values: object) -> None:
-    """Refuse what is not valid; the values are put into the message's braces."""
-    if not valid:
-        reason = message.format(*values)
-        raise RemoteProtocolError(f"a batch does not fit its description: {reason}")
-
-
-class _Reader:
-    """Arrays from the front of a payload; each is whole in one of its buffers."""
-
-    def __init__(self, payload: tuple[memoryview, ...]) -> None:
-        self._rest = deque(payload)
-        self._buffer = memoryview(b"")
-        self._begin = 0
-
-    @property
-    def left(self) -> int:
-        return len(self._buffer) - self._begin + sum(map(len, self._rest))
-
-    def array(self, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        kind = _dtype(dtype)
-        _check(kind is not None, "there is no dtype {!r}", dtype)
-        assert kind is not None
-        _check(len(shape) <= MOST_DIMENSIONS, "an array has {} dimensions", len(shape))
-        size = math.prod(shape) * kind.itemsize
-        if not size:
-            # NumPy multiplies the sides that are not 0, and refuses an overflow.
-            _check(
-                math.prod(side or 1 for side in shape) * kind.itemsize < 1 << 62,
-                "an array has the shape {}",
-                shape,
-            )
-            return np.empty(shape, kind)
-        array = self.take(kind, shape, size)
-        if kind == np.bool_:
-            _check(bool((array.view(np.uint8) <= 1).all()), "a bool is neither 0 nor 1")
-        if sys.byteorder == "big":  # NumPy's computations want the machine's own order
-            array.byteswap(inplace=True)
-        return array
-
-    def take(self, kind: np.dtype[Any], shape: tuple[int, ...], size: int) -> npt.NDArray[Any]:
-        """Return the next array, which is not empty, as it is in memory."""
-        begin = self._begin + -self._begin % ALIGNMENT
-        if begin >= len(self._buffer) and self._rest:
-            self._buffer, begin = self._rest.popleft(), 0
-        _check(size <= len(self._buffer) - begin, "an array of {} bytes is not there", size)
-        self._begin = begin + size
-        return np.ndarray(shape, kind, self._buffer, begin)
-
-
-def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:
+def _decode_column(proto: Any, rows: int, reader: PayloadReader) -> Column:
     kind = proto.WhichOneof("kind")
     if kind == "ragged":
         return _decode_ragged(proto.ragged, rows, reader)
     if kind == "sparse":
         return _decode_sparse(proto.sparse, rows, reader)
-    _check(kind == "values", "the column {!r} has no kind", proto.name)
+    check(kind == "values", "the column {!r} has no kind", proto.name)
     return _decode_values(proto.values, rows, reader)
 
 
-def _decode_ragged(proto: Any, rows: int, reader: _Reader, depth: int = 1) -> Ragged:
-    _check(depth < MOST_DIMENSIONS, "rows within rows, {} deep", depth)
+def _decode_ragged(proto: Any, rows: int, reader: PayloadReader, depth: int = 1) -> Ragged:
+    check(depth < MOST_DIMENSIONS, "rows within rows, {} deep", depth)
     splits = reader.array("int64", (rows + 1,))
     inner = int(splits[-1])
-    _check(0 <= inner < 1 << 62, "an array has {} rows", inner)
+    check(0 <= inner < 1 << 62, "an array has {} rows", inner)
     if proto.values.WhichOneof("kind") == "ragged":
         values: Values = _decode_ragged(proto.values.ragged, inner, reader, depth + 1)
     else:
@@ -340,14 +256,14 @@ def _decode_ragged(proto: Any, rows: int, reader: _Reader, depth: int = 1) -> Ra
     return Ragged(values, splits)
 
 
-def _decode_sparse(proto: Any, rows: int, reader: _Reader) -> Sparse:
+def _decode_sparse(proto: Any, rows: int, reader: PayloadReader) -> Sparse:
     shape = tuple(int(side) for side in proto.dense_shape)
-    _check(shape[:1] == (rows,) and len(shape) <= MOST_DIMENSIONS, "a sparse shape of {}", shape)
-    _check(max(shape) < 1 << 62, "a sparse shape of {}", shape)
+    check(shape[:1] == (rows,) and len(shape) <= MOST_DIMENSIONS, "a sparse shape of {}", shape)
+    check(max(shape) < 1 << 62, "a sparse shape of {}", shape)
     count = int(proto.count)
     indices = reader.array("int64", (count, len(shape)))
     inside = (indices >= 0) & (indices < np.array(shape, np.int64))
-    _check(bool(inside.all()), "a sparse index is outside of its shape")
+    check(bool(inside.all()), "a sparse index is outside of its shape")
     values = _decode_values(proto.values, count, reader)
     if isinstance(values, Arrays):
         raise RemoteProtocolError("a batch does not fit its description: sparse arrays")
@@ -355,7 +271,7 @@ def _decode_sparse(proto: Any, rows: int, reader: _Reader) -> Sparse:
 
 
 def _decode_values(
-    proto: Any, rows: int, reader: _Reader
+    proto: Any, rows: int, reader: PayloadReader
 ) -> npt.NDArray[Any] | Arrays | BytesColumn:
     """Read an array, or a column of strings or arrays, of so many rows."""
     kind = proto.WhichOneof("kind")
@@ -363,38 +279,38 @@ def _decode_values(
         return _decode_bytes(proto.bytes, rows, reader)
     if kind == "arrays":
         return _decode_arrays(proto.arrays, rows, reader)
-    _check(kind == "array", "values have no kind")
+    check(kind == "array", "values have no kind")
     shape = tuple(int(side) for side in proto.array.shape)
-    _check(shape[:1] == (rows,), "an array of shape {}, {} rows", shape, rows)
+    check(shape[:1] == (rows,), "an array of shape {}, {} rows", shape, rows)
     return reader.array(proto.array.dtype, shape)
 
 
-def _decode_bytes(proto: Any, rows: int, reader: _Reader) -> BytesColumn:
+def _decode_bytes(proto: Any, rows: int, reader: PayloadReader) -> BytesColumn:
     item_shape = tuple(int(side) for side in proto.item_shape)
-    _check(len(item_shape) < MOST_DIMENSIONS, "strings of {} dimensions a row", len(item_shape))
+    check(len(item_shape) < MOST_DIMENSIONS, "strings of {} dimensions a row", len(item_shape))
     count, per_row = int(proto.count), math.prod(item_shape)
-    _check(max(item_shape, default=0) < 1 << 62, "strings of the shape {} a row", item_shape)
-    _check(count == rows * per_row, "{} strings for {} rows", count, rows)
+    check(max(item_shape, default=0) < 1 << 62, "strings of the shape {} a row", item_shape)
+    check(count == rows * per_row, "{} strings for {} rows", count, rows)
     offsets = reader.array("int64", (count + 1,))
     values = reader.array("uint8", (int(proto.size),))
     _check_offsets(offsets, len(values))
     return BytesColumn(values, offsets, item_shape, rows)
 
 
-def _decode_arrays(proto: Any, rows: int, reader: _Reader) -> Arrays:
+def _decode_arrays(proto: Any, rows: int, reader: PayloadReader) -> Arrays:
     count, size, dimensions = int(proto.count), int(proto.size), int(proto.dimensions)
-    _check(count == rows, "{} arrays for {} rows", count, rows)
-    _check(dimensions <= MOST_DIMENSIONS, "arrays of {} dimensions", dimensions)
+    check(count == rows, "{} arrays for {} rows", count, rows)
+    check(dimensions <= MOST_DIMENSIONS, "arrays of {} dimensions", dimensions)
     shapes = reader.array("int64", (count, dimensions))
     values = reader.array(proto.dtype, (size,))
     sizes = volumes(shapes, 1 << 58)
     fits = (sizes >= 0) & (sizes <= size)  # so that the sum of the sizes fits int64
-    _check(bool(fits.all()), "an array has a shape that its values cannot have")
+    check(bool(fits.all()), "an array has a shape that its values cannot have")
     offsets = offsets_of(sizes)
-    _check(int(offsets[-1]) == size, "{} values for arrays of {}", size, offsets[-1])
+    check(int(offsets[-1]) == size, "{} values for arrays of {}", size, offsets[-1])
     return Arrays(values, offsets, shapes)
 
 
 def _check_offsets(offsets: npt.NDArray[np.int64], end: int) -> None:
     valid = offsets[0] == 0 and offsets[-1] == end and bool((offsets[:-1] <= offsets[1:]).all())
-    _check(bool(valid), "offsets do not rise from 0 to the end of the values")
+    check(bool(valid), "offsets do not rise from 0 to the end of the values")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from streamrec.values.message_schema import Field, build
 
-__all__ = ["DTYPES", "PROTO"]
+__all__ = ["DTYPES", "PROTO", "VIEWED"]
 
 DTYPES = {
     name: np.dtype(name)
@@ -16,6 +18,9 @@ DTYPES = {
     )
 }
 """The dtypes that travel; bfloat16, of another package, does too where that is installed."""
+
+VIEWED = {dtype for dtype in DTYPES.values() if dtype.kind in "biuf" and sys.byteorder == "little"}
+"""The dtypes whose bytes travel as they are in memory, and that a memoryview knows."""
 
 PROTO = build(
     "streamrec.feeder",

@@ -1,0 +1,148 @@
+"""Arrays from the front of a received payload, and the layout of those that come in each batch.
+
+What is received comes from outside: every size is compared with the payload before an array is
+made.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import deque
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.errors import ConfigError, RemoteProtocolError
+from streamrec.formats.examples.dtypes import numpy_dtype
+from streamrec.pipeline.batch.schema import DTYPES, PROTO, VIEWED
+from streamrec.wire.frame import ALIGNMENT
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from streamrec.values.columns import Column
+
+__all__ = ["MOST_DIMENSIONS", "PayloadReader", "check", "layout"]
+
+MOST_DIMENSIONS = 32
+
+
+class Layout(NamedTuple):
+    """The arrays of a batch's columns."""
+
+    arrays: list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]
+    """Name, dtype, shape, the byte at which it begins, from the first on, and bytes of each."""
+    size: int
+    """Bytes of all of them where they are end to end."""
+
+
+@lru_cache(maxsize=16)
+def layout(description: bytes) -> Layout | None:
+    """Return the arrays that a batch's metadata describes.
+
+    It is ``None`` unless all columns are arrays that need no look at their values.
+    """
+    metadata = PROTO["Batch"].FromString(description)
+    found, end = {}, 0
+    for column in metadata.columns:
+        array = column.values.array
+        dtype, shape = DTYPES.get(array.dtype), tuple(map(int, array.shape))
+        if dtype not in VIEWED or dtype.kind == "b" or not 1 <= len(shape) <= MOST_DIMENSIONS:
+            return None
+        size, begin = math.prod(shape) * dtype.itemsize, end + -end % ALIGNMENT
+        if shape[0] != metadata.rows or not size:
+            return None
+        found[column.name] = column.name, dtype, shape, begin, size
+        end = begin + size
+    return Layout(list(found.values()), end) if len(found) == len(metadata.columns) else None
+
+
+def check(valid: bool, message: str, *values: object) -> None:
+    """Refuse what is not valid; the values are put into the message's braces."""
+    if not valid:
+        reason = message.format(*values)
+        raise RemoteProtocolError(f"a batch does not fit its description: {reason}")
+
+
+class PayloadReader:
+    """Arrays from the front of a payload; each is whole in one of its buffers.
+
+    Args:
+        payload: The buffers.
+    """
+
+    def __init__(self, payload: tuple[memoryview, ...]) -> None:
+        self._rest = deque(payload)
+        self._buffer = memoryview(b"")
+        self._begin = 0
+
+    @property
+    def left(self) -> int:
+        """The bytes that belong to no array so far."""
+        return len(self._buffer) - self._begin + sum(map(len, self._rest))
+
+    def array(self, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return the next array, in the machine's own byte order.
+
+        Raises:
+            RemoteProtocolError: It cannot be.
+        """
+        kind = _dtype(dtype)
+        check(kind is not None, "there is no dtype {!r}", dtype)
+        assert kind is not None
+        check(len(shape) <= MOST_DIMENSIONS, "an array has {} dimensions", len(shape))
+        size = math.prod(shape) * kind.itemsize
+        if not size:
+            # NumPy multiplies the sides that are not 0, and refuses an overflow.
+            check(
+                math.prod(side or 1 for side in shape) * kind.itemsize < 1 << 62,
+                "an array has the shape {}",
+                shape,
+            )
+            return np.empty(shape, kind)
+        array = self.take(kind, shape, size)
+        if kind == np.bool_:
+            check(bool((array.view(np.uint8) <= 1).all()), "a bool is neither 0 nor 1")
+        if sys.byteorder == "big":  # NumPy's computations want the machine's own order
+            array.byteswap(inplace=True)
+        return array
+
+    def take(self, kind: np.dtype[Any], shape: tuple[int, ...], size: int) -> npt.NDArray[Any]:
+        """Return the next array, which is not empty, as it is in memory."""
+        begin = self._seek()
+        check(size <= len(self._buffer) - begin, "an array of {} bytes is not there", size)
+        self._begin = begin + size
+        return np.ndarray(shape, kind, self._buffer, begin)
+
+    def take_all(self, layout: Layout) -> dict[str, Column]:
+        """Return the arrays of a layout, which are the next, by name."""
+        first = self._seek()
+        buffer = self._buffer
+        if layout.size > len(buffer) - first:  # they are in several buffers, or not there
+            return {
+                name: self.take(kind, shape, size) for name, kind, shape, _, size in layout.arrays
+            }
+        self._begin = first + layout.size
+        return {
+            name: np.ndarray(shape, kind, buffer, first + begin)
+            for name, kind, shape, begin, _ in layout.arrays
+        }
+
+    def _seek(self) -> int:
+        """Go to the buffer in which the next array begins, and return where."""
+        begin = self._begin + -self._begin % ALIGNMENT
+        if begin >= len(self._buffer) and self._rest:
+            self._buffer, begin = self._rest.popleft(), 0
+        return begin
+
+
+def _dtype(name: str) -> np.dtype[Any] | None:
+    """Return the dtype of this name; ``None`` if none travels under it."""
+    if name != "bfloat16":
+        return DTYPES.get(name)
+    try:
+        return numpy_dtype(name)
+    except ConfigError as error:
+        raise RemoteProtocolError(f"a batch cannot be received: {error}") from None
