@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import sys
 import threading
 from bisect import bisect_left
 from collections import deque
@@ -188,6 +189,8 @@ class Outbox:
         self._address = _address(self._memory)
         self._places = Places(len(self._memory))
         self._overflow = BatchMemory()
+        self._smallest = sys.maxsize
+        """Bytes of the smallest column that may lie in the memory."""
         self._lock = threading.Lock()
         self._ended: deque[int] = deque()  # by garbage collection: in whatever thread, and line
         self._sent: dict[int, ByteArray] = {}
@@ -200,6 +203,8 @@ class Outbox:
 
     def allocate(self, size: int) -> ByteArray:
         """Return an array of ``size`` undefined bytes; not shared if the memory is full."""
+        # Two threads may leave the larger size here: a column below it is copied, and none is lost.
+        self._smallest = min(self._smallest, size)
         place = self._lend(size)
         return self._overflow.allocate(size) if place is None else place
 
@@ -225,32 +230,45 @@ class Outbox:
             if self._sent.pop(offset, None) is None:
                 raise RemoteProtocolError(f"nothing is shared at {offset} that could be released")
 
-    def _pieces(self, payload: Iterable[memoryview]) -> Iterator[ByteArray | list[ByteArray]]:
+    def _pieces(self, payload: Iterable[memoryview]) -> Iterator[ByteArray | list[memoryview]]:
         """Arrays that stay where they are, and what is between them, to be copied to one place."""
-        loose: list[ByteArray] = []
+        loose: list[memoryview] = []
         stay, size = set(self._sent), 0
         for buffer in payload:
-            array, is_padding = np.frombuffer(buffer, np.uint8), size % ALIGNMENT
-            size += len(array)
-            offset = self._offset(array)
-            # What views a place in part, or for the second time, is somebody else's, too.
-            if self._places.taken.get(offset) == len(array) and offset not in stay:
-                stay.add(offset)
-                if loose:
-                    yield loose
-                    loose = []
-                yield array
-            elif loose or not is_padding:
-                loose.append(array)
+            is_padding, size = size % ALIGNMENT, size + len(buffer)
+            begin = self._place_of(buffer)
+            # What is viewed for the second time is somebody else's, too.
+            if begin is None or begin in stay:
+                if loose or not is_padding:
+                    loose.append(buffer)
+                continue
+            stay.add(begin)
+            if loose:
+                yield loose
+                loose = []
+            yield np.frombuffer(buffer, np.uint8)
         if loose:
             yield loose
 
-    def _copied(self, arrays: list[ByteArray]) -> ByteArray | None:
-        size = sum(map(len, arrays))
-        place = self._lend(size)
-        if place is None or size > FEW:
-            return None if place is None else np.concatenate(arrays, out=place)
-        place.data[:] = b"".join(array.data for array in arrays)
+    def _place_of(self, buffer: memoryview) -> int | None:
+        """Return where the place begins that is viewed; ``None``: it is none, or a part of one."""
+        if len(buffer) < self._smallest:
+            return None
+        begin = self._offset(np.frombuffer(buffer, np.uint8))
+        return begin if self._places.taken.get(begin) == len(buffer) else None
+
+    def _copied(self, buffers: list[memoryview]) -> ByteArray | None:
+        place = self._lend(sum(map(len, buffers)))
+        if place is None:
+            return None
+        begin = 0
+        for buffer in buffers:
+            end = begin + len(buffer)
+            if len(buffer) > FEW:
+                np.copyto(place[begin:end], np.frombuffer(buffer, np.uint8))
+            else:
+                place.data[begin:end] = buffer
+            begin = end
         return place
 
     def _lend(self, size: int) -> ByteArray | None:
