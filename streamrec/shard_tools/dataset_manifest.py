@@ -53,13 +53,17 @@ class WriteSettings(_Document):
         """Return what another dataset's settings have that these have not, for people."""
         mine, other = self.model_dump(), there.model_dump()
         lines = [
-            f"{name} is {other[name]} there, and {mine[name]} here"
+            f"{name} is {_shown(other[name])} there, and {_shown(mine[name])} here"
             for name in mine
             if mine[name] != other[name] and name not in ("source", "labels")
         ]
         if self.labels != there.labels:
             lines.append("it has other labels")
         return "; ".join([*lines, *_source_difference(self.source, there.source)])
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)
 
 
 def _source_difference(mine: Any, there: Any) -> list[str]:

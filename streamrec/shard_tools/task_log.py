@@ -76,6 +76,10 @@ def begin(
     elif before.settings == settings and settings.source is not None:
         log.part = _kept(before, sizes)
     else:
+        if before.settings != settings and before.shards and not overwrite:
+            raise _refusal(
+                folder.url(log.name), "an unfinished dataset", _why(log.part, before, sizes)
+            )
         log.part = log.part.model_copy(update={"overwrite": True})
     kept = {shard.name for shard in log.part.shards}
     folder.remove(*(name for name in names.staged_among(sizes, task) if name not in kept))
@@ -146,13 +150,17 @@ def _refuse_others(
     if not part.overwrite:
         there = parts[found][1] if found in others else manifest
         what = "an unfinished dataset" if found in others else "a dataset"
-        raise ConfigError(
-            f"{masked(folder.url(found))}: there is {what} of this name{_why(part, there, sizes)}; "
-            "choose another name, or replace it with overwrite=True (--overwrite)"
-        )
+        raise _refusal(folder.url(found), what, _why(part, there, sizes))
     for name in others:
         folder.remove(*names.staged_among(sizes, parts[name][0]))
     folder.remove(names.manifest(), *others)
+
+
+def _refusal(url: str, what: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"{masked(url)}: there is {what} of this name{why}; choose another name, or replace it "
+        "with overwrite=True (--overwrite)"
+    )
 
 
 def _why(part: TaskPart, there: TaskPart | Manifest | None, sizes: dict[str, int]) -> str:

@@ -329,7 +329,15 @@ class TestAgain:
         writer = ShardedWriter(tmp_path / "x", shard_bytes=60, source="v1")
         writer.write_many(BytesColumn.of([b"%030d" % n for n in range(9)]))
         writer.discard()
-        with ShardedWriter(tmp_path / "x", shards=1, source="v1") as writer:
+        before = contents(tmp_path)
+        for other in ({"shards": 1, "source": "v1"}, {"shard_bytes": 60, "source": "v2"}):
+            settings: dict[str, Any] = other
+            with pytest.raises(
+                ConfigError, match=r"unfinished dataset of this name \(\w+ .*here|so"
+            ):
+                ShardedWriter(tmp_path / "x", **settings)
+            assert contents(tmp_path) == before
+        with ShardedWriter(tmp_path / "x", shards=1, source="v1", overwrite=True) as writer:
             writer.write(b"x")
         assert names(tmp_path) == [
             "x-00000-of-00001", "x-00000-of-00001.streamrec-index", "x.streamrec-manifest.json",

@@ -79,7 +79,7 @@ class Delimited:
 
     def _values(self, values: list[str] | str) -> dict[str, str | None]:
         if isinstance(values, str):
-            raise RowError(f"{values}; correct the quotes, or the encoding, which is UTF-8")
+            raise RowError(values)
         if len(values) != len(self.names):
             raise RowError(
                 f"the row has {len(values)} values, but the first row names {len(self.names)}; "
@@ -166,11 +166,14 @@ def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | s
         except StopIteration:
             return
         except csv.Error as error:
-            yield piece.line + first, f"double quotes open that do not close well: {error}"
+            yield (
+                piece.line + first,
+                f"double quotes open here and do not close well ({error}); correct them",
+            )
             lines.next = first + 1
             continue
         if any(not value.isascii() and _has_other_bytes(value) for value in values):
-            yield piece.line + first, "there are bytes that are not UTF-8"
+            yield piece.line + first, "there are bytes that are not UTF-8; convert the file to it"
         elif values:
             yield piece.line + first, values
 

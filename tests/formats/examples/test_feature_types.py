@@ -13,7 +13,8 @@ pytestmark = pytest.mark.both_kernels
 
 def test_records_are_encoded_with_their_types() -> None:
     types = FeatureTypes()
-    for record, value in enumerate([{"a": 1}, {"a": 2, "b": ["x", "y"]}, {"b": []}]):
+    values: list[dict[str, Any]] = [{"a": 1}, {"a": 2, "b": ["x", "y"]}, {"b": []}]
+    for record, value in enumerate(values):
         assert types.encode(value, record) == sr.encode_example(value)
     assert types.to_dict() == {"a": "int64", "b": "bytes"}
     with pytest.raises(WrongFeatureType, match=r"record 3, feature b: .* is bytes since record 1"):

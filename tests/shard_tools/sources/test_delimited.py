@@ -77,8 +77,8 @@ def test_wrong_rows_are_named_by_file_and_line(tmp_path: Path) -> None:
     expected = [
         "line 4: the row has 3 values, but the first row names 2",
         "line 6: column 'a' holds 'x\"y', which is no int64",
-        "line 7: double quotes open that do not close well: ',' expected after '\"'; correct the q",
-        "line 8: there are bytes that are not UTF-8; correct",
+        "line 7: double quotes open here and do not close well (',' expected after '\"'); correct",
+        "line 8: there are bytes that are not UTF-8; convert",
         "line 1009: column 'a' holds 'x', which is no int64",
     ]
     assert len(errors) == len(expected)
@@ -100,7 +100,7 @@ def test_a_quote_that_does_not_close_costs_one_row(
     plain = [b"%d,plain\n" % n for n in range(5000)]
     path.write_bytes(b"".join([b"a,b\n", *ROWS_OF_QUOTES[:1000], stray + b"\n", *plain]))
     source = open_delimited(str(path))
-    with pytest.raises(DataError, match=r"x\.csv: line 2002: double quotes open that do not close"):
+    with pytest.raises(DataError, match=r"x\.csv: line 2002: double quotes open here and do not"):
         records_of(source)
     errors: list[DataError] = []
     found = records_of(source, errors.append)

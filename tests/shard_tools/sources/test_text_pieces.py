@@ -31,8 +31,8 @@ def test_pieces_are_whole_rows(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     text = io.StringIO(newline="")
-    for line in stray:  # quotes inside of a value are characters like others
-        text.write(f"{line}\n")
+    # Quotes inside of a value are characters like others.
+    text.writelines(f"{value}\n" for value in stray)
     csv.writer(text, lineterminator="\n", delimiter=delimiter).writerows(rows)
     path = tmp_path_factory.mktemp("d") / "x.csv"
     path.write_bytes(text.getvalue().encode())
