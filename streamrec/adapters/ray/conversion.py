@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -11,7 +13,6 @@ import ray
 from streamrec.adapters.ray.tasks import run_tasks
 from streamrec.errors import StreamrecError
 from streamrec.shard_tools.merge_shards import merge_index
-from streamrec.shard_tools.sources.opening import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,11 +73,13 @@ def _tasks(conversion: Conversion, cores: int) -> int:
 
 def _anywhere(conversion: Conversion) -> Conversion:
     """Return the conversion without relative paths: tasks may run in another directory."""
-    kind = conversion.kind or kind_of(conversion.source)
-    source = conversion.source if kind == "generator" else _absolute(conversion.source)
+    source = conversion.source
+    if Path(source).exists() or glob.glob(source):  # noqa: PTH207 - it may be absolute
+        source = _absolute(source)
     template = _absolute(conversion.destination.template)
-    destination = replace(conversion.destination, template=template)
-    return replace(conversion, source=source, kind=kind, destination=destination)
+    return replace(
+        conversion, source=source, destination=replace(conversion.destination, template=template)
+    )
 
 
 def _absolute(place: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from streamrec.errors import ConfigError, DataError
+from streamrec.shard_tools.sources.row_ends import RowEnds
 from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
 from streamrec.shard_tools.sources.table_columns import (
     RowError,
@@ -60,7 +61,7 @@ class Delimited:
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""
         for file in self.files:
-            yield from text_pieces(file, delimiter=self.delimiter)
+            yield from text_pieces(file, end_of=RowEnds(self.delimiter))
 
     def read(self, piece: TextPiece, refuse: Refuse) -> Block:
         """Parse rows."""
@@ -184,7 +185,7 @@ def _has_other_bytes(value: str) -> bool:
 
 def _sampled(file: Path, delimiter: str, null: frozenset[str]) -> dict[str, str | None]:
     """Return the types of the columns by the names of the first row."""
-    piece = next(text_pieces(file, delimiter=delimiter), None)
+    piece = next(text_pieces(file, end_of=RowEnds(delimiter)), None)
     rows = _rows(piece, delimiter) if piece else iter(())
     _, names = next(rows, (1, []))
     if isinstance(names, str) or not names or len(set(names)) < len(names) or "" in names:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from streamrec.shard_tools.sources.source import Source
 
-__all__ = ["KINDS", "kind_of", "open_source", "parse_features"]
+__all__ = ["KINDS", "open_source", "parse_features"]
 
 
 class _Kind(NamedTuple):
@@ -62,7 +62,7 @@ def open_source(
     Raises:
         ConfigError: There is no such source, or an option is not one of its kind.
     """
-    kind = kind or kind_of(place)
+    kind = kind or _kind_of(place)
     known = KINDS[kind]
     for name in options:
         if name not in known.options:
@@ -77,12 +77,7 @@ def open_source(
     return source
 
 
-def kind_of(place: str) -> str:
-    """Return the kind of a source, by its name and by what is there.
-
-    Raises:
-        ConfigError: They do not tell.
-    """
+def _kind_of(place: str) -> str:
     path = Path(place)
     for kind, known in KINDS.items():
         if known.suffixes and place.endswith(known.suffixes):

@@ -95,7 +95,7 @@ def test_a_quote_that_does_not_close_costs_one_row(
 ) -> None:
     """Wherever pieces are cut, and however much the quote would swallow."""
     monkeypatch.setattr("streamrec.shard_tools.sources.text_pieces.PIECE_BYTES", 5000)
-    monkeypatch.setattr("streamrec.shard_tools.sources.text_pieces.MOST_BYTES", 20_000)
+    monkeypatch.setattr("streamrec.shard_tools.sources.row_ends.MOST_BYTES", 20_000)
     path = tmp_path / "x.csv"
     plain = [b"%d,plain\n" % n for n in range(5000)]
     path.write_bytes(b"".join([b"a,b\n", *ROWS_OF_QUOTES[:1000], stray + b"\n", *plain]))
