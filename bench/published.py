@@ -213,6 +213,17 @@ def resharding() -> str:
     return table(("", "way", "MB/s", "CPU s/GB", "peak, MB", "chi-square"), rows)
 
 
+def writing() -> str:
+    """Return the rate of each writer: to a disk, to a store, and from other formats."""
+    quantities = ("records_per_second", RATE, "cpu_seconds_per_gigabyte")
+    rows = []
+    for row in results("write").rows:
+        is_there = row["measurements"] or row["failures"]
+        range_ = spread(row) if is_there else "not installed"
+        rows.append((row["group"], row["case"], *(cell(row, name) for name in quantities), range_))
+    return table(("", "way", "records/s", "MB/s", "CPU s/GB", "MB/s, least to most"), rows)
+
+
 def padding() -> str:
     """Return the padding in per cent of each way to bucket."""
     found = content("padding")["padding"]
@@ -334,6 +345,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "busy_tail": busy_tail,
     "growth": growth,
     "resharding": resharding,
+    "writing": writing,
     "shuffle": shuffle,
     "padding": padding,
     "feeder_memory": feeder_memory,

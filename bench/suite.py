@@ -134,6 +134,13 @@ TABLES = (
             *("--large-gigabytes", "0.5"),
         ),
     ),
+    Table(
+        "write",
+        "writers of datasets beside other writers, to a disk and to a store",
+        "bench.write",
+        quick=("--quick",),
+        peers=PEERS,
+    ),
     Table("images", "pictures decoded, beside tf.data", "bench.images", ("--repeat", "1")),
     Table(
         "adapters",

@@ -72,7 +72,7 @@ class Settings:
 
 
 @click.command()
-@case_options(3)
+@case_options(2)
 @click.option("--size", default=0.3, show_default=True, help="Records; 1 is some 300 MB.")
 @click.option("--quick", is_flag=True, help="Little data, one round: to see that all runs.")
 @click.option(

@@ -56,7 +56,7 @@ def _records(way: str, files: Any, found: list[str], arguments: Mapping[str, Any
         return sum(_tar_records(files.cat_file(path)) for path in found)
     if way == "MosaicML MDS":
         [index] = [path for path in found if path.endswith("index.json")]
-        return sum(shard["samples"] for shard in json.loads(files.cat_file(index))["shards"])
+        return sum(int(shard["samples"]) for shard in json.loads(files.cat_file(index))["shards"])
     scheme = "s3://" if arguments["storage_options"] else ""
     # Ray calls its shards .tar, though they are TFRecords.
     urls = [f"{scheme}{path}" for path in found if path.endswith((".tfrecord", ".tar"))]

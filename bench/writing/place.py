@@ -51,4 +51,6 @@ class Place:
             "AWS_DEFAULT_REGION": REGION,
             "AWS_ENDPOINT_URL": options["endpoint_url"],
             "S3_ENDPOINT_URL": options["endpoint_url"],
+            # Arrow's client would send checksums behind the body, which the store does not read.
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
         }
