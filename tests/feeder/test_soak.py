@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.feeder.support import ServedFeeder
 
 HOST = "127.0.0.1"
-CONNECTS = 12 if is_day() else 30
+CONNECTS = 8 if is_day() else 30
 THREADS = ("streamrec-decode", "streamrec-inflate", "streamrec-prefault")
 RESET = struct.pack("ii", 1, 0)
 """Value of ``SO_LINGER`` that drops the connection on close, as a killed process does."""

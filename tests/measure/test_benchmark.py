@@ -15,6 +15,7 @@ from streamrec.measure.budget import Budget
 from streamrec.measure.costs import read_prices
 from streamrec.measure.figures import Figures, Target
 from streamrec.pipeline.dataset import Dataset
+from tests.by_day import at_night
 from tests.measure.support import limits, settings_for
 from tests.support import asynchronous
 
@@ -101,7 +102,7 @@ async def test_everything_is_measured_in_order(store: DevStore) -> None:
     assert Figures.model_validate_json(figures.model_dump_json()) == figures
 
 
-@pytest.mark.parametrize("requests", [1, 2, 10, 40])
+@pytest.mark.parametrize("requests", [1, at_night(2), 10, at_night(40)])
 @asynchronous
 async def test_no_more_is_spent_than_allowed(store: DevStore, requests: int) -> None:
     figures = await figures_of(features(store), Notes(), requests=requests, size=200_000)
@@ -132,7 +133,7 @@ async def test_shards_that_are_not_there(store: DevStore) -> None:
     assert one.figures().listing is None
 
 
-@pytest.mark.parametrize("stop_at", PHASES[1:])
+@pytest.mark.parametrize("stop_at", [PHASES[1], *map(at_night, PHASES[2:-1]), PHASES[-1]])
 @asynchronous
 async def test_a_cancellation_keeps_what_was_measured(store: DevStore, stop_at: str) -> None:
     one = benchmark(Notes(stop_at))

@@ -70,7 +70,7 @@ def by_shard_of(shards: int, records: int, length: int, lanes: int) -> npt.NDArr
     return rows[:, 1] * records + rows[:, 2]
 
 
-@pytest.mark.parametrize("lanes", [8, DEFAULT_LANES, 64])
+@pytest.mark.parametrize("lanes", [8, DEFAULT_LANES, at_night(64)])
 @pytest.mark.parametrize(
     ("shape", "most"), [(PICTURES, 1.24), ((512, 128, 220_000), 2.1)], ids=["128", "512"]
 )

@@ -29,7 +29,7 @@ from streamrec.streams.warm_start import (
     _small,
     can_warm_start,
 )
-from tests.by_day import stops
+from tests.by_day import at_night, stops
 from tests.feeder.support import gone, open_fds
 from tests.pipeline.small_datasets import contents, identities, write
 
@@ -130,7 +130,7 @@ def test_the_same_batches_wherever_the_process_takes_over(
         assert gone(pid_of(session))
 
 
-@pytest.mark.parametrize("look", [0, 3, 8])
+@pytest.mark.parametrize("look", [0, at_night(3), 8])
 def test_runs_go_on_where_the_last_one_ended(
     source: str, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
