@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pytest
+
+from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
+from streamrec.stores.part_file import PartFile
+from streamrec.stores.part_upload import PartUpload
+from streamrec.stores.targets import Upload, foreign_errors, open_target, translated, write_object
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+URL = "s3://bucket/x"
+S3 = {"key": "test", "secret": "test", "endpoint_url": "http://127.0.0.1:1"}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (FileNotFoundError(2, "no"), ObjectNotFound, "create it first"),
+        (PermissionError(13, "no"), AccessDenied, "check the permissions"),
+        (OSError(28, "No space left on device"), StoreError, "No space left on device; correct"),
+        (OSError("odd"), StoreError, "cannot be written: odd"),
+        (RuntimeError("of an SDK"), StoreError, "RuntimeError: of an SDK"),
+        (ObjectNotFound("gone", url=URL), ObjectNotFound, "gone"),
+    ],
+    ids=repr,
+)
+def test_errors_are_those_of_stores(error: Exception, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        with translated(URL):
+            raise error
+    assert type(caught.value) is kind
+    assert caught.value.__cause__ is None, "a filesystem's own error may hold a signed URL"
+
+
+def test_what_is_no_failure_of_a_store_is_left_alone() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        with foreign_errors():
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("scheme", "spooled", "kind"),
+    [("s3://b/x", False, PartUpload), ("s3://b/x", True, Upload), ("memory://b/x", False, Upload)],
+)
+def test_what_an_object_is_written_to(scheme: str, spooled: bool, kind: type) -> None:
+    options: dict[str, Any] = S3 if scheme.startswith("s3") else {}
+    target = open_target(scheme, options, spooled=spooled)
+    assert type(target) is kind
+    target.discard()
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_local_object_appears_whole(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a b"
+    url = form.format(str(path).replace(" ", "%20") if form != "{}" else path)
+    with pytest.raises(ObjectNotFound, match="create it first"):
+        write_object(url, b"data")
+    target = open_target(url, {}, make_directory=True)
+    assert isinstance(target, PartFile)
+    target.file.write(b"da")
+    target.discard()
+    assert list(path.parent.iterdir()) == []
+    write_object(url, b"data")
+    assert path.read_bytes() == b"data"
+
+
+def test_an_object_of_another_filesystem() -> None:
+    write_object("memory://targets/deep/x", b"data", make_directory=True)
+    assert fsspec.filesystem("memory").cat_file("/targets/deep/x") == b"data"
+
+
+def test_a_scheme_that_nobody_knows() -> None:
+    with pytest.raises(ConfigError, match="nothing"):
+        write_object("nothing://x/y", b"data")
