@@ -94,13 +94,26 @@ def test_counted_shards_are_kept_together_or_not_at_all(sizes: list[int], tmp_pa
     assert len(left(tmp_path)) == (3 if log.part.complete else 0)
 
 
-@pytest.mark.parametrize("change", [{"source": None}, {"shard_bytes": 10}, {"source": "v2"}])
-def test_of_other_records_or_settings_nothing_is_kept(change: Any, tmp_path: Path) -> None:
-    settings = BY_SIZE.model_copy(update=change)
-    leave(tmp_path, [5, 5], settings if change == {"source": None} else BY_SIZE)
+def test_of_records_without_an_identity_nothing_is_kept(tmp_path: Path) -> None:
+    settings = BY_SIZE.model_copy(update={"source": None})
+    leave(tmp_path, [5, 5], settings)
     (tmp_path / "y-00000-of-00001").touch()
     log = begun(tmp_path, settings)
     assert left(tmp_path) == ["y-00000-of-00001"]
+    assert (log.records, log.part.settings) == (0, settings)
+
+
+@pytest.mark.parametrize("change", [{"shard_bytes": 10}, {"source": "v2"}])
+def test_unfinished_work_of_other_settings_is_refused_or_replaced(
+    change: Any, tmp_path: Path
+) -> None:
+    settings = BY_SIZE.model_copy(update=change)
+    leave(tmp_path, [5, 5], BY_SIZE)
+    with pytest.raises(ConfigError, match="an unfinished dataset"):
+        begun(tmp_path, settings)
+    assert len(left(tmp_path)) == 2
+    log = begun(tmp_path, settings, overwrite=True)
+    assert left(tmp_path) == []
     assert (log.records, log.part.settings) == (0, settings)
 
 
@@ -110,11 +123,12 @@ def test_what_is_complete_is_not_written_again(tmp_path: Path) -> None:
         tasks=[2], shards=[ShardFacts(name="x", records=2, bytes=5)],
     )  # fmt: skip
     (tmp_path / NAMES.manifest()).write_bytes(manifest.encode())
+    (tmp_path / "x").write_bytes(b"." * 5)
     leave(tmp_path, [], BY_SIZE)
     log = begun(tmp_path)
     assert (log.part.complete, log.records) == (True, 2)
     assert log.types.to_dict() == {"id": "int64"}
-    assert names(tmp_path) == [NAMES.manifest()], "the last step had left the record"
+    assert names(tmp_path) == ["x", NAMES.manifest()], "the last step had left the record"
 
 
 def test_another_dataset_is_refused_or_replaced(tmp_path: Path) -> None:
