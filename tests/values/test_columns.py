@@ -14,6 +14,7 @@ from streamrec.values.aligned import ALIGNMENT
 from streamrec.values.columns import (
     LONG,
     Arrays,
+    Bytes,
     BytesColumn,
     Ragged,
     Sparse,
@@ -90,7 +91,7 @@ class TestBytesColumn:
         assert BytesColumn.of([bytearray(b"a"), memoryview(b"xb")[1:]]).to_list() == [b"a", b"b"]
 
     def test_long_strings_are_copied_to_aligned_memory(self) -> None:
-        strings = [b"a" * LONG, bytearray(b"b"), memoryview(b"xc" * LONG)[1:]]
+        strings: list[Bytes] = [b"a" * LONG, bytearray(b"b"), memoryview(b"xc" * LONG)[1:]]
         column = BytesColumn.of(strings)
         assert column.to_list() == list(map(bytes, strings))
         assert column.values.ctypes.data % ALIGNMENT == 0
