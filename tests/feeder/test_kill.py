@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -70,12 +70,16 @@ def undisturbed(source: str, rank: int, steps: int) -> list[bytes]:
 
 
 class Feeders:
-    """Two daemons over one dataset, each behind a proxy that cuts and freezes connections."""
+    """Two daemons over one dataset, each behind a proxy that cuts and freezes connections.
+
+    The first one has two workers.
+    """
 
     def __init__(self, source: str, directory: Path, stack: ExitStack) -> None:
         table = {**SETTINGS, "source": source}
         self._settings = "\n".join(f"{name} = {json.dumps(table[name])}" for name in table)
         self._directory, self._stack = directory, stack
+        self.workers_killed = 0
         self._children = [self._start(number) for number in range(2)]
         self.proxies = [stack.enter_context(Proxy(self._path(number))) for number in range(2)]
 
@@ -90,6 +94,14 @@ class Feeders:
         process.send_signal(how)
         process.wait()
         self._children[number] = self._start(number)
+
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker of the first one, which starts another in its place."""
+        daemon = self._children[0].process.pid
+        with suppress(OSError):  # the one that was killed before is gone in the midst of this
+            for worker in children(daemon, "worker_process")[number : number + 1]:
+                os.kill(worker, signal.SIGKILL)
+                self.workers_killed += 1
 
     def cut(self, number: int) -> None:
         self.proxies[number].cut()
@@ -106,6 +118,7 @@ class Feeders:
         config = self._directory / f"{number}.toml"
         config.write_text(
             f'[server]\nlisten = ["unix://{self._path(number)}"]\nstatus = ""\ngrace = 1\n'
+            f"workers = {2 - number}\n"
             f"[datasets.train]\n{self._settings}"
         )
         arguments = ["streamrec", "serve", str(config), "--json"]
@@ -204,6 +217,7 @@ def test_feeders_are_killed(source: str, tmp_path: Path, monkeypatch: pytest.Mon
         events: list[Callable[[int], None]] = [
             partial(feeders.end, signal.SIGKILL),
             partial(feeders.end, signal.SIGTERM),
+            feeders.kill_worker,
             feeders.cut,
             feeders.freeze,
             lambda _: trainers[random.randrange(RANKS)].begin_anew(),
@@ -215,6 +229,7 @@ def test_feeders_are_killed(source: str, tmp_path: Path, monkeypatch: pytest.Mon
         steps = train(trainers, event, random)
         held_against(source, trainers, steps)
         assert sum(proxy.accepted for proxy in feeders.proxies) >= RANKS + EVENTS // 2
+        assert feeders.workers_killed
 
 
 @pytest.mark.parametrize("engine", ["process", at_night(None)])
@@ -229,7 +244,7 @@ def test_engine_processes_are_killed(source: str, engine: Engine | None) -> None
     trainers = [Trainer(partial(opened, rank)) for rank in range(RANKS)]
 
     def event() -> None:
-        processes = engine_processes()
+        processes = children(os.getpid(), "engine_process")
         if random.randrange(3) and processes:
             killed.append(random.choice(processes))
             os.kill(killed[-1], signal.SIGKILL)
@@ -240,8 +255,8 @@ def test_engine_processes_are_killed(source: str, engine: Engine | None) -> None
     assert killed
 
 
-def engine_processes() -> list[int]:
-    """Return the children of this process that run the engine of a stream."""
-    children = " ".join(task.read_text() for task in Path("/proc/self/task").glob("*/children"))
-    pids = sorted(map(int, children.split()))
-    return [pid for pid in pids if b"engine_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+def children(pid: int, module: str) -> list[int]:
+    """Return the children of a process that run a module."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    pids = sorted(int(child) for task in tasks for child in task.read_text().split())
+    return [pid for pid in pids if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
