@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamrec.errors import ConfigError, DataError
@@ -94,8 +95,8 @@ class Benchmark:
             self._leave_out("listing", error)
             return
         await self._measure_store(settings, shards)
-        settings = await self._measure_processing(settings, shards)
-        await self._run_job(settings, world_size)
+        settings = await self._parsing(settings, partial(self._measure_processing, shards))
+        await self._parsing(settings, partial(self._run_job, world_size))
 
     async def measure_feeder(self, address: str, **route: Any) -> None:
         """Measure what a feeder gives to one client.
@@ -140,24 +141,28 @@ class Benchmark:
         await self._measure("first byte", "first_byte", FIRST_BYTE, settings, url, first_byte)
         await self._measure("sweep", "sweep", SWEEP, settings, url, sweep)
 
-    async def _measure_processing(
-        self, settings: DatasetSettings, shards: Sequence[ObjectInfo]
+    async def _parsing(
+        self, settings: DatasetSettings, measure: Callable[[DatasetSettings], Awaitable[None]]
     ) -> DatasetSettings:
-        """Measure the processing; return the settings that the records turned out to fit."""
-
-        async def processing(store: Store, share: Budget) -> Processing:
-            return await measure_processing(settings, store, shards, share)
-
-        arguments = "processing", "processing", PROCESSING
+        """Measure with the settings; return those that the records turned out to fit."""
         try:
-            await self._measure(*arguments, settings, shards[0].url, processing)
+            await measure(settings)
         except (ConfigError, DataError) as error:
             if settings.features != "infer":
                 raise
             self._leave_out("parsing", error)
             settings = settings.model_copy(update={"features": None, "dtypes": None})
-            await self._measure(*arguments, settings, shards[0].url, processing)
+            await measure(settings)
         return settings
+
+    async def _measure_processing(
+        self, shards: Sequence[ObjectInfo], settings: DatasetSettings
+    ) -> None:
+        async def processing(store: Store, share: Budget) -> Processing:
+            return await measure_processing(settings, store, shards, share)
+
+        url = shards[0].url
+        await self._measure("processing", "processing", PROCESSING, settings, url, processing)
 
     async def _measure(
         self,
@@ -177,7 +182,7 @@ class Benchmark:
         except BudgetSpent as error:
             self._leave_out(name, error)
 
-    async def _run_job(self, settings: DatasetSettings, world_size: int) -> None:
+    async def _run_job(self, world_size: int, settings: DatasetSettings) -> None:
         self._watch.phase("stream")
         try:
             self._found["job"] = await run_job(

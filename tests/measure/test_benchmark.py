@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -11,7 +11,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.benchmark import Benchmark
-from streamrec.measure.budget import Budget
+from streamrec.measure.budget import Budget, BudgetSpent
 from streamrec.measure.costs import read_prices
 from streamrec.measure.figures import Figures, Target
 from streamrec.pipeline.dataset import Dataset
@@ -123,6 +123,22 @@ async def test_records_that_are_no_examples_are_read_raw(store: DevStore) -> Non
         assert any(why.startswith("parsing: ") for why in figures.unfinished)
         assert figures.processing.parse is None
         assert figures.job is not None
+
+
+@asynchronous
+async def test_records_that_are_no_examples_are_read_raw_without_a_sample(
+    store: DevStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def spent(*_: Any) -> NoReturn:
+        raise BudgetSpent("no time is left")
+
+    monkeypatch.setattr("streamrec.measure.benchmark.measure_processing", spent)
+    for number in range(SHARDS):
+        store.objects[f"bucket/part-{number}"] = frame(b"\xff" * 1000) * RECORDS
+    figures = await figures_of(features(store), Notes())
+    assert figures.processing is None
+    assert any(why.startswith("parsing: ") for why in figures.unfinished)
+    assert figures.job is not None
 
 
 @asynchronous
