@@ -16,6 +16,7 @@ from streamrec.cli.completion import VARIABLE, complete
 from streamrec.cli.demo import demo
 from streamrec.cli.index import index
 from streamrec.cli.info import info
+from streamrec.cli.merge_index import merge_index
 from streamrec.cli.options import debug_option
 from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
@@ -31,9 +32,19 @@ if TYPE_CHECKING:
 __all__ = ["program", "run"]
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+OTHER_NAMES = {"merge": "reshard", "split": "reshard"}
+"""Verbs that people look for, which another one does."""
+
+
+class _Program(click.Group):
+    """The verbs, which are found by their other names, too."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, OTHER_NAMES.get(cmd_name, cmd_name))
 
 
 @click.group(
+    cls=_Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -51,7 +62,7 @@ def program(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for verb in (bench, cat, demo, index, info, reshard, serve, top, verify, write):
+for verb in (bench, cat, demo, index, info, merge_index, reshard, serve, top, verify, write):
     program.add_command(verb)
 
 

@@ -65,7 +65,7 @@ from streamrec.masking import masked
     metavar="I/N",
     default="0/1",
     callback=task_value,
-    help="Write the part of task I of N, from 0; streamrec.merge_index completes the dataset.",
+    help="Write the part of task I of N, from 0; streamrec merge-index completes the dataset.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a dataset of DEST's names.")
 @click.option(

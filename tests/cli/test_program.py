@@ -30,7 +30,10 @@ from tests.cli.support import streamrec as cli
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VERBS = ["bench", "cat", "demo", "index", "info", "reshard", "serve", "top", "verify", "write"]
+VERBS = [
+    "bench", "cat", "demo", "index", "info", "merge-index", "reshard", "serve", "top", "verify",
+    "write",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -199,6 +202,13 @@ def test_a_pipe_that_nobody_reads(arguments: str) -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("name", ["merge", "split"])
+def test_other_names_of_a_verb(name: str) -> None:
+    usage, _, rest = cli(name, "--help").out.partition("\n\n")
+    assert usage.startswith(f"Usage: streamrec {name} ")
+    assert rest == cli("reshard", "--help").out.partition("\n\n")[2]
 
 
 def test_run_takes_arguments() -> None:
