@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "debug_option",
+    "dest_option",
     "json_option",
     "key_values",
     "shard_options",
@@ -83,6 +84,14 @@ storage_option = click.option(
     help="One of fsspec's options for the URL's filesystem, such as "
     "endpoint_url=http://host:9000; the value may be JSON. Repeatable. Credentials are better "
     "left to the environment: others can see a command line.",
+)
+dest_option = click.option(
+    "--dest-option",
+    "dest_options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=key_values,
+    help="As --storage-option, for DEST. [those of --storage-option]",
 )
 
 

@@ -9,8 +9,8 @@ import click
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
     debug_option,
+    dest_option,
     json_option,
-    key_values,
     record_option,
     size_value,
     storage_option,
@@ -68,14 +68,7 @@ from streamrec.masking import masked
     help="Write the part of task I of N, from 0; streamrec merge-index completes the dataset.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a dataset of DEST's names.")
-@click.option(
-    "--dest-option",
-    "dest_options",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=key_values,
-    help="As --storage-option, for DEST. [those of --storage-option]",
-)
+@dest_option
 @json_option
 @debug_option
 @storage_option

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamrec.cli.completion import local_files
-from streamrec.cli.options import debug_option, json_option, size_value, storage_option, task_value
+from streamrec.cli.options import (
+    debug_option,
+    dest_option,
+    json_option,
+    size_value,
+    storage_option,
+    task_value,
+)
 from streamrec.cli.printing import megabytes, print_json, progress_bar, written_line
 
 if TYPE_CHECKING:
@@ -82,6 +89,7 @@ LISTED = 20
 @click.option("--null", metavar="TEXT", multiple=True, help="CSV: stands for no value. Repeatable.")
 @click.option("--source-version", metavar="TEXT", help="Functions: tells other records apart.")
 @storage_option
+@dest_option
 @json_option
 @debug_option
 def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
@@ -149,6 +157,7 @@ def _conversion(
     on_error: str,
     overwrite: bool,
     storage_options: dict[str, Any],
+    dest_options: dict[str, Any],
     **options: Any,
 ) -> Conversion:
     from streamrec.plan.shard_names import Task
@@ -163,7 +172,13 @@ def _conversion(
     return Conversion(
         source,
         Destination(
-            destination, Task.of(task), shards, shard_size, compression, overwrite, storage_options
+            destination,
+            Task.of(task),
+            shards,
+            shard_size,
+            compression,
+            overwrite,
+            dest_options or storage_options,
         ),
         kind,
         given,
@@ -171,6 +186,7 @@ def _conversion(
         Shuffle(seed, memory) if is_shuffled else None,
         on_error == "skip",
         workers,
+        storage_options,
     )
 
 

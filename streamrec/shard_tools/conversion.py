@@ -27,7 +27,7 @@ class Conversion:
     """The description of a dataset that is written from a source; it can be pickled."""
 
     source: str
-    """A path, a pattern, or ``module:function``."""
+    """A path, a URL, a pattern, or ``module:function``."""
     destination: Destination
     kind: str | None = None
     """The kind of the source; ``None``: by what is there."""
@@ -39,6 +39,8 @@ class Conversion:
     """Leave out records that are wrong, and tell them."""
     workers: int | None = None
     """The threads or processes that read; ``None``: one for each core."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """fsspec's options of the source."""
 
     def open(self) -> Source:
         """Open the source.
@@ -46,8 +48,9 @@ class Conversion:
         Raises:
             ConfigError: There is no such source, or an option is not one of its kind.
             DataError: It cannot be read.
+            StoreError: It is in a store, and cannot be read.
         """
-        return open_source(self.source, self.kind, self.options, load)
+        return open_source(self.source, self.kind, self.options, load, self.storage_options)
 
     def run(
         self,

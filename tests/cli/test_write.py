@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.cli.write import KINDS
+from streamrec.devstore import DevStore
 from streamrec.shard_tools.sources import opening
 from tests.cli.support import assert_one_sentence
 from tests.cli.support import streamrec as cli
@@ -91,6 +92,19 @@ def test_engines(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     refused = cli("write", pictures, into, "--engine", "ray")
     assert_one_sentence(refused, 2, "pip install 'streamrec[ray]'")
     assert names(tmp_path / "out") == []
+
+
+def test_from_a_store_to_another(tmp_path: Path) -> None:
+    with DevStore() as source, DevStore() as target:
+        source.put("tables/x.csv", TABLE.read_bytes())
+        target.put("bucket/other", b"")
+        into = ["gs://bucket/x.tfrecord", "--features", "seconds"]
+        given = [f"--storage-option={name}={it}" for name, it in source.storage_options.items()]
+        given += [f"--dest-option={name}={it}" for name, it in target.gcs_options.items()]
+        outcome = cli("write", "s3://tables/*.csv", *into, *given)
+        assert outcome == (0, f"{into[0]}: {len(ROWS)} records\n", "")
+        nothing = cli("write", "s3://tables/no.csv", *into, *given)
+        assert_one_sentence(nothing, 1, "s3://tables/no.csv", "no such object")
 
 
 def test_refusals(pictures: Path, tmp_path: Path) -> None:

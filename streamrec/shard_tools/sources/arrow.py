@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from streamrec.errors import ConfigError, DataError, WrongFeatureType
+from streamrec.errors import ConfigError, DataError, StoreError, WrongFeatureType
 from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
 from streamrec.shard_tools.sources.table_columns import DTYPES, encode_table
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
+    from streamrec.stores.stored_files import StoredFile
 
 __all__ = ["Arrow", "open_arrow"]
 
@@ -26,10 +26,12 @@ LENGTHS = "/row_lengths"
 """The end of the name of the feature with the lengths of a list's inner lists."""
 ROWS = 1024
 """Rows of one piece: of pictures of 100 KB, 100 MB."""
+FOOT = 64 << 10
+"""Bytes that are requested at the ends of a file, for what it says of itself."""
 
 
 class _Rows(NamedTuple):
-    path: Path
+    path: StoredFile
     first: int
     batch: Any
 
@@ -41,7 +43,7 @@ class Arrow:
     reads_in: ClassVar[ReadsIn] = "threads"
     unit: ClassVar[str] = "rows"
     labels: ClassVar[None] = None
-    files: list[Path]
+    files: list[StoredFile]
     features: dict[str, str]
     key: str | None
     total: int | None
@@ -98,14 +100,18 @@ class Arrow:
 
 
 def open_arrow(
-    place: str, *, features: Mapping[str, str | None] | None = None, key: str | None = None
+    place: str,
+    *,
+    features: Mapping[str, str | None] | None = None,
+    key: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Arrow:
     """Open tables; see :class:`Arrow`.
 
     Raises:
         ConfigError: There are none, they have other columns, or pyarrow is not installed.
     """
-    files = files_of(place, SUFFIXES)
+    files = files_of(place, SUFFIXES, storage_options)
     schemas = [_schema(file) for file in files]
     for file, schema in zip(files, schemas, strict=True):
         if not schema.equals(schemas[0]):
@@ -138,51 +144,65 @@ def _module(name: str) -> Any:
         ) from None
 
 
-def _is_parquet(file: Path) -> bool:
-    with file.open("rb") as opened:
-        return opened.read(4) == b"PAR1"
+def _begin(file: StoredFile) -> bytes:
+    with file.open(FOOT) as opened:
+        return opened.read(6)
 
 
-def _ipc(file: Path) -> Any:
+def _is_parquet(file: StoredFile) -> bool:
+    return _begin(file).startswith(b"PAR1")
+
+
+def _opened(file: StoredFile, *blocks: int) -> Any:
+    """Open a file for Arrow."""
+    pyarrow = _module("pyarrow")
+    if file.is_local:
+        return pyarrow.memory_map(file.path)
+    return pyarrow.PythonFile(file.open(*blocks), "r")
+
+
+def _ipc(file: StoredFile) -> Any:
     """Return a reader of a file of Arrow, in the form of a file or of a stream."""
     pyarrow = _module("pyarrow")
-    with file.open("rb") as opened:
-        is_file = opened.read(6) == b"ARROW1"
-    source = pyarrow.memory_map(str(file))
+    is_file = _begin(file) == b"ARROW1"
+    source = _opened(file)
     return pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
 
 
-def _guarded(file: Path, error: Exception) -> DataError:
+def _guarded(file: StoredFile, error: Exception) -> DataError:
     return DataError(f"Arrow cannot read it: {error}; write the file anew", url=str(file))
 
 
-def _schema(file: Path) -> Any:
+def _schema(file: StoredFile) -> Any:
     pyarrow = _module("pyarrow")
     try:
         if _is_parquet(file):
-            return _module("pyarrow.parquet").read_schema(file)
+            return _module("pyarrow.parquet").read_schema(_opened(file, FOOT))
         return _ipc(file).schema
     except pyarrow.ArrowInvalid as error:
         raise _guarded(file, error) from None
 
 
-def _count(files: list[Path]) -> int | None:
+def _count(files: list[StoredFile]) -> int | None:
     if not all(map(_is_parquet, files)):
         return None
     parquet = _module("pyarrow.parquet")
-    return sum(int(parquet.read_metadata(file).num_rows) for file in files)
+    return sum(int(parquet.read_metadata(_opened(file, FOOT)).num_rows) for file in files)
 
 
-def _batches(file: Path) -> Iterator[Any]:
+def _batches(file: StoredFile) -> Iterator[Any]:
     pyarrow = _module("pyarrow")
     try:
         if _is_parquet(file):
-            with _module("pyarrow.parquet").ParquetFile(file) as opened:
+            parquet = _module("pyarrow.parquet").ParquetFile
+            with parquet(_opened(file), pre_buffer=not file.is_local) as opened:
                 yield from opened.iter_batches(batch_size=ROWS)
             return
         reader = _ipc(file)
         count = getattr(reader, "num_record_batches", None)
         yield from reader if count is None else map(reader.get_batch, range(count))
+    except StoreError:
+        raise
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise _guarded(file, error) from None
 

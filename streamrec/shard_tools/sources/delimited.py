@@ -21,10 +21,10 @@ from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.text_pieces import TextPiece
+    from streamrec.stores.stored_files import StoredFile
 
 __all__ = ["Delimited", "open_delimited"]
 
@@ -40,7 +40,7 @@ class Delimited:
     reads_in: ClassVar[ReadsIn] = "processes"
     unit: ClassVar[str] = "bytes"
     labels: ClassVar[None] = None
-    files: list[Path]
+    files: list[StoredFile]
     names: list[str]
     features: dict[str, str]
     delimiter: str
@@ -73,7 +73,7 @@ class Delimited:
             try:
                 rows.add(self._values(values))
             except RowError as error:
-                refuse(DataError(f"line {line}: {error}", url=str(piece.path)))
+                refuse(DataError(f"line {line}: {error}", url=piece.path))
         columns, missing = rows.columns()
         records, keys = encode_table(columns, missing, self.key)
         return Block(records, len(piece.data), keys)
@@ -103,6 +103,7 @@ def open_delimited(
     key: str | None = None,
     delimiter: str | None = None,
     null: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Delimited:
     """Open tables; see :class:`Delimited`.
 
@@ -110,7 +111,7 @@ def open_delimited(
         ConfigError: There are none, they have other columns, or an argument is wrong.
         DataError: The first row names no columns.
     """
-    files = files_of(place, SUFFIXES)
+    files = files_of(place, SUFFIXES, storage_options)
     tabs = files[0].name.removesuffix(".gz").endswith(".tsv")
     delimiter = {None: "\t" if tabs else ",", "\\t": "\t"}.get(delimiter, delimiter)
     if delimiter is None or len(delimiter) != 1:
@@ -183,7 +184,7 @@ def _has_other_bytes(value: str) -> bool:
     return any("\udc80" <= character <= "\udcff" for character in value)
 
 
-def _sampled(file: Path, delimiter: str, null: frozenset[str]) -> dict[str, str | None]:
+def _sampled(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str, str | None]:
     """Return the types of the columns by the names of the first row."""
     piece = next(text_pieces(file, end_of=RowEnds(delimiter)), None)
     rows = _rows(piece, delimiter) if piece else iter(())

@@ -20,10 +20,10 @@ from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.text_pieces import TextPiece
+    from streamrec.stores.stored_files import StoredFile
 
 __all__ = ["JSONLines", "open_json_lines"]
 
@@ -39,7 +39,7 @@ class JSONLines:
     reads_in: ClassVar[ReadsIn] = "processes"
     unit: ClassVar[str] = "bytes"
     labels: ClassVar[None] = None
-    files: list[Path]
+    files: list[StoredFile]
     features: dict[str, str]
     lists: frozenset[str]
     is_chosen: bool
@@ -70,7 +70,7 @@ class JSONLines:
             try:
                 rows.add(self._known(_object(line)))
             except RowError as error:
-                refuse(DataError(f"line {number}: {error}", url=str(piece.path)))
+                refuse(DataError(f"line {number}: {error}", url=piece.path))
         columns, missing = rows.columns()
         records, keys = encode_table(columns, missing, self.key)
         return Block(records, len(piece.data), keys)
@@ -107,14 +107,18 @@ def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def open_json_lines(
-    place: str, *, features: Mapping[str, str | None] | None = None, key: str | None = None
+    place: str,
+    *,
+    features: Mapping[str, str | None] | None = None,
+    key: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> JSONLines:
     """Open JSON lines; see :class:`JSONLines`.
 
     Raises:
         ConfigError: There are none, or an argument is wrong.
     """
-    files = files_of(place, SUFFIXES)
+    files = files_of(place, SUFFIXES, storage_options)
     found: dict[str, str | None] = {}
     lists: set[str] = set()
     for row in _sample(files):
@@ -136,7 +140,7 @@ def open_json_lines(
     return JSONLines(files, wanted, frozenset(lists), features is not None, key)
 
 
-def _sample(files: list[Path]) -> Iterator[dict[str, Any]]:
+def _sample(files: list[StoredFile]) -> Iterator[dict[str, Any]]:
     for file in files:
         piece = next(text_pieces(file), None)
         for line in islice(piece.data.splitlines() if piece else (), SAMPLE):

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import ConfigError
+from streamrec.masking import masked
+from streamrec.stores.stored_files import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +23,8 @@ class _Kind(NamedTuple):
     """The module and the function that opens such a source."""
     suffixes: tuple[str, ...]
     options: frozenset[str]
+    is_stored: bool = True
+    """It can be read from a store."""
 
 
 _TABLE = frozenset({"features", "key"})
@@ -37,7 +41,7 @@ KINDS = {
         (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
         _TABLE,
     ),
-    "generator": _Kind("generator:open_generator", (), frozenset({"key", "source_version"})),
+    "generator": _Kind("generator:open_generator", (), frozenset({"key", "source_version"}), False),
     "arrow": _Kind("arrow:open_arrow", (".parquet", ".arrow", ".feather", ".pq"), _TABLE),
     "pictures": _Kind(
         "picture_folder:open_pictures", (), frozenset({"features", "resize", "encode", "quality"})
@@ -50,19 +54,21 @@ def open_source(
     kind: str | None,
     options: Mapping[str, Any],
     load: Callable[[str, str], Callable[..., Any]],
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Source:
     """Open a source.
 
     Args:
-        place: A path, a pattern, or ``module:function``.
+        place: A path, a URL, a pattern, or ``module:function``.
         kind: One of :data:`KINDS`; ``None``: by what is there.
         options: The options that are given, by name.
         load: Imports a function by a setting's name and its own.
+        storage_options: fsspec's options, for a URL.
 
     Raises:
         ConfigError: There is no such source, or an option is not one of its kind.
     """
-    kind = kind or _kind_of(place)
+    kind = kind or _kind_of(place, storage_options or {})
     known = KINDS[kind]
     for name in options:
         if name not in known.options:
@@ -72,27 +78,33 @@ def open_source(
             )
     if kind == "generator":
         options = {**options, "function": load("SOURCE", place)}
+    if known.is_stored:
+        options = {**options, "storage_options": storage_options}
+    elif "://" in place:
+        raise ConfigError(
+            f"{masked(place)}: a source of the kind {kind} is read from local files; copy it here, "
+            "or mount its bucket"
+        )
     module, _, function = known.place.partition(":")
     source: Source = getattr(import_module(f"{_ROOM}{module}"), function)(place, **options)
     return source
 
 
-def _kind_of(place: str) -> str:
-    path = Path(place)
+def _kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
     for kind, known in KINDS.items():
         if known.suffixes and place.endswith(known.suffixes):
             return kind
-    if path.is_dir():
-        entries = [entry.name for entry in path.iterdir()]
+    names = names_in(place, storage_options)
+    if names is not None:
         for kind, known in KINDS.items():
-            if known.suffixes and any(name.endswith(known.suffixes) for name in entries):
+            if known.suffixes and any(name.endswith(known.suffixes) for name in names):
                 return kind
         return "pictures"
-    if ":" in place and "://" not in place and not path.exists():
+    if ":" in place and "://" not in place and not Path(place).exists():
         return "generator"
     raise ConfigError(
-        f"{place}: its name does not tell what it holds, or there is no such file; correct it, or "
-        f"give --kind, one of {', '.join(KINDS)}"
+        f"{masked(place)}: its name does not tell what it holds, or there is no such file; correct "
+        f"it, or give --kind, one of {', '.join(KINDS)}"
     )
 
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from streamrec.errors import ConfigError, DataError
+from streamrec.errors import ConfigError, DataError, StoreError
 from streamrec.formats.examples.encode import encode_examples
 from streamrec.formats.images.image import encode_jpeg, encode_png, read_picture
 from streamrec.formats.images.picture import Wanted
 from streamrec.formats.images.resize import at_least, fill_resized
+from streamrec.masking import masked
 from streamrec.shard_tools.sources.source import PIECE_BYTES, Block, files_digest, selected
+from streamrec.stores.stored_files import file_contents, files_below, names_in
 from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
+    from streamrec.stores.stored_files import StoredFile
 
 __all__ = ["PictureFolder", "PictureForm", "open_pictures"]
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"})
+SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 TYPES = {
     "image/encoded": "bytes",
     "image/format": "bytes",
@@ -54,7 +56,7 @@ class _File(NamedTuple):
     name: str
     """The path below the root, with slashes."""
     label: int
-    size: int
+    stored: StoredFile
 
 
 @dataclass(frozen=True)
@@ -67,48 +69,54 @@ class PictureFolder:
 
     reads_in: ClassVar[ReadsIn] = "threads"
     unit: ClassVar[str] = "bytes"
-    root: Path
+    root: str
     features: dict[str, str]
     labels: dict[str, int]
     form: PictureForm
     files: list[_File]
 
     @classmethod
-    def find(cls, root: Path, features: Mapping[str, str | None] | None, form: PictureForm) -> Self:
+    def find(
+        cls,
+        root: str,
+        features: Mapping[str, str | None] | None,
+        form: PictureForm,
+        storage_options: Mapping[str, Any],
+    ) -> Self:
         """List the pictures.
 
         Raises:
             ConfigError: There are none, or no such features.
         """
-        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-        labels = {name: number for number, name in enumerate(names)}
-        files = [
-            _File(str(path.relative_to(root)), label, path.stat().st_size)
-            for name, label in labels.items()
-            for path in sorted((root / name).rglob("*"))
-            if path.suffix.lower() in SUFFIXES
-        ]
-        if not files:
+        found = {
+            name: file
+            for name, file in files_below(root, storage_options).items()
+            if "/" in name and name.lower().endswith(SUFFIXES)
+        }
+        if not found:
             raise ConfigError(
-                f"{root}: there is no picture in directories of it; give the directory that holds "
-                "one directory for each class"
+                f"{masked(root)}: there is no picture in directories of it; give the directory "
+                "that holds one directory for each class"
             )
         for name, dtype in (features or {}).items():
             if dtype is not None and dtype != TYPES.get(name, dtype):
                 raise ConfigError(f"--features: {name} is of type {TYPES[name]}; leave out {dtype}")
+        names = sorted({name.partition("/")[0] for name in found})
+        labels = {name: number for number, name in enumerate(names)}
+        files = [_File(name, labels[name.partition("/")[0]], file) for name, file in found.items()]
         return cls(root, selected(TYPES, features, "a picture"), labels, form, files)
 
     @property
     def total(self) -> int:
         """The bytes of all files."""
-        return sum(file.size for file in self.files)
+        return sum(file.stored.size for file in self.files)
 
     @property
     def identity(self) -> Any:
         """The name and version of the pictures."""
         return {
-            "pictures": self.root.name,
-            "digest": files_digest((self.root / file.name for file in self.files), self.root),
+            "pictures": masked(self.root).rstrip("/").rpartition("/")[2],
+            "digest": files_digest((file.name, file.stored) for file in self.files),
             "features": list(self.features),
             "form": [self.form.encode, self.form.quality, self.form.size],
         }
@@ -118,20 +126,21 @@ class PictureFolder:
         piece: list[_File] = []
         size = 0
         for file in self.files:
-            if piece and (len(piece) == MOST_FILES or size + file.size > PIECE_BYTES):
+            if piece and (len(piece) == MOST_FILES or size + file.stored.size > PIECE_BYTES):
                 yield piece
                 piece, size = [], 0
             piece.append(file)
-            size += file.size
+            size += file.stored.size
         yield piece
 
     def read(self, piece: list[_File], refuse: Refuse) -> Block:
         """Read pictures, and encode them again where the form says so."""
         taken, rows = [], []
-        for file in piece:
+        contents = file_contents([file.stored for file in piece])
+        for file, content in zip(piece, contents, strict=True):
             try:
-                rows.append(self._row(file))
-            except (OSError, DataError) as error:
+                rows.append(self._row(file, content))
+            except (OSError, DataError, StoreError) as error:
                 refuse(self._refusal(file, error))
             else:
                 taken.append(file)
@@ -142,7 +151,7 @@ class PictureFolder:
             for name, dtype in self.features.items()
         }
         records = encode_examples(columns) if rows else BytesColumn.of([])
-        amount = sum(file.size for file in piece)
+        amount = sum(file.stored.size for file in piece)
         return Block(records, amount, [os.fsencode(file.name) for file in taken])
 
     def _refusal(self, file: _File, error: Exception) -> DataError:
@@ -150,12 +159,13 @@ class PictureFolder:
         return DataError(
             f"the picture cannot be stored: {why}; mend or remove the file, or leave such ones out "
             "with --on-error skip",
-            url=str(self.root / file.name),
+            url=str(file.stored),
         )
 
-    def _row(self, file: _File) -> dict[str, Any]:
-        data = (self.root / file.name).read_bytes()
-        data, shape, kind = self._stored(data)
+    def _row(self, file: _File, content: bytes | Exception) -> dict[str, Any]:
+        if isinstance(content, Exception):
+            raise content
+        data, shape, kind = self._stored(content)
         return {
             "image/encoded": data,
             "image/format": kind,
@@ -203,18 +213,20 @@ def open_pictures(
     resize: str | None = None,
     encode: Literal["jpeg", "png"] | None = None,
     quality: int = 95,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> PictureFolder:
     """Open a folder of pictures; see :class:`PictureFolder`.
 
     Raises:
         ConfigError: It is none, or an argument is wrong.
     """
-    if not Path(place).is_dir():
-        raise ConfigError(f"{place}: there is no such directory; correct the path")
+    options = storage_options or {}
+    if names_in(place, options) is None:
+        raise ConfigError(f"{masked(place)}: there is no such directory; correct the path")
     size = None
     if resize is not None:
         width, _, height = resize.lower().partition("x")
         if not (width.isdecimal() and height.isdecimal() and int(width) * int(height)):
             raise ConfigError(f"--resize: {resize!r} is no WIDTHxHEIGHT, as in 224x224")
         size = int(height), int(width)
-    return PictureFolder.find(Path(place), features, PictureForm(encode, quality, size))
+    return PictureFolder.find(place, features, PictureForm(encode, quality, size), options)

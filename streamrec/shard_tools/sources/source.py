@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 from streamrec.errors import ConfigError
+from streamrec.masking import masked
+from streamrec.stores.stored_files import find_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from streamrec.errors import DataError
     from streamrec.formats.examples.feature_types import FeatureTypes
+    from streamrec.stores.stored_files import StoredFile
     from streamrec.values.columns import BytesColumn
 
 __all__ = [
@@ -91,43 +92,38 @@ class Source(Protocol):
         """Read the records of a piece."""
 
 
-def files_of(source: str, suffixes: Iterable[str] = ()) -> list[Path]:
-    """Return the files of a path, a glob, or a directory with files of these suffixes, sorted.
+def files_of(
+    source: str,
+    suffixes: tuple[str, ...] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[StoredFile]:
+    """Return the files of a path, a URL, a pattern, or a directory with files of these suffixes.
 
     Raises:
         ConfigError: There are none.
+        StoreError: The store cannot be listed, or has no such object.
     """
-    from pathlib import Path
-
-    if "://" in source:
-        raise ConfigError(
-            f"{source}: a source is read from local files; copy it here, or mount its bucket"
-        )
-    path = Path(source)
-    if path.is_dir():
-        found = [file for file in path.iterdir() if file.name.endswith(tuple(suffixes))]
-    else:
-        found = [path] if path.exists() else list(map(Path, glob.glob(source)))  # noqa: PTH207 - it may be absolute
+    found = find_files(source, storage_options or {}, suffixes)
     if not found:
-        raise ConfigError(f"{source}: there is no such file; correct the path or the pattern")
-    return sorted(found)
+        raise ConfigError(
+            f"{masked(source)}: there is no such file; correct the path or the pattern"
+        )
+    return found
 
 
-def files_digest(files: Iterable[Path], root: Path | None = None) -> str:
-    """Return a digest of the names, sizes and times of files: other contents have another one."""
+def files_digest(files: Iterable[tuple[str, StoredFile]]) -> str:
+    """Return a digest of names, sizes and versions of files: other contents have another one."""
     digest = hashlib.sha256()
-    for file in files:
-        facts = file.stat()
-        name = file.relative_to(root) if root else file.name
-        digest.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
+    for name, file in files:
+        digest.update(f"{name}\0{file.size}\0{file.version}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()[:32]
 
 
-def table_identity(files: Sequence[Path], features: Mapping[str, str]) -> dict[str, Any]:
+def table_identity(files: Sequence[StoredFile], features: Mapping[str, str]) -> dict[str, Any]:
     """Return the name and version of the rows of files."""
     return {
         "table": [file.name for file in files],
-        "digest": files_digest(files),
+        "digest": files_digest((file.name, file) for file in files),
         "features": features,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
@@ -11,9 +12,10 @@ from streamrec.shard_tools.sources.source import PIECE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
-__all__ = ["TextPiece", "last_end", "opened", "text_pieces", "total_bytes"]
+    from streamrec.stores.stored_files import StoredFile
+
+__all__ = ["TextPiece", "is_compressed", "last_end", "opened", "text_pieces", "total_bytes"]
 
 MOST_BYTES = 64 << 20
 """The longest row that is waited for."""
@@ -26,28 +28,35 @@ class TextPiece:
     """Whole lines of a file.
 
     Args:
-        path: The file.
+        path: The file, for messages.
         line: The number of the first line, from 1.
         data: The lines.
     """
 
-    path: Path
+    path: str
     line: int
     data: bytes
 
 
-def total_bytes(files: Sequence[Path]) -> int | None:
+def total_bytes(files: Sequence[StoredFile]) -> int | None:
     """Return the bytes of all files, which of compressed ones are not known."""
-    if any(file.suffix == ".gz" for file in files):
-        return None
-    return sum(file.stat().st_size for file in files)
+    return None if any(map(is_compressed, files)) else sum(file.size for file in files)
 
 
-def opened(path: Path) -> IO[bytes]:
-    """Open a file to read it; one whose name ends in ``.gz`` is decompressed."""
-    if path.suffix == ".gz":
-        return cast("IO[bytes]", gzip.open(path))
-    return path.open("rb")
+def is_compressed(file: StoredFile) -> bool:
+    """Return whether a file's name says that it is compressed by gzip."""
+    return file.name.endswith((".gz", ".tgz"))
+
+
+@contextmanager
+def opened(file: StoredFile) -> Iterator[IO[bytes]]:
+    """Open a file to read it; a compressed one is decompressed."""
+    with file.open() as stored:
+        if is_compressed(file):
+            with gzip.open(stored) as plain:
+                yield cast("IO[bytes]", plain)
+        else:
+            yield stored
 
 
 def last_end(data: bytes) -> int:
@@ -55,31 +64,33 @@ def last_end(data: bytes) -> int:
     return data.rfind(b"\n") + 1
 
 
-def text_pieces(path: Path, *, end_of: Callable[[bytes], int] = last_end) -> Iterator[TextPiece]:
+def text_pieces(
+    file: StoredFile, *, end_of: Callable[[bytes], int] = last_end
+) -> Iterator[TextPiece]:
     """Yield a file's pieces.
 
     Args:
-        path: The file.
+        file: The file.
         end_of: Returns the place behind the last end of a row; 0 where none ends.
 
     Raises:
         DataError: A row does not end.
     """
     rest, line, is_first = b"", 1, True
-    with opened(path) as file:
-        while data := file.read(PIECE_BYTES):
+    with opened(file) as lines:
+        while data := lines.read(PIECE_BYTES):
             rest += data.removeprefix(_MARK) if is_first else data
             is_first = False
             end = end_of(rest)
             if end:
-                yield TextPiece(path, line, rest[:end])
+                yield TextPiece(str(file), line, rest[:end])
                 line += rest.count(b"\n", 0, end)
                 rest = rest[end:]
             elif len(rest) > MOST_BYTES:
                 raise DataError(
                     f"from line {line} on no row ends in {MOST_BYTES >> 20} MiB; give a file of "
                     "lines",
-                    url=str(path),
+                    url=str(file),
                 )
     if rest:
-        yield TextPiece(path, line, rest)
+        yield TextPiece(str(file), line, rest)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.errors import ConfigError, DataError
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import AccessDenied, ConfigError, DataError
 from streamrec.shard_tools.sources.arrow import open_arrow
 from tests.shard_tools.sources.tables import NAMES, ROWS
 from tests.shard_tools.sources.test_delimited import fail, records_of
@@ -41,6 +42,23 @@ def test_a_real_table(tmp_path: Path) -> None:
         for name, column in columns.items():
             np.testing.assert_array_equal(found[name], np.array(column, np.float32))
     assert open_arrow(str(tmp_path / "x.parquet")).total == len(ROWS)
+
+
+def test_tables_in_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    parquet(path, a=list(range(3000)), b=["text"] * 3000)
+    here = open_arrow(str(path))
+    with pa.ipc.new_file(tmp_path / "x.arrow", pq.read_schema(path)) as file:
+        file.write_table(pq.read_table(path))
+    with DevStore() as store:
+        for name in ("x.parquet", "x.arrow"):
+            store.put(f"tables/{name}", (tmp_path / name).read_bytes())
+            there = open_arrow(f"s3://tables/{name}", storage_options=store.storage_options)
+            assert there.total == (3000 if "parquet" in name else None)
+            assert records_of(there) == records_of(here)
+        store.faults = [Fault(status=403, code="AccessDenied")]
+        with pytest.raises(AccessDenied, match=r"s3://tables/x\.arrow"):
+            records_of(there)
 
 
 def test_every_type(tmp_path: Path) -> None:

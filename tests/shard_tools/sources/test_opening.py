@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import gzip
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
 from streamrec.shard_tools.sources.opening import KINDS, open_source, parse_features
 from streamrec.shard_tools.sources.picture_folder import PictureFolder
 from tests.shard_tools.sources.folders import picture_folder
+from tests.shard_tools.sources.test_delimited import records_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +38,32 @@ def test_suffixes(name: str, tmp_path: Path) -> None:
 def test_what_is_there_tells_the_kind(tmp_path: Path) -> None:
     root = str(picture_folder(tmp_path))
     assert isinstance(open_source(root, None, {}, load), PictureFolder)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "pictures"])
+def test_sources_in_stores_give_the_same_records(scheme: str, kind: str, tmp_path: Path) -> None:
+    if kind == "pictures":
+        picture_folder(tmp_path)
+    else:
+        for name in ("a", "b"):
+            row = json.dumps({"x": name}) if kind == "jsonl" else f"x\n{name}"
+            (tmp_path / f"{name}.{kind}.gz").write_bytes(gzip.compress(row.encode()))
+    here = open_source(str(tmp_path), None, {}, load)
+    with DevStore() as store:
+        for path in tmp_path.rglob("*.*"):
+            store.put(f"bucket/{tmp_path.name}/{path.relative_to(tmp_path)}", path.read_bytes())
+        options = store.storage_options if scheme == "s3" else store.gcs_options
+        there = open_source(f"{scheme}://bucket/{tmp_path.name}/", None, {}, load, options)
+        assert there.features == here.features
+        assert there.total == here.total
+        assert there.identity != here.identity
+        assert records_of(there) == records_of(here)
+
+
+def test_functions_are_not_in_stores() -> None:
+    with pytest.raises(ConfigError, match="kind generator is read from local files"):
+        open_source("s3://bucket/x", "generator", {}, lambda *_: list)
 
 
 def test_options_of_other_kinds_are_refused(tmp_path: Path) -> None:

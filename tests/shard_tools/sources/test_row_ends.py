@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from streamrec.shard_tools.sources import row_ends, text_pieces
 from streamrec.shard_tools.sources.row_ends import RowEnds
+from streamrec.shard_tools.sources.source import files_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,9 +35,10 @@ def test_pieces_are_whole_rows(
     csv.writer(text, lineterminator="\n", delimiter=delimiter).writerows(rows)
     path = tmp_path_factory.mktemp("d") / "x.csv"
     path.write_bytes(text.getvalue().encode())
+    (file,) = files_of(str(path))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_pieces, "PIECE_BYTES", size)
-        pieces = list(text_pieces.text_pieces(path, end_of=RowEnds(delimiter)))
+        pieces = list(text_pieces.text_pieces(file, end_of=RowEnds(delimiter)))
     parsed, line = [], 1
     for piece in pieces:
         assert piece.line == line
@@ -52,7 +54,8 @@ def test_quotes_that_are_never_closed(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(row_ends, "MOST_BYTES", 50)
     path = tmp_path / "x.csv"
     path.write_bytes(b'a\nb\n"c' + b"\n" * 100)
-    pieces = [piece.data for piece in text_pieces.text_pieces(path, end_of=RowEnds(","))]
+    (file,) = files_of(str(path))
+    pieces = [piece.data for piece in text_pieces.text_pieces(file, end_of=RowEnds(","))]
     assert pieces[0] == b"a\nb\n"
     assert len(pieces[1]) > 50
     assert set(map(len, pieces[2:-1])) == {10}

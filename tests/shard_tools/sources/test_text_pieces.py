@@ -7,6 +7,7 @@ import pytest
 
 from streamrec.errors import DataError
 from streamrec.shard_tools.sources import text_pieces as module
+from streamrec.shard_tools.sources.source import files_of
 from streamrec.shard_tools.sources.text_pieces import text_pieces
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def test_compressed_and_marked(tmp_path: Path) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbfa\nb"))
-    assert [piece.data for piece in text_pieces(path)] == [b"a\n", b"b"]
+    assert [piece.data for piece in text_pieces(*files_of(str(path)))] == [b"a\n", b"b"]
 
 
 def test_a_line_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,4 +26,4 @@ def test_a_line_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "x.csv"
     path.write_bytes(b"a\nb\n" + b"c" * 100)
     with pytest.raises(DataError, match=r"x\.csv: from line 3 on no row ends in 0 MiB"):
-        list(text_pieces(path))
+        list(text_pieces(*files_of(str(path))))

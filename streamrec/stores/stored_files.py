@@ -1,0 +1,264 @@
+"""Files in directories and in stores, for the tools that make datasets of them."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
+
+from streamrec.masking import masked, masked_repr
+from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.foreign_errors import meaning_of, translated
+from streamrec.stores.fsspec.filesystem_info import size_of, version_of
+from streamrec.stores.source_text import expand, is_glob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = ["StoredFile", "file_contents", "files_below", "find_files", "names_in"]
+
+BLOCK = 16 << 20
+"""Bytes of one request: so many that its round trip does not count."""
+
+
+class _Remote:
+    """The filesystem of a URL, which each process makes for itself."""
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
+        self._made_of = url, storage_options
+
+    @cached_property
+    def files(self) -> Any:
+        """Return fsspec's filesystem."""
+        files, _ = filesystem_of(*self._made_of)
+        files.invalidate_cache()  # another process may have written since
+        return files
+
+    def path(self, url: str) -> str:
+        """Return a URL's path in it."""
+        return cast("str", self.files._strip_protocol(url))  # noqa: SLF001 - it has no other name
+
+    def ls(self, path: str) -> list[dict[str, Any]]:
+        """Return what there is to say of the entries of a directory."""
+        return cast("list[dict[str, Any]]", self.files.ls(path, detail=True))
+
+    def __reduce__(self) -> Any:
+        return _Remote, self._made_of
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file in a directory, or an object in a store."""
+
+    url: str
+    """Its URL, or its path."""
+    size: int
+    """Bytes."""
+    version: str | None
+    """Its ETag, or the time of its last change."""
+    path: str = field(repr=False)
+    """The path in its filesystem."""
+    remote: _Remote | None = field(default=None, repr=False, compare=False)
+    """Its filesystem; ``None``: it is local."""
+
+    __repr__ = masked_repr
+
+    def __str__(self) -> str:
+        return masked(self.url)
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def is_local(self) -> bool:
+        """True if the operating system has the file."""
+        return self.remote is None
+
+    def open(self, block: int = BLOCK) -> IO[bytes]:
+        """Open it to read it.
+
+        Args:
+            block: The bytes of one request to a store.
+
+        Raises:
+            StoreError: It is in a store, and cannot be read; also while it is read.
+            OSError: It is local, and cannot be read.
+        """
+        if self.remote is None:
+            return Path(self.path).open("rb")
+        return io.BufferedReader(_Reading(self), block)
+
+
+class _Reading(io.RawIOBase):
+    """An object that is read by ranges."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, with one request."""
+        stop = min(self._at + len(buffer), self._file.size)
+        if stop <= self._at:
+            return 0
+        remote = self._file.remote
+        assert remote is not None
+        with translated(self._file.url):
+            data = remote.files.cat_file(self._file.path, start=self._at, end=stop)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def file_contents(files: Sequence[StoredFile]) -> Iterator[bytes | Exception]:
+    """Yield the contents of files; in place of one that cannot be read, the error.
+
+    Those in a store are requested at the same time.
+    """
+    remote = files[0].remote if files else None
+    if remote is None:
+        yield from map(_content, files)
+        return
+    paths = [file.path for file in files]
+    found = remote.files.cat_ranges(paths, None, None, on_error="return")
+    for file, content in zip(files, found, strict=True):
+        yield meaning_of(file.url, content) if isinstance(content, Exception) else content
+
+
+def _content(file: StoredFile) -> bytes | Exception:
+    try:
+        return Path(file.path).read_bytes()
+    except OSError as error:
+        return error
+
+
+def find_files(
+    place: str, storage_options: Mapping[str, Any], suffixes: tuple[str, ...] = ("",)
+) -> list[StoredFile]:
+    """Return the files that a text names, or those of the directory that it names, sorted.
+
+    Args:
+        place: A path or a URL, which may hold ``*``, ``{00..11}`` or ``{a,b}``.
+        storage_options: fsspec's options, for a URL.
+        suffixes: The ends of the names of those of a directory.
+
+    Returns:
+        The files; none if nothing matches.
+
+    Raises:
+        ConfigError: The scheme or an option is not known.
+        StoreError: The store cannot be listed, or has no such object.
+    """
+    place = _local(place)
+    if "://" in place:
+        found = _in_store(expand(place), storage_options, suffixes)
+    else:
+        found = _in_directories([place] if Path(place).exists() else expand(place), suffixes)
+    files = {file.path: file for file in found}
+    return [files[path] for path in sorted(files)]
+
+
+def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, StoredFile]:
+    """Return all files below a directory, by their names below it, sorted by directories.
+
+    Raises:
+        ConfigError: The scheme or an option is not known.
+        StoreError: The store cannot be listed.
+    """
+    place = _local(place)
+    if "://" in place:
+        remote = _Remote(place, storage_options)
+        with translated(place):
+            root = remote.path(place).rstrip("/")
+            infos = remote.files.find(root, detail=True).values()
+            files = {file.path[len(root) + 1 :]: file for file in _stored(remote, infos)}
+    else:
+        files = {os.path.relpath(path, place): _of_path(path) for path in _walk(place)}
+    return {name: files[name] for name in sorted(files, key=lambda name: name.split("/"))}
+
+
+def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None:
+    """Return the names in a directory; ``None`` if it is none."""
+    place = _local(place)
+    if "://" not in place:
+        return os.listdir(place) if Path(place).is_dir() else None  # noqa: PTH208 - names alone
+    remote = _Remote(place, storage_options)
+    with translated(place):
+        path = remote.path(place)
+        if is_glob(place) or not remote.files.isdir(path):
+            return None
+        return [entry["name"].rstrip("/").rpartition("/")[2] for entry in remote.ls(path)]
+
+
+def _local(place: str) -> str:
+    return unquote(place.removeprefix("file://")) if place.startswith("file://") else place
+
+
+def _of_path(path: str) -> StoredFile:
+    facts = Path(path).stat()
+    return StoredFile(path, facts.st_size, str(facts.st_mtime_ns), path)
+
+
+def _walk(root: str) -> Iterator[str]:
+    """Yield the files below a directory; links to directories are followed in itself alone."""
+    for entry in os.scandir(root):
+        if not entry.is_dir():
+            yield entry.path
+        for directory, _, names in os.walk(entry.path):
+            yield from (f"{directory}/{name}" for name in names)
+
+
+def _in_directories(names: Iterable[str], suffixes: tuple[str, ...]) -> Iterator[StoredFile]:
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            files = (file for file in path.iterdir() if not file.is_dir())
+            yield from (_of_path(str(file)) for file in files if file.name.endswith(suffixes))
+        elif path.exists():
+            yield _of_path(str(path))
+        else:
+            yield from map(_of_path, glob.glob(name))  # noqa: PTH207 - it may be absolute
+
+
+def _in_store(
+    names: Sequence[str], storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
+) -> Iterator[StoredFile]:
+    remote = _Remote(names[0], storage_options)
+    with translated(names[0]):
+        paths = {remote.path(name): name for name in names}
+        if len(paths) > 1:
+            # The listing of a directory stays in memory, and answers for each of its objects.
+            for parent in sorted({path.rpartition("/")[0] for path in paths}):
+                remote.ls(parent)
+        for path, name in paths.items():
+            if is_glob(name):
+                found = remote.files.glob(path, detail=True).values()
+            elif remote.files.isdir(path):
+                found = (one for one in remote.ls(path) if one["name"].endswith(suffixes))
+            else:
+                found = [remote.files.info(path)]
+            yield from _stored(remote, found)
+
+
+def _stored(remote: _Remote, infos: Iterable[dict[str, Any]]) -> Iterator[StoredFile]:
+    for info in infos:
+        if info["type"] != "directory" and not info["name"].endswith("/"):
+            url = remote.files.unstrip_protocol(info["name"])
+            yield StoredFile(url, size_of(info) or 0, version_of(info), info["name"], remote)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import io
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound
+from streamrec.stores.stored_files import file_contents, files_below, find_files, names_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAMES = ["b.csv", "a.csv", "deep/er/c [1].csv", "deep-er/d.csv", "e"]
+Place = tuple[str, dict[str, Any]]
+
+
+def content(name: str) -> bytes:
+    return b"" if name == "e" else name.encode() * 100
+
+
+@pytest.fixture(params=["path", "file", "s3", "gs"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A directory with files in it, and its options."""
+    if request.param in ("path", "file"):
+        for name in NAMES:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(content(name))
+        yield (str(tmp_path) if request.param == "path" else tmp_path.as_uri()), {}
+        return
+    with DevStore() as store:
+        for name in NAMES:
+            store.put(f"bucket/dir/{name}", content(name))
+        options = store.storage_options if request.param == "s3" else store.gcs_options
+        yield f"{request.param}://bucket/dir", options
+
+
+def test_files(place: Place) -> None:
+    url, options = place
+    found = {file.name: file for file in find_files(url, options)}
+    assert list(found) == ["a.csv", "b.csv", "e"]
+    for name, file in found.items():
+        assert file.size == len(content(name))
+        with file.open() as opened:
+            assert opened.read() == content(name)
+    assert url.removeprefix("file://") in str(found["a.csv"])
+    assert len({file.version for file in found.values()}) == 3
+    assert list(file_contents(list(found.values()))) == list(map(content, found))
+    assert list(file_contents([])) == []
+    assert (
+        list(map(str, find_files(url, options, (".csv", ".x"))))
+        == list(map(str, found.values()))[:2]
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("a.csv", ["a.csv"]),
+        ("*.csv", ["a.csv", "b.csv"]),
+        ("{b,a}.csv", ["a.csv", "b.csv"]),
+        ("{e,?.csv}", ["a.csv", "b.csv", "e"]),
+        ("*.no", []),
+    ],
+)
+def test_names_of_several(place: Place, pattern: str, names: list[str]) -> None:
+    url, options = place
+    assert [file.name for file in find_files(f"{url}/{pattern}", options)] == names
+
+
+def test_all_files_below(place: Place) -> None:
+    url, options = place
+    found = files_below(f"{url}/", options)
+    assert list(found) == ["a.csv", "b.csv", "deep/er/c [1].csv", "deep-er/d.csv", "e"]
+    assert list(file_contents(list(found.values()))) == list(map(content, found))
+
+
+def test_names(place: Place) -> None:
+    url, options = place
+    assert sorted(names_in(url, options) or []) == ["a.csv", "b.csv", "deep", "deep-er", "e"]
+    assert names_in(f"{url}/a.csv", options) is None
+
+
+def test_a_file_of_another_process(place: Place) -> None:
+    file = pickle.loads(pickle.dumps(find_files(*place)[1]))
+    with file.open() as opened:
+        assert opened.read() == content("b.csv")
+
+
+def test_files_in_a_store_are_read_by_ranges() -> None:
+    data = bytes(range(256)) * 10
+    with DevStore() as store:
+        store.put("bucket/x", data)
+        [file] = find_files("s3://bucket/x", store.storage_options)
+        with file.open(1000) as opened:
+            assert b"".join(iter(lambda: opened.read(300), b"")) == data
+            assert opened.seek(-10, io.SEEK_END) == len(data) - 10
+            assert opened.read() == data[-10:]
+            assert opened.seek(0) == 0
+            assert opened.read(5) == data[:5]
+            store.faults = [Fault(status=403, code="AccessDenied")]
+            opened.seek(2000)
+            with pytest.raises(AccessDenied, match="s3://bucket/x"):
+                opened.read(5)
+
+
+def test_a_thousand_names_are_one_listing() -> None:
+    with DevStore() as store:
+        for number in range(20):
+            store.put(f"bucket/dir/x-{number:03}", b"x")
+        for scheme, options in (("s3", store.storage_options), ("gs", store.gcs_options)):
+            store.statistics.clear()
+            url = f"{scheme}://bucket/dir/x-{{000..019}}"
+            assert len(find_files(url, options)) == 20
+            assert store.statistics.requests <= 2
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    assert find_files(str(tmp_path / "no"), {}) == []
+    with DevStore() as store:
+        store.put("bucket/x-1", b"x")
+        for name in ("no", "x-{1,2}"):
+            with pytest.raises(ObjectNotFound, match="there is no such object"):
+                find_files(f"s3://bucket/{name}", store.storage_options)
+        [file] = find_files("s3://bucket/x-1", store.storage_options)
+        store.faults = [Fault(status=403, code="AccessDenied")]
+        [error] = file_contents([file])
+        assert isinstance(error, AccessDenied)
+    (tmp_path / "x").touch()
+    [file] = find_files(str(tmp_path / "x"), {})
+    (tmp_path / "x").unlink()
+    [error] = file_contents([file])
+    assert isinstance(error, FileNotFoundError)
+    with pytest.raises(ConfigError, match="nope"):
+        find_files("nope://x", {})
