@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrec.shard_tools.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["JSONLines", "open_json_lines"]
+__all__ = ["JSONLines", "json_object", "open_json_lines"]
 
 SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 SAMPLE = 1000
@@ -68,7 +68,7 @@ class JSONLines:
             if not line.strip():
                 continue
             try:
-                rows.add(self._known(_object(line)))
+                rows.add(self._known(json_object(line)))
             except RowError as error:
                 refuse(DataError(f"line {number}: {error}", url=piece.path))
         columns, missing = rows.columns()
@@ -86,7 +86,12 @@ class JSONLines:
         return values
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def json_object(line: bytes) -> dict[str, Any]:
+    """Return the values of a JSON object, those of objects in it by ``outer/inner``.
+
+    Raises:
+        RowError: It is none.
+    """
     try:
         value = json.loads(line)
     except ValueError as error:
@@ -145,6 +150,6 @@ def _sample(files: list[StoredFile]) -> Iterator[dict[str, Any]]:
         piece = next(text_pieces(file), None)
         for line in islice(piece.data.splitlines() if piece else (), SAMPLE):
             try:
-                yield _object(line)
+                yield json_object(line)
             except RowError:
                 continue

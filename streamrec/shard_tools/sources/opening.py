@@ -41,6 +41,7 @@ KINDS = {
         (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
         _TABLE,
     ),
+    "webdataset": _Kind("webdataset:open_webdataset", (".tar", ".tar.gz", ".tgz"), _TABLE),
     "generator": _Kind("generator:open_generator", (), frozenset({"key", "source_version"}), False),
     "arrow": _Kind("arrow:open_arrow", (".parquet", ".arrow", ".feather", ".pq"), _TABLE),
     "pictures": _Kind(

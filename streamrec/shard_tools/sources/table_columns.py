@@ -72,7 +72,7 @@ def as_value(value: Any, dtype: str) -> Any:
 def _as_bytes(value: Any) -> bytes:
     if isinstance(value, list | dict):
         raise TypeError
-    return str(value).encode()
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _as_int64(value: Any) -> int:

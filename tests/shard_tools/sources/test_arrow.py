@@ -56,6 +56,7 @@ def test_tables_in_a_store(tmp_path: Path) -> None:
             there = open_arrow(f"s3://tables/{name}", storage_options=store.storage_options)
             assert there.total == (3000 if "parquet" in name else None)
             assert records_of(there) == records_of(here)
+        there = open_arrow("s3://tables/x.arrow", storage_options=store.storage_options)
         store.faults = [Fault(status=403, code="AccessDenied")]
         with pytest.raises(AccessDenied, match=r"s3://tables/x\.arrow"):
             records_of(there)

@@ -1,0 +1,177 @@
+"""Tars of WebDataset: the extensions of a sample's files become features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamrec.errors import ConfigError, DataError
+from streamrec.shard_tools.sources.json_lines import json_object
+from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
+from streamrec.shard_tools.sources.table_columns import (
+    RowError,
+    TableRows,
+    encode_table,
+    join_types,
+    type_of,
+)
+from streamrec.shard_tools.sources.tar_samples import tar_pieces
+from streamrec.shard_tools.sources.text_pieces import total_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamrec.shard_tools.sources.source import ReadsIn, Refuse
+    from streamrec.shard_tools.sources.tar_samples import TarPiece, TarSample
+    from streamrec.stores.stored_files import StoredFile
+
+__all__ = ["WebDataset", "open_webdataset"]
+
+SUFFIXES = (".tar", ".tar.gz", ".tgz")
+KEY = "__key__"
+"""The feature of a sample's name, as WebDataset calls it."""
+NUMBERS = frozenset({"cls", "cls2", "id", "index", "inx"})
+"""The last parts of extensions that WebDataset decodes as whole numbers."""
+SAMPLE = 1000
+"""Samples by which features are found."""
+SAMPLE_PIECES = 16
+"""Pieces that they may take: of videos, 1,000 samples are many GB."""
+
+
+@dataclass(frozen=True)
+class WebDataset:
+    """Tars of samples. Values of JSON are features ``json/name``, where they are named."""
+
+    reads_in: ClassVar[ReadsIn] = "threads"
+    unit: ClassVar[str] = "bytes"
+    labels: ClassVar[None] = None
+    files: list[StoredFile]
+    features: dict[str, str]
+    lists: frozenset[str]
+    is_chosen: bool
+    """The features are those of the user, so others are left out; else others are refused."""
+    key: str | None
+
+    @property
+    def total(self) -> int | None:
+        """The bytes of all tars, which of compressed ones are not known."""
+        return total_bytes(self.files)
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the samples."""
+        return table_identity(self.files, self.features)
+
+    def pieces(self) -> Iterator[TarPiece]:
+        """Yield whole samples of each tar."""
+        return chain.from_iterable(map(tar_pieces, self.files))
+
+    def read(self, piece: TarPiece, refuse: Refuse) -> Block:
+        """Convert samples."""
+        contents = piece.contents()
+        rows, names = TableRows(self.features, self.lists), []
+        for sample in piece.samples:
+            try:
+                rows.add(self._values(sample, contents))
+                names.append(_encoded(sample.key))
+            except RowError as error:
+                refuse(DataError(f"sample {sample.key!r}: {error}", url=str(piece.file)))
+        columns, missing = rows.columns()
+        records, keys = encode_table(columns, missing, self.key)
+        return Block(records, piece.stop - piece.start, names if keys is None else keys)
+
+    def _values(self, sample: TarSample, contents: bytes) -> dict[str, Any]:
+        if sample.wrong is not None:
+            raise RowError(sample.wrong)
+        if not self.is_chosen and (unknown := sample.files.keys() - self.features.keys()):
+            raise RowError(
+                f"{min(unknown)!r} is in none of the first samples; name all features with "
+                "--features"
+            )
+        values: dict[str, Any] = {KEY: _encoded(sample.key)}
+        for name in self.features.keys() & sample.files.keys():
+            data = contents[sample.files[name]]
+            is_text = self.features[name] != "bytes"
+            values[name] = data.decode(errors="replace").strip() if is_text else data
+        return values | _fields(sample, contents, _parents(self.features))
+
+
+def _encoded(key: str) -> bytes:
+    return key.encode(errors="surrogateescape")
+
+
+def _parents(features: Mapping[str, Any]) -> set[str]:
+    """Return the extensions whose values are features."""
+    return {name.partition("/")[0] for name in features if "/" in name}
+
+
+def _fields(sample: TarSample, contents: bytes, extensions: set[str]) -> dict[str, Any]:
+    """Return the values of a sample's JSON, by the names of their features."""
+    fields: dict[str, Any] = {}
+    for extension in extensions & sample.files.keys():
+        try:
+            found = json_object(contents[sample.files[extension]])
+        except RowError as error:
+            raise RowError(f"{extension!r}: {error}") from None
+        fields |= {f"{extension}/{name}": value for name, value in found.items()}
+    return fields
+
+
+def open_webdataset(
+    place: str,
+    *,
+    features: Mapping[str, str | None] | None = None,
+    key: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> WebDataset:
+    """Open tars; see :class:`WebDataset`.
+
+    Raises:
+        ConfigError: There are none, they hold no samples, or an argument is wrong.
+        DataError: A tar is damaged.
+    """
+    files = files_of(place, SUFFIXES, storage_options)
+    known, lists = _sampled(files, _parents(features or {}))
+    # A feature with a type need not be in the first samples.
+    known |= {name: dtype for name, dtype in (features or {}).items() if dtype is not None}
+    wanted = selected(known, features, str(files[0]))
+    if key is not None and key not in wanted:
+        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
+    return WebDataset(files, wanted, lists, features is not None, key)
+
+
+def _sampled(files: list[StoredFile], parents: set[str]) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the types of the features of the first samples, and the names of those with lists."""
+    found: dict[str, str | None] = {KEY: "bytes"}
+    lists = set()
+    for sample, fields in islice(_first(files, parents), SAMPLE):
+        found |= {extension: _type_of(extension) for extension in sample.files}
+        for name, value in fields.items():
+            try:
+                found[name] = join_types([found.get(name), type_of(value)])
+            except RowError:
+                found.setdefault(name, None)
+            if isinstance(value, list):
+                lists.add(name)
+    if len(found) == 1:
+        raise ConfigError(
+            f"{files[0]}: there is no sample in it; its files need names such as 0001.jpg"
+        )
+    return {name: dtype or "bytes" for name, dtype in found.items()}, frozenset(lists)
+
+
+def _first(
+    files: list[StoredFile], parents: set[str]
+) -> Iterator[tuple[TarSample, dict[str, Any]]]:
+    for piece in islice(chain.from_iterable(map(tar_pieces, files)), SAMPLE_PIECES):
+        contents = piece.contents() if parents else b""
+        for sample in piece.samples:
+            try:
+                yield sample, _fields(sample, contents, parents)
+            except RowError:
+                continue
+
+
+def _type_of(extension: str) -> str:
+    return "int64" if extension.rpartition(".")[2] in NUMBERS else "bytes"
