@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamrec.shard_tools.conversion import Conversion
     from streamrec.shard_tools.convert import Outcome, SplitPlan
 
-KINDS = ["csv", "jsonl", "webdataset", "generator", "arrow", "pictures"]
+KINDS = ["csv", "jsonl", "webdataset", "mds", "arrayrecord", "generator", "arrow", "pictures"]
 LISTED = 20
 """Skipped records that are printed for people."""
 

@@ -42,6 +42,12 @@ KINDS = {
         _TABLE,
     ),
     "webdataset": _Kind("webdataset:open_webdataset", (".tar", ".tar.gz", ".tgz"), _TABLE),
+    "mds": _Kind(
+        "mds:open_mds", (".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", "/index.json"), _TABLE
+    ),
+    "arrayrecord": _Kind(
+        "array_record:open_array_record", (".array_record", ".arrayrecord"), frozenset(), False
+    ),
     "generator": _Kind("generator:open_generator", (), frozenset({"key", "source_version"}), False),
     "arrow": _Kind("arrow:open_arrow", (".parquet", ".arrow", ".feather", ".pq"), _TABLE),
     "pictures": _Kind(

@@ -1,0 +1,119 @@
+"""Datasets of MosaicML Streaming (MDS), whose columns become features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from streamrec.errors import ConfigError, DataError
+from streamrec.masking import masked
+from streamrec.shard_tools.sources.mds_columns import MDSColumns
+from streamrec.shard_tools.sources.mds_shards import INDEX, read_index, samples_of
+from streamrec.shard_tools.sources.source import PIECE_BYTES, Block, selected, table_identity
+from streamrec.shard_tools.sources.table_columns import RowError, encode_table
+from streamrec.stores.stored_files import find_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamrec.shard_tools.sources.mds_shards import Entry
+    from streamrec.shard_tools.sources.source import ReadsIn, Refuse
+    from streamrec.stores.stored_files import StoredFile
+
+__all__ = ["MDS", "open_mds"]
+
+
+class _Piece(NamedTuple):
+    shard: int
+    first: int
+    stop: int
+    """The first sample, and the one past the last."""
+
+
+@dataclass(frozen=True)
+class MDS:
+    """A directory of shards with its index."""
+
+    reads_in: ClassVar[ReadsIn] = "threads"
+    unit: ClassVar[str] = "samples"
+    labels: ClassVar[None] = None
+    files: list[StoredFile]
+    shards: list[Entry]
+    columns: MDSColumns
+    features: dict[str, str]
+    key: str | None
+
+    @property
+    def total(self) -> int:
+        """The number of samples."""
+        return sum(shard.samples for shard in self.shards)
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the samples."""
+        return table_identity(self.files, self.features)
+
+    def pieces(self) -> Iterator[_Piece]:
+        """Yield samples of each shard: all of a compressed one, which cannot be cut."""
+        for number, shard in enumerate(self.shards):
+            each = PIECE_BYTES * shard.samples // max(1, shard.raw_data.bytes) or 1
+            if shard.zip_data is not None:
+                each = shard.samples or 1
+            for first in range(0, shard.samples, each):
+                yield _Piece(number, first, min(first + each, shard.samples))
+
+    def read(self, piece: _Piece, refuse: Refuse) -> Block:
+        """Convert samples."""
+        file = self.files[piece.shard]
+        samples = samples_of(file, self.shards[piece.shard], piece.first, piece.stop)
+        rows = []
+        for number, sample in enumerate(samples, piece.first):
+            try:
+                rows.append(self.columns.values(sample, self.features))
+            except RowError as error:
+                refuse(DataError(f"sample {number}: {error}", url=str(file)))
+        columns = self.columns.joined(rows, self.features)
+        records, keys = encode_table(columns, {}, self.key)
+        return Block(records, len(samples), keys)
+
+
+def open_mds(
+    place: str,
+    *,
+    features: Mapping[str, str | None] | None = None,
+    key: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> MDS:
+    """Open a directory of shards; see :class:`MDS`.
+
+    Raises:
+        ConfigError: It is none, it holds no samples, or an argument is wrong.
+        DataError: A shard is damaged.
+    """
+    place = place.removesuffix(INDEX)
+    found = {file.name: file for file in find_files(place or ".", storage_options or {})}
+    shown = masked(place)
+    shards = read_index(found, shown)
+    files = [found[shard.stored.basename] for shard in shards]
+    first = next((pair for pair in zip(files, shards, strict=True) if pair[1].samples), None)
+    if first is None:
+        raise ConfigError(f"{shown}: there is no sample in it; correct SOURCE")
+    columns = MDSColumns(first[1].columns)
+    (sample,) = samples_of(*first, 0, 1)
+    try:
+        known = columns.types(sample)
+    except RowError as error:
+        raise DataError(f"sample 0: {error}", url=str(first[0])) from None
+    for name, encoding in columns.others.items():
+        if features is None or name in features:
+            raise ConfigError(
+                f"{shown}: column {name!r} is of the type {encoding!r}, which no feature has; "
+                f"leave it out with --features {','.join(known)}, or write it anew"
+            )
+    wanted = selected(known, features, shown)
+    for name, dtype in wanted.items():
+        if (known[name], dtype) in {("bytes", "int64"), ("bytes", "float32"), ("float32", "int64")}:
+            raise ConfigError(f"--features: column {name!r} is {known[name]}, not {dtype}")
+    if key is not None and key not in wanted:
+        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
+    return MDS(files, shards, columns, wanted, key)

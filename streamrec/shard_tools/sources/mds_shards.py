@@ -1,0 +1,178 @@
+"""The index and the shards of MosaicML Streaming (MDS).
+
+A shard begins with the number of its samples and the offsets of each and of the end, all of them
+little-endian uint32. Source: ``streaming/base/format/mds`` of MosaicML Streaming 0.13.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import sys
+import zlib
+from itertools import pairwise
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from streamrec.errors import ConfigError, DataError, StoreError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamrec.stores.stored_files import StoredFile
+
+__all__ = ["INDEX", "Entry", "read_index", "samples_of"]
+
+INDEX = "index.json"
+MOST_INDEX = 1 << 28
+"""The most bytes of an index: 600 for each shard."""
+MOST_BYTES = 1 << 30
+"""The most bytes of a compressed shard, which is in memory as a whole, or of a sample."""
+HEAD = 64 << 10
+"""Bytes of one request for offsets; those of samples are one more."""
+_OPENED: dict[str, Any] = {"bz2": bz2.open, "gz": gzip.open, "zstd": zstd.open}
+"""Decompression by the name that the index has for it, behind which a level may stand."""
+Name = Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
+
+
+class _Object(BaseModel):
+    basename: Name
+    bytes: Annotated[NonNegativeInt, Field(lt=1 << 32)]
+    """Offsets have 32 bits."""
+
+
+class Entry(BaseModel):
+    """A shard in the index."""
+
+    format: Literal["mds"]
+    version: Literal[2]
+    column_names: list[str]
+    column_encodings: list[str]
+    column_sizes: list[PositiveInt | None]
+    compression: str | None = None
+    raw_data: _Object
+    zip_data: _Object | None = None
+    samples: NonNegativeInt
+
+    @property
+    def stored(self) -> _Object:
+        """The object that is there: the compressed one, where there is one."""
+        return self.zip_data or self.raw_data
+
+    @property
+    def columns(self) -> list[tuple[str, str, int | None]]:
+        """The names, encodings and sizes of the columns."""
+        return list(zip(self.column_names, self.column_encodings, self.column_sizes, strict=True))
+
+
+class _Index(BaseModel):
+    version: Literal[2]
+    shards: list[Entry]
+
+
+def read_index(files: Mapping[str, StoredFile], place: str) -> list[Entry]:
+    """Return the shards of a directory's index.
+
+    Args:
+        files: The files of the directory by name.
+        place: The directory, for messages.
+
+    Raises:
+        ConfigError: There is no index, or streamrec does not read such shards.
+        DataError: The index is damaged, or is not that of the files.
+    """
+    if INDEX not in files:
+        raise ConfigError(f"{place}: there is no {INDEX}; give the directory that MDSWriter wrote")
+    url = str(files[INDEX])
+    with files[INDEX].open() as stored:
+        data = stored.read(MOST_INDEX)
+    try:
+        shards = _Index.model_validate_json(data).shards
+        columns = [shard.columns for shard in shards]
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise DataError(f"it is no index of MDS, version 2, at {where!r}", url=url) from None
+    except ValueError:
+        raise DataError("shards have columns without a name or a type", url=url) from None
+    for shard, own in zip(shards, columns, strict=True):
+        _check(shard, own == columns[0], files, url)
+    return shards
+
+
+def _check(shard: Entry, is_like: bool, files: Mapping[str, StoredFile], url: str) -> None:
+    name = shard.stored.basename
+    kind = (shard.compression or "none").partition(":")[0]
+    if not is_like:
+        raise ConfigError(f"{url}: the columns of {name} are not those of others; write them apart")
+    is_large = shard.raw_data.bytes > MOST_BYTES
+    if shard.zip_data is not None and (kind not in _OPENED or is_large):
+        raise ConfigError(
+            f"{url}: {name} has {shard.raw_data.bytes:,} bytes, compressed by {kind!r}; streamrec "
+            f"reads up to {MOST_BYTES >> 30} GiB by {', '.join(_OPENED)}: write such shards anew"
+        )
+    found = files[name].size if name in files else None
+    if found != shard.stored.bytes:
+        there = "is not there" if found is None else f"has {found:,} bytes"
+        raise DataError(
+            f"{name} {there}, but the index says {shard.stored.bytes:,}; copy it again", url=url
+        )
+
+
+def samples_of(file: StoredFile, shard: Entry, first: int, stop: int) -> list[bytes]:
+    """Return some samples of a shard.
+
+    Raises:
+        DataError: The shard is damaged.
+        StoreError: It cannot be read.
+    """
+    try:
+        if shard.zip_data is None:
+            with file.open(HEAD) as stored:
+                return list(_samples(stored, shard, first, stop))
+        kind = (shard.compression or "").partition(":")[0]
+        with file.open() as stored, _OPENED[kind](stored) as plain:
+            found = list(_samples(plain, shard, first, stop))
+            if stop == shard.samples:
+                _check_end(plain)
+            return found
+    except StoreError:
+        raise
+    except (ValueError, EOFError, OSError, zlib.error, zstd.ZstdError) as error:
+        why = str(error) or "it ends too early"
+        raise DataError(f"the shard is damaged: {why}; copy it again", url=str(file)) from None
+
+
+def _samples(stored: IO[bytes], shard: Entry, first: int, stop: int) -> Iterator[bytes]:
+    (count,) = np.frombuffer(_exactly(stored, 4), "<u4").tolist()
+    if count != shard.samples:
+        raise ValueError(f"it has {count} samples, but the index says {shard.samples}")
+    stored.seek(4 * (1 + first))
+    offsets = np.frombuffer(_exactly(stored, 4 * (stop - first + 1)), "<u4").tolist()
+    bounds = [4 * (count + 2), *offsets, shard.raw_data.bytes]
+    if bounds != sorted(bounds):
+        raise ValueError("its offsets do not ascend")
+    if max(end - begin for begin, end in pairwise(offsets)) > MOST_BYTES:
+        raise ValueError(f"a sample has more than {MOST_BYTES >> 30} GiB")
+    stored.seek(offsets[0])
+    data = _exactly(stored, offsets[-1] - offsets[0])
+    for begin, end in pairwise(offsets):
+        yield data[begin - offsets[0] : end - offsets[0]]
+
+
+def _check_end(stored: IO[bytes]) -> None:
+    if stored.read(1):  # behind the last byte stands a checksum
+        raise ValueError("it is longer than the index says")
+
+
+def _exactly(stored: IO[bytes], size: int) -> bytes:
+    data = stored.read(size)
+    if len(data) != size:
+        raise EOFError
+    return data

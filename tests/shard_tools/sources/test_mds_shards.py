@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import ConfigError, DataError
+from streamrec.shard_tools.sources import mds_shards as module
+from streamrec.shard_tools.sources.mds_shards import read_index, samples_of
+from streamrec.stores.stored_files import find_files
+from tests.shard_tools.sources.mds_writer import write_mds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLES = [[b"%d" % n, bytes(n)] for n in range(9)]
+COLUMNS = {"a": "str", "b": "bytes"}
+
+
+def read(root: Path, *part: int) -> list[list[bytes]]:
+    files = {file.name: file for file in find_files(str(root), {})}
+    shards = read_index(files, str(root))
+    return [
+        samples_of(files[shard.stored.basename], shard, *(part or (0, shard.samples)))
+        for shard in shards
+    ]
+
+
+def encoded(samples: list[list[bytes]]) -> list[bytes]:
+    return [
+        b"".join([*(len(value).to_bytes(4, "little") for value in sample), *sample])
+        for sample in samples
+    ]
+
+
+@given(
+    shards=st.lists(
+        st.lists(st.tuples(st.binary(max_size=9), st.binary()), min_size=1), max_size=3
+    ),
+    compression=st.sampled_from([None, "gz:3", "bz2", "zstd"]),
+)
+def test_what_is_written_is_read(
+    shards: Any, compression: str | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = write_mds(tmp_path_factory.mktemp("d") / "x", COLUMNS, shards, compression)
+    assert read(root) == [encoded(samples) for samples in shards]
+
+
+def test_a_part(tmp_path: Path) -> None:
+    root = write_mds(tmp_path / "x", COLUMNS, [SAMPLES])
+    for first in range(9):
+        for stop in range(first + 1, 10):
+            assert read(root, first, stop) == [encoded(SAMPLES[first:stop])]
+
+
+@pytest.mark.parametrize("compression", [None, "gz", "bz2", "zstd:5"])
+def test_damaged_shards(compression: str | None, tmp_path: Path) -> None:
+    root = write_mds(tmp_path / "x", COLUMNS, [SAMPLES], compression)
+    (path,) = root.glob("shard*")
+    data = path.read_bytes()
+    whole, refused = read(root), 0
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+        try:
+            found = read(root)
+        except DataError as error:
+            assert "the shard is damaged: " in str(error)
+            refused += 1
+        else:  # a gzip file has a time, which is no part of the data
+            assert compression in (None, "zstd:5") or found == whole
+    assert refused > 20
+
+
+def test_an_index_that_is_wrong(tmp_path: Path) -> None:
+    root = write_mds(tmp_path / "x", COLUMNS, [SAMPLES, SAMPLES])
+    good = json.loads((root / "index.json").read_text())
+
+    def changed(*path: Any, value: Any) -> None:
+        index = json.loads(json.dumps(good))
+        place = index
+        for part in path[:-1]:
+            place = place[part]
+        place[path[-1]] = value
+        (root / "index.json").write_text(json.dumps(index))
+
+    raw = ("shards", 1, "raw_data")
+    for path, value, words in [
+        (("version",), 1, "no index of MDS, version 2, at 'version'"),
+        (("shards", 1, "format"), "json", r"at 'shards\.1\.format'"),
+        ((*raw, "basename"), "../../etc/passwd", r"at 'shards\.1\.raw_data\.basename'"),
+        ((*raw, "bytes"), 1 << 40, r"at 'shards\.1\.raw_data\.bytes'"),
+        ((*raw, "bytes"), 7, r"shard\.00001\.mds has \d+ bytes, but the index says 7"),
+        ((*raw, "basename"), "no", "no is not there, but the index says"),
+        (("shards", 1, "column_sizes"), [8], "columns without a name or a type"),
+        (("shards", 1, "samples"), 3, "it has 9 samples, but the index says 3"),
+        (("shards", 1, "column_encodings"), ["str", "str"], "are not those of others"),
+        (
+            ("shards", 1, "zip_data"),
+            good["shards"][1]["raw_data"],
+            "compressed by 'none'; streamrec",
+        ),
+    ]:
+        changed(*path, value=value)
+        with pytest.raises((DataError, ConfigError), match=words):
+            read(root)
+    (root / "index.json").unlink()
+    with pytest.raises(ConfigError, match=r"there is no index\.json; give the directory"):
+        read(root)
+
+
+def test_samples_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 10)
+    with pytest.raises(DataError, match="a sample has more than 0 GiB"):
+        read(write_mds(tmp_path / "x", COLUMNS, [SAMPLES]))
+    with pytest.raises(ConfigError, match="reads up to 0 GiB by bz2, gz, zstd: write"):
+        read(write_mds(tmp_path / "y", COLUMNS, [SAMPLES], "zstd"))
