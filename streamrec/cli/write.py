@@ -1,4 +1,4 @@
-"""``streamrec write``: shards from pictures, tables, JSON lines and functions."""
+"""``streamrec write``: shards from pictures, tables, datasets of other formats and functions."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
     """Write a dataset from SOURCE: shards, index and manifest.
 
     SOURCE is a folder of pictures with one folder for each class; a file, a pattern or a folder of
-    CSV, JSON lines, Parquet or Arrow; or module:function, which yields records. DEST is the shards'
+    CSV, JSON lines, Parquet, Arrow, WebDataset tars or ArrayRecord; a folder of MDS shards; or
+    module:function, which yields records. Files may be in a store, as s3://bucket/*.csv. DEST is the shards'
     URL or path without their numbers, such as gs://bucket/train.tfrecord, or a directory with a
     slash at the end. The same bytes are written by any number of workers. A run that was killed is
     run again with the same command; where all is written already, nothing is read.

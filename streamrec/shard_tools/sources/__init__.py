@@ -1,1 +1,1 @@
-"""Sources of datasets: folders of pictures, tables, JSON lines and functions."""
+"""Sources of datasets: pictures, tables, JSON lines, shards of other formats and functions."""

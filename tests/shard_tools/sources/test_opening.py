@@ -8,7 +8,7 @@ import pytest
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
-from streamrec.shard_tools.sources.opening import KINDS, open_source, parse_features
+from streamrec.shard_tools.sources.opening import KINDS, _kind_of, open_source, parse_features
 from streamrec.shard_tools.sources.picture_folder import PictureFolder
 from tests.shard_tools.sources.folders import picture_folder
 from tests.shard_tools.sources.test_delimited import records_of
@@ -33,6 +33,22 @@ def test_suffixes(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     for place in (tmp_path, tmp_path / name):
         assert open_source(str(place), None, {}, load).features == {"a": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("x.tar", "webdataset:open_webdataset"),
+        ("x-{00..11}.tar.gz", "webdataset:open_webdataset"),
+        ("shard.00000.mds.zstd", "mds:open_mds"),
+        ("mds/index.json", "mds:open_mds"),
+        ("x.array_record", "array_record:open_array_record"),
+        ("x.parquet", "arrow:open_arrow"),
+    ],
+)
+def test_names_tell_the_kind(name: str, module: str) -> None:
+    assert KINDS[_kind_of(name, {})].place == module
+    assert KINDS[_kind_of(f"s3://bucket/{name}", {})].place == module
 
 
 def test_what_is_there_tells_the_kind(tmp_path: Path) -> None:
