@@ -97,10 +97,11 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
 
     SOURCE is a folder of pictures with one folder for each class; a file, a pattern or a folder of
     CSV, JSON lines, Parquet, Arrow, WebDataset tars or ArrayRecord; a folder of MDS shards; or
-    module:function, which yields records. Files may be in a store, as s3://bucket/*.csv. DEST is the shards'
-    URL or path without their numbers, such as gs://bucket/train.tfrecord, or a directory with a
-    slash at the end. The same bytes are written by any number of workers. A run that was killed is
-    run again with the same command; where all is written already, nothing is read.
+    module:function, which yields records. Files may be in a store, as s3://bucket/*.csv. DEST is
+    the shards' URL or path without their numbers, such as gs://bucket/train.tfrecord, or a
+    directory with a slash at the end. The same bytes are written by any number of workers. A run
+    that was killed is run again with the same command; where all is written already, nothing is
+    read.
     """
     outcome, shard_size = _write(dry_run=dry_run, **options)
     facts = {
