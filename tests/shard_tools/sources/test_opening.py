@@ -10,6 +10,7 @@ from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
 from streamrec.shard_tools.sources.opening import KINDS, _kind_of, open_source, parse_features
 from streamrec.shard_tools.sources.picture_folder import PictureFolder
+from tests.by_day import each_once
 from tests.shard_tools.sources.folders import picture_folder
 from tests.shard_tools.sources.test_delimited import records_of
 
@@ -56,8 +57,7 @@ def test_what_is_there_tells_the_kind(tmp_path: Path) -> None:
     assert isinstance(open_source(root, None, {}, load), PictureFolder)
 
 
-@pytest.mark.parametrize("scheme", ["s3", "gs"])
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "pictures"])
+@pytest.mark.parametrize(("scheme", "kind"), each_once(["s3", "gs"], ["csv", "jsonl", "pictures"]))
 def test_sources_in_stores_give_the_same_records(scheme: str, kind: str, tmp_path: Path) -> None:
     if kind == "pictures":
         picture_folder(tmp_path)
