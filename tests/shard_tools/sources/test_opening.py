@@ -77,6 +77,17 @@ def test_sources_in_stores_give_the_same_records(scheme: str, kind: str, tmp_pat
         assert records_of(there) == records_of(here)
 
 
+def test_the_version_of_a_source_in_a_store() -> None:
+    with DevStore() as store:
+        for scheme, options in (("s3", store.storage_options), ("gs", store.gcs_options)):
+            store.put("bucket/x.csv", b"a\n1")
+            url = f"{scheme}://bucket/*.csv"
+            first = open_source(url, None, {}, load, options).identity
+            assert open_source(url, None, {}, load, options).identity == first
+            store.put("bucket/x.csv", b"a\n2")
+            assert open_source(url, None, {}, load, options).identity != first
+
+
 def test_functions_are_not_in_stores() -> None:
     with pytest.raises(ConfigError, match="kind generator is read from local files"):
         open_source("s3://bucket/x", "generator", {}, lambda *_: list)
