@@ -1,4 +1,4 @@
-"""``streamrec write``: shards from pictures, tables, datasets of other formats and functions."""
+"""``streamrec write``: shards from pictures, tables, text, other formats and functions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamrec.cli.bert_options import bert_options
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
     debug_option,
@@ -21,14 +22,24 @@ if TYPE_CHECKING:
     from streamrec.shard_tools.conversion import Conversion
     from streamrec.shard_tools.convert import Outcome, SplitPlan
 
-KINDS = ["csv", "jsonl", "webdataset", "mds", "arrayrecord", "generator", "arrow", "pictures"]
+KINDS = [
+    "csv",
+    "jsonl",
+    "webdataset",
+    "mds",
+    "arrayrecord",
+    "generator",
+    "arrow",
+    "bert",
+    "pictures",
+]
 LISTED = 20
 """Skipped records that are printed for people."""
 
 
 @click.command()
 @click.argument("source", shell_complete=local_files)
-@click.argument("destination", metavar="DEST", shell_complete=local_files)
+@click.argument("destination", metavar="DEST", required=False, shell_complete=local_files)
 @click.option("--kind", type=click.Choice(KINDS), help="What SOURCE is; by default its name tells.")
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="The number of shards.")
 @click.option(
@@ -88,6 +99,7 @@ LISTED = 20
 @click.option("--delimiter", metavar="CHAR", help="CSV: between values.  [comma; tab in .tsv]")
 @click.option("--null", metavar="TEXT", multiple=True, help="CSV: stands for no value. Repeatable.")
 @click.option("--source-version", metavar="TEXT", help="Functions: tells other records apart.")
+@bert_options
 @storage_option
 @dest_option
 @json_option
@@ -96,12 +108,12 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
     """Write a dataset from SOURCE: shards, index and manifest.
 
     SOURCE is a folder of pictures with one folder for each class; a file, a pattern or a folder of
-    CSV, JSON lines, Parquet, Arrow, WebDataset tars or ArrayRecord; a folder of MDS shards; or
-    module:function, which yields records. Files may be in a store, as s3://bucket/*.csv. DEST is
-    the shards' URL or path without their numbers, such as gs://bucket/train.tfrecord, or a
-    directory with a slash at the end. The same bytes are written by any number of workers. A run
-    that was killed is run again with the same command; where all is written already, nothing is
-    read.
+    CSV, JSON lines, Parquet, Arrow, WebDataset tars or ArrayRecord, or with --kind bert of text; a
+    folder of MDS shards; or module:function, which yields records. Files may be in a store, as
+    s3://bucket/*.csv. DEST is the shards' URL or path without their numbers, such as
+    gs://bucket/train.tfrecord, or a directory with a slash at the end. The same bytes are written
+    by any number of workers. A run that was killed is run again with the same command; where all is
+    written already, nothing is read.
     """
     outcome, shard_size = _write(dry_run=dry_run, **options)
     facts = {
@@ -145,7 +157,7 @@ def _write(
 
 def _conversion(
     source: str,
-    destination: str,
+    destination: str | None,
     kind: str | None,
     shards: int | None,
     shard_size: int | None,
@@ -168,9 +180,16 @@ def _conversion(
     from streamrec.shard_tools.convert import Destination, Shuffle
     from streamrec.shard_tools.sources.opening import parse_features
 
+    if destination is None:
+        if not options["metadata_files"]:
+            raise click.UsageError("DEST is missing; give the place of the shards behind SOURCE")
+        source, destination = "", source
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if "features" in given:
         given["features"] = parse_features(given["features"])
+    splits = Splits.parse(split) if split else None
+    if splits and kind == "bert":
+        given["splits"] = splits
     return Conversion(
         source,
         Destination(
@@ -184,7 +203,7 @@ def _conversion(
         ),
         kind,
         given,
-        Splits.parse(split) if split else None,
+        splits,
         Shuffle(seed, memory) if is_shuffled else None,
         on_error == "skip",
         workers,

@@ -63,8 +63,13 @@ def stratified(sizes: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]
     return ranked[np.argsort(points, kind="stable")].astype(np.int64, copy=False)
 
 
-def numbers(indices: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    """Return the outputs of SplitMix64 at these indices of its sequence, from 0."""
+def numbers(
+    indices: npt.NDArray[np.uint64], seed: int | npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
+    """Return the outputs of SplitMix64 at these indices of its sequence, from 0.
+
+    Seeds in an array are those of the indices beside them, by NumPy's broadcasting.
+    """
     keys = (indices + np.uint64(1)) * np.uint64(GOLDEN_GAMMA) + np.uint64(seed)
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(MIX_1)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(MIX_2)

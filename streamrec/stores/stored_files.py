@@ -20,7 +20,7 @@ from streamrec.stores.source_text import expand, is_glob
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["StoredFile", "file_contents", "files_below", "find_files", "names_in"]
+__all__ = ["StoredFile", "file_contents", "files_below", "find_files", "named_files", "names_in"]
 
 BLOCK = 16 << 20
 """Bytes of one request: so many that its round trip does not count."""
@@ -173,6 +173,27 @@ def find_files(
         found = _in_directories([place] if Path(place).exists() else expand(place), suffixes)
     files = {file.path: file for file in found}
     return [files[path] for path in sorted(files)]
+
+
+def named_files(
+    names: Iterable[str], storage_options: Mapping[str, Any]
+) -> Iterator[StoredFile | None]:
+    """Yield the file of each path or URL; ``None`` where there is none.
+
+    Raises:
+        ConfigError: The scheme or an option is not known.
+        StoreError: The store cannot be listed, or has no such directory.
+    """
+    listed: dict[str, dict[str, StoredFile]] = {}
+    for name in map(_local, names):
+        if "://" not in name:
+            yield _of_path(name) if Path(name).is_file() else None
+            continue
+        directory, _, last = name.rpartition("/")
+        if directory not in listed:
+            files = find_files(directory, storage_options)
+            listed[directory] = {file.name: file for file in files}
+        yield listed[directory].get(last)
 
 
 def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, StoredFile]:

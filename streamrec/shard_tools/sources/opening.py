@@ -29,6 +29,24 @@ class _Kind(NamedTuple):
 
 _TABLE = frozenset({"features", "key"})
 """The options of all tables."""
+_BERT = frozenset(
+    {
+        "vocab_file",
+        "do_lower_case",
+        "do_whole_word_mask",
+        "max_seq_length",
+        "max_predictions_per_seq",
+        "random_seed",
+        "dupe_factor",
+        "masked_lm_prob",
+        "short_seq_prob",
+        "min_short_seq_length",
+        "use_v2_feature_names",
+        "metadata_files",
+        "input_files_prefix",
+        "splits",
+    }
+)
 _ROOM = "streamrec.shard_tools.sources."
 KINDS = {
     "csv": _Kind(
@@ -50,6 +68,8 @@ KINDS = {
     ),
     "generator": _Kind("generator:open_generator", (), frozenset({"key", "source_version"}), False),
     "arrow": _Kind("arrow:open_arrow", (".parquet", ".arrow", ".feather", ".pq"), _TABLE),
+    # No suffix: a directory of other things may have notes in .txt files.
+    "bert": _Kind("bert:open_bert", (), _BERT),
     "pictures": _Kind(
         "picture_folder:open_pictures", (), frozenset({"features", "resize", "encode", "quality"})
     ),

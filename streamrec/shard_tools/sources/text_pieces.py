@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Literal, cast
 
 from streamrec.errors import DataError
 from streamrec.shard_tools.sources.source import PIECE_BYTES
@@ -21,6 +22,7 @@ MOST_BYTES = 64 << 20
 """The longest row that is waited for."""
 _MARK = b"\xef\xbb\xbf"
 """The byte order mark that some editors put before UTF-8."""
+_MEND = {"row": "give a file of lines", "document": "put a blank line between documents"}
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,26 @@ def last_end(data: bytes) -> int:
 
 
 def text_pieces(
-    file: StoredFile, *, end_of: Callable[[bytes], int] = last_end
+    file: StoredFile,
+    *,
+    end_of: Callable[[bytes], int] = last_end,
+    what: Literal["row", "document"] = "row",
+    size: int | None = None,
 ) -> Iterator[TextPiece]:
     """Yield a file's pieces.
 
     Args:
         file: The file.
         end_of: Returns the place behind the last end of a row; 0 where none ends.
+        what: The thing that ends there, for messages.
+        size: The bytes of a piece, about.
 
     Raises:
-        DataError: A row does not end.
+        DataError: A row does not end, or the file cannot be decompressed.
     """
     rest, line, is_first = b"", 1, True
     with opened(file) as lines:
-        while data := lines.read(PIECE_BYTES):
+        while data := _read(lines, size or PIECE_BYTES, file):
             rest += data.removeprefix(_MARK) if is_first else data
             is_first = False
             end = end_of(rest)
@@ -88,9 +96,17 @@ def text_pieces(
                 rest = rest[end:]
             elif len(rest) > MOST_BYTES:
                 raise DataError(
-                    f"from line {line} on no row ends in {MOST_BYTES >> 20} MiB; give a file of "
-                    "lines",
+                    f"from line {line} on no {what} ends in {MOST_BYTES >> 20} MiB; {_MEND[what]}",
                     url=str(file),
                 )
     if rest:
         yield TextPiece(str(file), line, rest)
+
+
+def _read(lines: IO[bytes], size: int, file: StoredFile) -> bytes:
+    try:
+        return lines.read(size)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"it cannot be decompressed: {error}; compress it anew", url=str(file)
+        ) from None
