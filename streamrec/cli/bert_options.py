@@ -9,9 +9,9 @@ import click
 from streamrec.cli.completion import local_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["bert_options"]
+__all__ = ["bert_options", "places"]
 
 _OPTIONS = (
     click.option(
@@ -92,3 +92,12 @@ def bert_options(verb: Callable[..., None]) -> Callable[..., None]:
     for add in reversed(_OPTIONS):
         verb = add(verb)
     return verb
+
+
+def places(source: str, destination: str | None, lists: Sequence[str]) -> tuple[str, str]:
+    """Return SOURCE and DEST, of which only DEST is given where lists name the files."""
+    if destination is not None:
+        return source, destination
+    if not lists:
+        raise click.UsageError("the place of the shards is missing; give DEST behind SOURCE")
+    return "", source

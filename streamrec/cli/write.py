@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.bert_options import bert_options
+from streamrec.cli.bert_options import bert_options, places
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
     debug_option,
@@ -180,10 +180,7 @@ def _conversion(
     from streamrec.shard_tools.convert import Destination, Shuffle
     from streamrec.shard_tools.sources.opening import parse_features
 
-    if destination is None:
-        if not options["metadata_files"]:
-            raise click.UsageError("DEST is missing; give the place of the shards behind SOURCE")
-        source, destination = "", source
+    source, destination = places(source, destination, options["metadata_files"])
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if "features" in given:
         given["features"] = parse_features(given["features"])

@@ -12,6 +12,7 @@ import pytest
 from tests.cli.support import streamrec as cli
 from tests.shard_tools.sources.folders import CLASSES, picture_folder
 from tests.shard_tools.sources.real_sources import OF_FLOWERS, TYPES, flowers, real_source
+from tests.shard_tools.sources.texts import PAGES, vocabulary_file
 
 if find_spec("tensorflow") is None:
     pytest.skip("TensorFlow is not installed", allow_module_level=True)
@@ -86,6 +87,41 @@ def test_missing_values_take_the_default(tmp_path: Path) -> None:
     write(tmp_path / "t.csv", tmp_path, "--shards", 1)
     found = read(tmp_path, a=(tf.int64, -1), b=(tf.string, None))
     assert [(int(row["a"]), row["b"]) for row in found] == [(1, b"x"), (-1, b"y")]
+
+
+def test_text(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"\n\n".join(page.read_bytes() for page in PAGES))
+    vocabulary = vocabulary_file(tmp_path)
+    sizes = ["--max-seq-length", 64, "--max-predictions-per-seq", 10]
+    write(text, tmp_path, "--kind", "bert", "--vocab-file", vocabulary, "--shards", 2, *sizes)
+    # The features as BERT's own run_pretraining.py reads them.
+    specs = {
+        name: tf.io.FixedLenFeature([size], dtype)
+        for name, size, dtype in [
+            ("input_ids", 64, tf.int64),
+            ("input_mask", 64, tf.int64),
+            ("segment_ids", 64, tf.int64),
+            ("masked_lm_positions", 10, tf.int64),
+            ("masked_lm_ids", 10, tf.int64),
+            ("masked_lm_weights", 10, tf.float32),
+            ("next_sentence_labels", 1, tf.int64),
+        ]
+    }
+    files = tf.data.Dataset.list_files(f"{tmp_path}/x-*.tfrecord", shuffle=False)
+    batches = tf.data.TFRecordDataset(files).batch(100_000)
+    batch = next(iter(batches.map(lambda r: tf.io.parse_example(r, specs))))
+    found = {name: column.numpy() for name, column in batch.items()}
+    assert len(found["input_ids"]) > 1000
+    assert not found["input_ids"][found["input_mask"] == 0].any()
+    assert (np.diff(found["input_mask"]) <= 0).all()
+    np.testing.assert_array_equal(found["masked_lm_ids"] != 0, found["masked_lm_weights"] == 1)
+    assert (found["input_ids"][:, 0] == 2).all()
+    hidden = np.take_along_axis(found["input_ids"], found["masked_lm_positions"], 1)
+    masked = (hidden == 4).sum() / found["masked_lm_weights"].sum()
+    assert masked == pytest.approx(0.8, abs=0.02)
 
 
 def losses_of(batches: Any, steps: int) -> list[float]:

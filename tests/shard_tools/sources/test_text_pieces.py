@@ -27,3 +27,11 @@ def test_a_line_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path.write_bytes(b"a\nb\n" + b"c" * 100)
     with pytest.raises(DataError, match=r"x\.csv: from line 3 on no row ends in 0 MiB"):
         list(text_pieces(*files_of(str(path))))
+
+
+@pytest.mark.parametrize("data", [gzip.compress(b"a\n" * 9)[:-9], b"no gzip", b"\x1f\x8b\x08" * 9])
+def test_what_cannot_be_decompressed(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"x\.csv\.gz: it cannot be decompressed: .*anew"):
+        list(text_pieces(*files_of(str(path))))
