@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.permutation import permutation, seed_of, stratified
+from streamrec.plan.permutation import numbers, permutation, seed_of, stratified
 from tests.plan.oracle import plainly_stratified
 
 WORDS = st.integers(0, 2**64 - 1)
@@ -129,3 +129,9 @@ def test_members_of_every_group_are_uniform() -> None:
         ones[np.arange(8), drawn([1] * 8, seed_of(seed))] += 1
     for found in (table, ones):
         assert 20 < ((found - draws / 8) ** 2 / (draws / 8)).sum() < 90
+
+
+def test_numbers_of_many_seeds() -> None:
+    indices, seeds = np.arange(5, dtype=np.uint64), np.array([0, 7, (1 << 64) - 1], np.uint64)
+    found = numbers(indices, seeds[:, None])
+    assert found.tolist() == [numbers(indices, seed).tolist() for seed in seeds.tolist()]

@@ -52,8 +52,8 @@ SHORTEST = 2
 SPECIAL = 3
 """The tokens of a pair that are no text: [CLS] and two [SEP]."""
 TEXT_BYTES = 1 << 20
-"""Bytes of text that one piece has, about. With its ten duplicates it gives 50 MB of records, or two
-times that of documents of a few sentences, whose pairs are mostly padding."""
+"""Bytes of text that one piece has, about. With ten duplicates it gives 50 MB of records, or twice
+that of documents of a few sentences, whose pairs are mostly padding."""
 CELLS = 1 << 18
 """Tokens of the pairs that are made at once: their arrays stay in the processor's cache."""
 
