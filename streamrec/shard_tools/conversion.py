@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from streamrec.config.cores import usable_cores
 from streamrec.pipeline.functions import load
 from streamrec.plan.shard_names import Task
 from streamrec.shard_tools.convert import convert
-from streamrec.shard_tools.sources.opening import open_source
+from streamrec.shard_tools.sources.opening import kind_of, open_source
 from streamrec.shard_tools.sources.reading import Reader, read_source
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from streamrec.shard_tools.sources.source import Source
 
 __all__ = ["Conversion"]
+
+_PLACES = frozenset({"vocab_file", "input_files_prefix"})
+"""Options that are paths."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,30 @@ class Conversion:
             progress=progress,
         )
 
+    def anywhere(self) -> Conversion:
+        """Return the same without relative paths, for processes in other directories.
+
+        Raises:
+            ConfigError: There is no such source.
+        """
+        source, options = self.source, dict(self.options)
+        if source and (self.kind or kind_of(source, self.storage_options)) != "generator":
+            source = _absolute(source)
+        if "metadata_files" in options:
+            options["metadata_files"] = [_absolute(place) for place in options["metadata_files"]]
+            options.setdefault("input_files_prefix", "")
+        for name in _PLACES & options.keys():
+            options[name] = _absolute(options[name])
+        template = _absolute(self.destination.template)
+        destination = replace(self.destination, template=template)
+        return replace(self, source=source, options=options, destination=destination)
+
     def run_task(self, number: int, tasks: int) -> Outcome:
         """Write the part of one of several tasks, which may be in other processes."""
         task = Task.of((number, tasks))
         part = replace(self, destination=replace(self.destination, task=task))
         return part.run(part.open())
+
+
+def _absolute(place: str) -> str:
+    return place if "://" in place else os.path.join(os.getcwd(), place)  # noqa: PTH109, PTH118 - keeps a slash at the end

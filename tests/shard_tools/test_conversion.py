@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamrec as sr
+from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
@@ -53,6 +54,37 @@ def test_tasks_in_other_processes(tmp_path: Path) -> None:
         for split in ("train", "test"):
             sr.merge_index(tmp_path / name / f"{split}.tfrecord")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_no_path_is_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place, here = Destination("out/", Task(0, 1), shards=1), f"{tmp_path}/"
+    for source, expected in [
+        ("x-{00..11}.csv", f"{here}x-{{00..11}}.csv"),
+        ("s3://bucket/x.csv", "s3://bucket/x.csv"),
+        ("package.module:rows", "package.module:rows"),
+    ]:
+        found = Conversion(source, place).anywhere()
+        assert (found.source, found.destination.template) == (expected, f"{here}out/")
+    options = {"metadata_files": ("list",), "vocab_file": "v", "dupe_factor": 1}
+    assert Conversion("", place, "bert", options).anywhere().options == {
+        "metadata_files": [f"{here}list"],
+        "input_files_prefix": here,
+        "vocab_file": f"{here}v",
+        "dupe_factor": 1,
+    }
+    with pytest.raises(ConfigError, match="its name does not tell what it holds"):
+        Conversion("none", place).anywhere()
+
+
+def test_a_source_in_a_store(tmp_path: Path) -> None:
+    with DevStore() as store:
+        store.put("tables/x.csv", TABLE.read_bytes())
+        place = Destination(f"{tmp_path}/", Task(0, 1), shards=1)
+        described = Conversion("s3://tables/x.csv", place, storage_options=store.storage_options)
+        sent = pickle.loads(pickle.dumps(described.anywhere()))
+        assert sent.run_task(0, 1).splits[0].records == len(ROWS)
+    assert "secret" not in repr(described)
 
 
 def test_a_task_that_is_none(tmp_path: Path) -> None:

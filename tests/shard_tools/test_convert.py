@@ -178,6 +178,23 @@ def test_other_splits_or_orders_are_another_dataset(
         run(pictures, f"{tmp_path}/out/", splits, shuffle=shuffle, **how)
 
 
+def test_other_splits_than_of_what_is_unfinished(pictures: Path, tmp_path: Path) -> None:
+    splits, others = map(Splits.parse, ["train=0.9,test=0.1", "train=0.8,test=0.2"])
+    place = Destination(f"{tmp_path}/out/", Task(0, 1), shard_bytes=50_000)
+    described = Conversion(str(pictures), place, splits=splits, workers=1)
+
+    def stop(_: str, done: int, total: int | None) -> None:
+        if done == total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        described.run(described.open(), progress=stop)
+    assert any("part" in name for name in names(tmp_path / "out"))
+    other = replace(described, splits=others)
+    with pytest.raises(ConfigError, match=r"an unfinished .*\(its source has another splits\)"):
+        other.run(other.open())
+
+
 def numbered() -> Iterator[bytes]:
     yield from (b"%05d" % number for number in range(5000))
 

@@ -8,7 +8,13 @@ import pytest
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound
-from streamrec.stores.stored_files import file_contents, files_below, find_files, names_in
+from streamrec.stores.stored_files import (
+    file_contents,
+    files_below,
+    find_files,
+    named_files,
+    names_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +60,13 @@ def test_files(place: Place) -> None:
         list(map(str, find_files(url, options, (".csv", ".x"))))
         == list(map(str, found.values()))[:2]
     )
+
+
+def test_files_by_name(place: Place) -> None:
+    url, options = place
+    names = [f"{url}/{name}" for name in ("e", "b.csv", "none", "deep", "deep-er/d.csv", "b.csv")]
+    found = [file and file.name for file in named_files(names, options)]
+    assert found == ["e", "b.csv", None, None, "d.csv", "b.csv"]
 
 
 def test_names_of_several(place: Place) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -45,7 +42,7 @@ def convert_on_ray(
     if not ray.is_initialized():
         ray.init()
     cores = conversion.workers or 1
-    conversion = replace(_anywhere(conversion), workers=cores)
+    conversion = replace(conversion.anywhere(), workers=cores)
     count = tasks or _tasks(conversion, cores)
     options = {"num_cpus": cores, **ray_remote_args}
     done: set[int] = set()
@@ -69,21 +66,6 @@ def convert_on_ray(
 def _tasks(conversion: Conversion, cores: int) -> int:
     cpus = int(ray.cluster_resources().get("CPU", 1))
     return max(1, min(cpus // cores, conversion.destination.shards or cpus))
-
-
-def _anywhere(conversion: Conversion) -> Conversion:
-    """Return the conversion without relative paths: tasks may run in another directory."""
-    source = conversion.source
-    if Path(source).exists() or glob.glob(source):  # noqa: PTH207 - it may be absolute
-        source = _absolute(source)
-    template = _absolute(conversion.destination.template)
-    return replace(
-        conversion, source=source, destination=replace(conversion.destination, template=template)
-    )
-
-
-def _absolute(place: str) -> str:
-    return place if "://" in place else os.path.join(os.getcwd(), place)  # noqa: PTH109, PTH118 - keeps a slash at the end
 
 
 def _joined(parts: list[Outcome]) -> Outcome:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from streamrec.shard_tools.sources.source import Source
 
-__all__ = ["KINDS", "open_source", "parse_features"]
+__all__ = ["KINDS", "kind_of", "open_source", "parse_features"]
 
 
 class _Kind(NamedTuple):
@@ -95,7 +95,7 @@ def open_source(
     Raises:
         ConfigError: There is no such source, or an option is not one of its kind.
     """
-    kind = kind or _kind_of(place, storage_options or {})
+    kind = kind or kind_of(place, storage_options or {})
     known = KINDS[kind]
     for name in options:
         if name not in known.options:
@@ -117,7 +117,13 @@ def open_source(
     return source
 
 
-def _kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
+def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
+    """Return the kind of a source, by its name or by what is there.
+
+    Raises:
+        ConfigError: Neither tells.
+        StoreError: The store cannot be listed.
+    """
     for kind, known in KINDS.items():
         if known.suffixes and place.endswith(known.suffixes):
             return kind

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources import text_pieces as pieces_module
 from streamrec.shard_tools.sources.documents import (
@@ -94,6 +95,14 @@ def test_lists_of_files(tmp_path: Path) -> None:
         listed_files([str(first)], "")
     with pytest.raises(ConfigError, match=r"none cannot be read: .*give a list of paths"):
         listed_files([f"{tmp_path}/none"], "")
+    with DevStore() as store:
+        store.put("bucket/text/b.txt", b"b")
+        store.put("bucket/text/a.txt", b"a")
+        in_store = listed_files([str(first)], "s3://bucket/text", store.storage_options)
+        assert list(map(str, in_store)) == ["s3://bucket/text/b.txt", "s3://bucket/text/a.txt"]
+        first.write_text("s3://bucket/text/c.txt")
+        with pytest.raises(ConfigError, match=r"line 1 of .* names s3://bucket/text/c\.txt"):
+            listed_files([str(first)], "", store.storage_options)
     second.write_text("\n")
     with pytest.raises(ConfigError, match="second names no file"):
         listed_files([str(second)], "")

@@ -8,7 +8,7 @@ import pytest
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
-from streamrec.shard_tools.sources.opening import KINDS, _kind_of, open_source, parse_features
+from streamrec.shard_tools.sources.opening import KINDS, kind_of, open_source, parse_features
 from streamrec.shard_tools.sources.picture_folder import PictureFolder
 from tests.by_day import each_once
 from tests.shard_tools.sources.folders import picture_folder
@@ -48,8 +48,8 @@ def test_suffixes(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_names_tell_the_kind(name: str, module: str) -> None:
-    assert KINDS[_kind_of(name, {})].place == module
-    assert KINDS[_kind_of(f"s3://bucket/{name}", {})].place == module
+    assert KINDS[kind_of(name, {})].place == module
+    assert KINDS[kind_of(f"s3://bucket/{name}", {})].place == module
 
 
 def test_what_is_there_tells_the_kind(tmp_path: Path) -> None:
