@@ -17,9 +17,12 @@ import streamrec as sr
 from streamrec.adapters.ray import read_tfrecords, run_tasks, write_tfrecords
 from streamrec.adapters.ray.conversion import convert_on_ray
 from streamrec.adapters.ray.datasink import TFRecordDatasink
+from streamrec.devstore import DevStore
 from streamrec.plan.shard_names import Task
+from streamrec.plan.splits import Splits
 from streamrec.shard_tools.conversion import Conversion
 from streamrec.shard_tools.convert import Destination
+from tests.shard_tools.sources.texts import TEXT, vocabulary_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -283,6 +286,31 @@ class TestConversion:
         assert told[-1] == ("writing", tasks, tasks)
         manifest = json.loads(Path("x.streamrec-manifest.json").read_text())
         assert manifest["settings"]["tasks"] == tasks
+
+    def test_a_source_in_a_store(self, tmp_path: Path) -> None:
+        with DevStore() as store:
+            store.put("tables/x.csv", b"a,b\n" + b"1,x\n" * 100)
+            place = Destination(f"{tmp_path}/x", Task(0, 1), shards=2)
+            described = Conversion(
+                "s3://tables/*.csv", place, storage_options=store.storage_options
+            )
+            assert convert_on_ray(described, 2).splits[0].records == 100
+
+    def test_text(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+        monkeypatch.chdir(tmp_path)
+        Path("text.txt").write_text(TEXT)
+        Path("list").write_text("text.txt\n")
+        splits = Splits.parse("train=0.5,test=0.5")
+        options = {"vocab_file": os.path.relpath(vocabulary_file(tmp_path)), "splits": splits}
+        for name, source, more in (("a", "text.txt", {}), ("b", "", {"metadata_files": ["list"]})):
+            Path(name).mkdir()
+            place = Destination(f"{name}/", Task(0, 1), shards=2)
+            described = Conversion(source, place, "bert", options | more, splits)
+            convert_on_ray(described, 2)
+        for shard in Path("a").glob("*.tfrecord"):
+            assert shard.read_bytes() == Path("b", shard.name).read_bytes()
+        assert len(sr.shards("a/*.tfrecord")) == 4
 
     def test_what_is_wrong_in_a_source(self, tmp_path: Path) -> None:
         (tmp_path / "x.csv").write_text("a,b\n" + "1,x\n" * 100 + "1\n")

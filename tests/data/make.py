@@ -331,11 +331,30 @@ def photographs(directory: Path) -> list[bytes]:
     return records
 
 
+def samples(directory: Path) -> list[bytes]:
+    """Return an Example for each picture of a directory of classes, as samples of WebDataset."""
+    records = []
+    labels = sorted(path.name for path in directory.iterdir())
+    for path in sorted(directory.glob("*/*")):
+        features: dict[str, tuple[str, list[Any]]] = {
+            "__key__": ("bytes", [f"{path.parent.name}/{path.stem}".encode()]),
+            "cls": ("int64", [labels.index(path.parent.name)]),
+            "jpg": ("bytes", [path.read_bytes()]),
+        }
+        records.append(example(**features))
+    return records
+
+
 def written() -> dict[str, str]:
     """Return the digests of shards that TensorFlow writes of a table and of pictures."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        datasets = {"flowers": flowers(), "pictures": photographs(picture_folder(directory / "p"))}
+        folder = picture_folder(directory / "p")
+        datasets = {
+            "flowers": flowers(),
+            "pictures": photographs(folder),
+            "pictures.tar": samples(folder),
+        }
         for kind, records in datasets.items():
             with tf.io.TFRecordWriter(str(directory / kind)) as writer:
                 for record in records:

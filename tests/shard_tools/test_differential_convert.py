@@ -11,7 +11,13 @@ import pytest
 
 from tests.cli.support import streamrec as cli
 from tests.shard_tools.sources.folders import CLASSES, picture_folder
-from tests.shard_tools.sources.real_sources import OF_FLOWERS, TYPES, flowers, real_source
+from tests.shard_tools.sources.real_sources import (
+    OF_FLOWERS,
+    TYPES,
+    flowers,
+    options_of,
+    real_source,
+)
 from tests.shard_tools.sources.texts import PAGES, vocabulary_file
 
 if find_spec("tensorflow") is None:
@@ -68,7 +74,7 @@ def specs_of_flowers() -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", OF_FLOWERS)
 def test_tables(kind: str, tmp_path: Path) -> None:
-    write(real_source(kind, tmp_path), tmp_path, "--shard-size", "4kB")
+    write(real_source(kind, tmp_path), tmp_path, "--shard-size", "4kB", *options_of(kind))
     assert len(list(tmp_path.glob("x-*.tfrecord"))) > 1
     found = read(tmp_path, **specs_of_flowers())
     assert found == [
@@ -110,8 +116,14 @@ def test_text(tmp_path: Path) -> None:
             ("next_sentence_labels", 1, tf.int64),
         ]
     }
-    files = tf.data.Dataset.list_files(f"{tmp_path}/x-*.tfrecord", shuffle=False)
-    batches = tf.data.TFRecordDataset(files).batch(100_000)
+    shards = sorted(tmp_path.glob("x-*.tfrecord"))
+    with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
+        for record in tf.data.TFRecordDataset(list(map(str, shards))).as_numpy_iterator():
+            message = tf.train.Example.FromString(record)
+            writer.write(message.SerializeToString(deterministic=True))
+    written = b"".join(shard.read_bytes() for shard in shards)
+    assert (tmp_path / "theirs").read_bytes() == written
+    batches = tf.data.TFRecordDataset(list(map(str, shards))).batch(100_000)
     batch = next(iter(batches.map(lambda r: tf.io.parse_example(r, specs))))
     found = {name: column.numpy() for name, column in batch.items()}
     assert len(found["input_ids"]) > 1000

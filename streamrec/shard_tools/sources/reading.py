@@ -87,8 +87,9 @@ def read_source(source: Source, reader: Reader, task: Task, workers: int) -> Ite
         StreamrecError: A worker process ended.
     """
     pieces = islice(source.pieces(), task.number + reader.first * task.tasks, None, task.tasks)
-    first = list(islice(pieces, 2))
-    if source.reads_in == "itself" or workers == 1 or len(first) < 2:  # one piece needs no pool
+    # A source that is read by itself may close a file when the next piece is asked for.
+    first = [] if source.reads_in == "itself" else list(islice(pieces, 2))
+    if workers == 1 or len(first) < 2:  # one piece needs no pool
         yield from map(reader, first)
         yield from map(reader, pieces)
         return

@@ -73,6 +73,20 @@ def test_tasks_take_turns() -> None:
     assert sum(map(len, parts)) == len(LINES)
 
 
+class Turning(Lines):
+    """A source whose pieces can be read only until the next one is asked for."""
+
+    def read(self, piece: int, refuse: Refuse) -> Block:
+        assert self.taken == piece + 1
+        return super().read(piece, refuse)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_source_read_by_itself_is_read_in_turn_with_its_pieces(workers: int) -> None:
+    assert len(lines_of(Turning(), workers)) == len(LINES)
+    assert len(lines_of(Turning(), workers, Task(1, 2))) == len(LINES) // 2
+
+
 class OneLine(Lines):
     """A source of one piece, which tells the process that reads it."""
 
