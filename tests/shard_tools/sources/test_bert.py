@@ -101,7 +101,7 @@ def test_records_do_not_depend_on_tasks(
     for task in range(tasks):
         found = list(read_source(source, reader, Task(task, tasks), 1))
         for read, block in zip(found, whole[task::tasks], strict=True):
-            assert read.block.records.to_list() == block.records.to_list()  # type: ignore[union-attr]
+            assert read.block.records.to_list() == block.records.to_list()
 
 
 def test_seeds_and_places_give_other_records(tmp_path: Path, settings: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ def test_no_document_is_in_two_splits(tmp_path: Path, settings: dict[str, Any]) 
     for piece in source.pieces():
         read = reader(piece)
         assert read.splits is not None
-        tokens = tokens_of(read.block.records.to_list())  # type: ignore[union-attr]
+        tokens = tokens_of(read.block.records.to_list())
         for split, row in zip(read.splits.tolist(), tokens, strict=True):
             found[split].update(row[1:-1])
     assert found[0] & found[1] == {3}
