@@ -76,7 +76,7 @@ _OPTIONS = (
         "--input-files-prefix",
         metavar="DIRECTORY",
         shell_complete=local_files,
-        help="BERT: where the listed files are.",
+        help="BERT: where the listed files are; it may be a URL.",
     ),
     click.option(
         "--use-v2-feature-names",

@@ -56,6 +56,10 @@ def test_splits_are_those_of_documents(page: Path, tmp_path: Path) -> None:
     outcome = cli("write", page, f"{tmp_path}/out/", *options, "--split", "train=0.7,test=0.3")
     assert outcome.code == 0, outcome
     assert manifest(tmp_path / "out", "test").settings.source["splits"]["test"] == "3/10"
+    again = cli("write", page, f"{tmp_path}/out/", *options, "--split", "train=0.7,test=0.3")
+    assert again.out.count("it was complete already") == 2
+    other = cli("write", page, f"{tmp_path}/out/", *options, "--split", "train=0.8,test=0.2")
+    assert_one_sentence(other, 2, "its source has another splits")
 
 
 def test_lists_stand_for_a_source(page: Path, tmp_path: Path) -> None:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import gzip
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import streamrec as sr
+from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
@@ -16,9 +18,6 @@ from streamrec.shard_tools.sources.bert import open_bert
 from streamrec.shard_tools.sources.reading import Reader, read_source
 from tests.shard_tools.sources.test_delimited import fail, records_of
 from tests.shard_tools.sources.texts import TEXT, vocabulary_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LENGTH, MOST = 64, 8
 SPECS: Any = {
@@ -155,6 +154,14 @@ def test_lists_of_files(place: str, tmp_path: Path, settings: dict[str, Any]) ->
     whole = open_bert(place, **settings)
     assert records_of(listed) == records_of(whole)
     assert listed.identity == whole.identity
+
+
+def test_text_in_a_store(place: str, settings: dict[str, Any]) -> None:
+    with DevStore() as store:
+        for path in Path(place).iterdir():
+            store.put(f"bucket/text/{path.name}", path.read_bytes())
+        there = open_bert("s3://bucket/text", storage_options=store.storage_options, **settings)
+        assert records_of(there) == records_of(open_bert(place, **settings))
 
 
 def test_small_files_have_each_other(tmp_path: Path, settings: dict[str, Any]) -> None:
