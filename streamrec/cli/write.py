@@ -70,7 +70,7 @@ LISTED = 20
     metavar="I/N",
     default="0/1",
     callback=task_value,
-    help="Write the part of task I of N, from 0; streamrec.merge_index completes the dataset.",
+    help="Write the part of task I of N, from 0; streamrec merge-index completes the dataset.",
 )
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="By default all cores.")
 @click.option(
