@@ -134,7 +134,8 @@ class PayloadReader:
         """Go to the buffer in which the next array begins, and return where."""
         begin = self._begin + -self._begin % ALIGNMENT
         if begin >= len(self._buffer) and self._rest:
-            self._buffer, begin = self._rest.popleft(), 0
+            self._buffer, self._begin = self._rest.popleft(), 0
+            return 0
         return begin
 
 

@@ -32,10 +32,12 @@ def aligned(array: np.ndarray[tuple[int], np.dtype[np.generic]]) -> bytes:
 def test_arrays_of_a_layout_in_any_buffers(dtypes: list[str], data: st.DataObject) -> None:
     arrays = [np.arange(ROWS, dtype=dtype) + number for number, dtype in enumerate(dtypes)]
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(arrays) - 1 or 1)))), len(arrays)]
-    parts = [arrays[i:j] for i, j in pairwise(cuts) if i < j]
-    buffers = [memoryview(b"".join(map(aligned, part))) for part in parts]
-    reader, found = PayloadReader(tuple(buffers)), layout(described(*dtypes))
+    buffers = [b"".join(map(aligned, arrays[i:j])) for i, j in pairwise(cuts) if i < j]
+    before = aligned(np.arange(ROWS))  # another array, which has a buffer of its own or not
+    first = [before, *buffers] if data.draw(st.booleans()) else [before + buffers[0], *buffers[1:]]
+    reader, found = PayloadReader(tuple(map(memoryview, first))), layout(described(*dtypes))
     assert found is not None
+    np.testing.assert_array_equal(reader.array("int64", (ROWS,)), np.arange(ROWS))
     taken = reader.take_all(found)
     assert list(taken) == [str(number) for number in range(len(arrays))]
     for array, column in zip(arrays, taken.values(), strict=True):
