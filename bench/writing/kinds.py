@@ -9,13 +9,15 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KINDS", "Columns", "Kind", "mappings", "nbytes_of"]
+__all__ = ["KINDS", "Columns", "Kind", "mappings", "nbytes_of", "shard_nbytes"]
 
 Columns = dict[str, Any]
 """Columns by feature name: arrays, or lists of byte strings."""
 IMAGE_BYTES = 110_000
 SEQUENCE = 512
 VOCABULARY = 50_000
+FRAME = 16
+"""The bytes of a TFRecord besides the record."""
 
 
 def small(records: int) -> Columns:
@@ -67,6 +69,33 @@ def nbytes_of(columns: Columns) -> int:
         sum(map(len, column)) if isinstance(column, list) else int(column.nbytes)
         for column in columns.values()
     )
+
+
+def shard_nbytes(columns: Columns) -> int:
+    """Return the bytes of all records as Examples in TFRecord frames."""
+    entries: Any = 0
+    for name, column in columns.items():
+        feature = _framed(_framed(_value_sizes(column)))
+        entries = entries + _framed(_framed(np.array(len(name))) + _framed(feature))
+    return int((_framed(entries) + FRAME).sum())
+
+
+def _value_sizes(column: Any) -> Any:
+    """Return the bytes of each row's values in protobuf's wire format."""
+    if isinstance(column, list):
+        return np.fromiter(map(len, column), np.int64)
+    values = column.reshape(len(column), -1)
+    sizes = _varint_sizes(values) if values.dtype.kind == "i" else np.full(values.shape, 4)
+    return sizes.sum(axis=1)
+
+
+def _framed(sizes: Any) -> Any:
+    """Return the bytes of messages behind a tag and their length."""
+    return 1 + _varint_sizes(sizes) + sizes
+
+
+def _varint_sizes(values: Any) -> Any:
+    return 1 + np.searchsorted(1 << np.arange(7, 63, 7), values, "right")
 
 
 def mappings(columns: Columns) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.writing.kinds import mappings, nbytes_of
+from bench.writing.kinds import mappings, nbytes_of, shard_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ SHARDS = 4
 
 
 def plain_files(columns: Columns, place: Place) -> Callable[[], object]:
-    """Write as many bytes into four files, and flush each to the disk."""
-    data = os.urandom(nbytes_of(columns) // SHARDS)
+    """Write as many bytes as the shards have into four files, and flush each to the disk."""
+    data = os.urandom(shard_nbytes(columns) // SHARDS)
 
     def write() -> None:
         for number in range(SHARDS):
@@ -37,11 +37,11 @@ def plain_files(columns: Columns, place: Place) -> Callable[[], object]:
 
 
 def plain_upload(columns: Columns, place: Place) -> Callable[[], object]:
-    """Upload as many bytes, which are in memory already, in parts with boto3."""
+    """Upload as many bytes as the shard has, which are in memory, in parts with boto3."""
     import boto3
     from boto3.s3.transfer import TransferConfig
 
-    data = os.urandom(nbytes_of(columns))
+    data = os.urandom(shard_nbytes(columns))
     client = boto3.client("s3")
     config = TransferConfig(
         multipart_threshold=PART, multipart_chunksize=PART, max_concurrency=AT_ONCE

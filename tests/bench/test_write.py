@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import streamrec as sr
 from bench.machine import ROOT
 from bench.measure import Case, Failure, Result
 from bench.services import STORE_KEYS, store
@@ -15,6 +16,7 @@ from bench.writing import writers
 from bench.writing.cases import PEERS, cases_of, conversions_of, is_there
 from bench.writing.conversions import make_csv, make_pictures
 from bench.writing.judging import judge, judge_conversion, rates
+from bench.writing.kinds import FRAME, KINDS, shard_nbytes
 from bench.writing.place import Place
 from bench.writing.tables import as_markdown
 from streamrec.stores.filesystems import filesystem_of
@@ -108,3 +110,10 @@ def test_conversions(group: str, tmp_path: Path) -> None:
     report = json.loads(done.stdout.splitlines()[-1])
     assert judge_conversion(case, report)["records_per_second"] > 0
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bytes_of_shards(kind: str) -> None:
+    columns = KINDS[kind].make(20)
+    records = sr.encode_examples(columns)
+    assert shard_nbytes(columns) == sum(map(len, records)) + 20 * FRAME
