@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,3 +91,20 @@ def test_a_source_in_a_store(tmp_path: Path) -> None:
 def test_a_task_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="task is"):
         conversion(tmp_path).run_task(2, 2)
+
+
+def test_a_small_table_is_read_by_one_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamrec.shard_tools.conversion.usable_cores", lambda: 4)
+    table = tmp_path / "x.csv"
+    table.write_text("a\n1\n")
+    described = Conversion(str(table), Destination(f"{tmp_path}/", Task(0, 1)))
+    source = described.open()
+    assert described.workers_for(source) == 1
+    assert replace(described, workers=3).workers_for(source) == 3
+    monkeypatch.setattr("streamrec.shard_tools.conversion.SMALL", source.total)
+    assert described.workers_for(source) == 4
+    half = replace(described, destination=Destination(f"{tmp_path}/", Task(0, 2)))
+    assert half.workers_for(source) == 1
+    assert replace(described, kind="bert").workers_for(source) == 4
