@@ -53,6 +53,8 @@ def merge_tasks(folder: Folder, names: ShardNames) -> None:
         parts = _parts(folder, names, tasks)
         features = _features(parts)
         shards = _renamed(folder, names, parts, sizes)
+        if any(part.overwrite for part in parts):
+            _remove_others(folder, names, shards, sizes)
         _write(folder, names, parts, features, shards)
     folder.remove(*tasks)
 
@@ -110,13 +112,10 @@ def _renamed(
     shards = [shard for part in parts for shard in part.shards]
     if parts[0].settings.shards is not None:
         return shards
-    named = []
-    for number, shard in enumerate(shards):
-        name = names.shard(number, len(shards))
-        if shard.name in sizes:
-            folder.rename(shard.name, name)
-        named.append(shard.model_copy(update={"name": name}))
-    return named
+    last = {shard.name: names.shard(number, len(shards)) for number, shard in enumerate(shards)}
+    # Each is independent of the others: what is left of a run that was killed is renamed again.
+    folder.rename({name: other for name, other in last.items() if name in sizes})
+    return [shard.model_copy(update={"name": last[shard.name]}) for shard in shards]
 
 
 def _write(
@@ -129,8 +128,6 @@ def _write(
     from streamrec import __version__
 
     settings = parts[0].settings
-    if any(part.overwrite for part in parts):
-        _remove_others(folder, names, shards)
     infos = _infos(folder, names, shards)
     own = [shard.name for shard in shards]
     index = _index_name(folder, own)
@@ -154,10 +151,11 @@ def _write(
     folder.write(names.manifest(), manifest.encode())
 
 
-def _remove_others(folder: Folder, names: ShardNames, shards: Sequence[IndexedShard]) -> None:
+def _remove_others(
+    folder: Folder, names: ShardNames, shards: Sequence[IndexedShard], present: Mapping[str, int]
+) -> None:
     """Remove an older dataset's shards and indexes."""
     ours = [shard.name for shard in shards]
-    present = folder.sizes()
     others = sorted(set(names.shards_among(present)) - set(ours))
     by_count: dict[str, list[str]] = {}
     for name in (*others, *ours):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.errors import StoreError
 from streamrec.formats.shards.index import ChunkFinder
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.shard_names import owned_shards
@@ -29,6 +31,8 @@ __all__ = ["CountedShards", "SequentialShards"]
 
 COMMITS = 8
 """Shards that are made to appear at once."""
+BEHIND = 4
+"""Shards by size that are made to appear while the next one is written."""
 UPLOADS = 8
 """Shards that go to a store while they are written. Each holds up to five parts of 8 MiB, so more
 of them wait in temporary files."""
@@ -129,7 +133,7 @@ class CountedShards:
 class SequentialShards:
     """A task's shards one after the other, each of up to a number of bytes.
 
-    While one is made to appear, the next one is written.
+    While some are made to appear, the next one is written.
     """
 
     def __init__(self, names: ShardNames, task: Task, log: TaskLog) -> None:
@@ -140,8 +144,8 @@ class SequentialShards:
         self._done = list(log.part.shards)
         self._number = len(self._done)
         self._shard: _Shard | None = None
-        self._committing: tuple[_Shard, Future[IndexedShard]] | None = None
-        self._thread = ThreadPoolExecutor(1, "streamrec-commit")
+        self._committing: deque[Future[IndexedShard]] = deque()
+        self._threads = ThreadPoolExecutor(BEHIND, "streamrec-commit")
         self._marks: deque[tuple[int, SourcePlace]] = deque()
         self._place = log.part.place
 
@@ -172,22 +176,25 @@ class SequentialShards:
         if self._shard is None and not self._number and not self._task.number:
             self._shard = self._next()  # a dataset without records has one shard
         self._commit()
-        self._finish_commit()
-        self._log.update(shards=self._done, complete=True)
+        while self._committing:
+            self._take()
+        self._log.update(shards=list(self._done), complete=True)
 
     def discard(self) -> None:
         """Discard the shards that are not complete, and all where no other run can go on."""
-        if self._committing is not None:
-            shard, committed = self._committing
-            if committed.exception() is None:
-                self._done.append(committed.result())
-            shard.writer.discard()
         if self._shard is not None:
             self._shard.writer.discard()
-        self._thread.shutdown()
-        keeps = self._log.part.settings.source is not None and self._done
-        if not (keeps or self._log.part.complete):
-            self._log.give_up(*(shard.name for shard in self._done))
+        self._threads.shutdown()
+        while self._committing and self._committing[0].exception() is None:
+            self._take()
+        if self._log.part.complete:
+            return
+        if self._log.part.settings.source is not None and self._done:
+            with suppress(StoreError):  # then the next run writes more of them again
+                self._note()
+            return
+        later = [shard.result() for shard in self._committing if shard.exception() is None]
+        self._log.give_up(*(shard.name for shard in [*self._done, *later]))
 
     def _next(self) -> _Shard:
         shard = _Shard(self._names.staged(self._task, self._number), self._log)
@@ -195,18 +202,24 @@ class SequentialShards:
         return shard
 
     def _commit(self) -> None:
-        self._finish_commit()
+        """Begin to make the shard appear, and note which ones have."""
+        while self._committing and (len(self._committing) == BEHIND or self._committing[0].done()):
+            self._take()
+        self._note()
         if self._shard is not None:
-            self._committing = self._shard, self._thread.submit(self._shard.close)
+            self._committing.append(self._threads.submit(self._shard.close))
             self._shard = None
 
-    def _finish_commit(self) -> None:
-        if self._committing is None:
-            return
-        self._done.append(self._committing[1].result())
-        self._committing = None
-        if self._log.part.settings.source is not None:  # else no run could continue there
-            self._log.update(shards=self._done, place=self._last_place())
+    def _take(self) -> None:
+        """Wait until the first of the shards has appeared."""
+        self._done.append(self._committing[0].result())
+        self._committing.popleft()
+
+    def _note(self) -> None:
+        """Write in the task's record which shards have appeared, for a run that goes on there."""
+        part = self._log.part
+        if part.settings.source is not None and len(self._done) > len(part.shards):
+            self._log.update(shards=list(self._done), place=self._last_place())
 
     def _last_place(self) -> SourcePlace | None:
         """Return the last place before which all records are in complete shards."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from streamrec.errors import StoreError
@@ -13,9 +15,15 @@ from streamrec.stores.part_file import remove_left
 from streamrec.stores.targets import translated, write_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
+
 __all__ = ["Folder"]
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""Objects of a store that are renamed or removed at the same time."""
 
 
 class Folder:
@@ -73,8 +81,16 @@ class Folder:
         """Write an object, which appears complete, or not at all."""
         write_object(self.url(name), data, self.options)
 
-    def rename(self, name: str, other: str) -> None:
-        """Give an object another name; where stores cannot, they copy it, and delete the first."""
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give objects other names; where stores cannot, they copy each, and delete the first."""
+        self._at_once(self._rename, *names.items())
+
+    def remove(self, *names: str) -> None:
+        """Remove objects; those that do not exist are passed over."""
+        self._at_once(self._remove, *names)
+
+    def _rename(self, names: tuple[str, str]) -> None:
+        name, other = names
         with self._guarded(other):
             if self._is_local:
                 Path(self.url(name)).replace(self.url(other))
@@ -82,11 +98,18 @@ class Folder:
             self._files.cp_file(self._at(name), self._at(other))
             self._files.rm_file(self._at(name))
 
-    def remove(self, *names: str) -> None:
-        """Remove objects; those that do not exist are passed over."""
-        for name in names:
-            with self._guarded(name), contextlib.suppress(FileNotFoundError):
-                self._files.rm_file(self._at(name))
+    def _remove(self, name: str) -> None:
+        with self._guarded(name), contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._at(name))
+
+    def _at_once(self, work: Callable[[T], None], *items: T) -> None:
+        """Work on items, in a store on several at once, up to the first one that fails."""
+        if self._is_local or len(items) < 2:
+            for item in items:
+                work(item)
+            return
+        with ThreadPoolExecutor(AT_ONCE, "streamrec-folder") as threads:
+            deque(threads.map(work, items), maxlen=0)
 
     def remove_left(self, prefixes: Iterable[str]) -> None:
         """Remove what writers that were killed left of objects whose names begin like these."""

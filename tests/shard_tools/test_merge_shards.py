@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import fsspec
 import pytest
 
 from streamrec.devstore import DevStore
-from streamrec.errors import ConfigError, StoreError
+from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.formats.shards.index import Index
 from streamrec.shard_tools.merge_shards import merge_index
 from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.stores.folder import Folder
 from streamrec.stores.targets import open_target
+from streamrec.streams.read_records import read_records
 from tests.shard_tools.datasets import manifest, names, records
 
 if TYPE_CHECKING:
@@ -107,3 +111,29 @@ def test_a_shard_that_is_not_as_it_was_written(
     write(tmp_path, 1, 2, shards=2)
     merge_index(tmp_path / "x")
     assert manifest(tmp_path).records == 8
+
+
+@pytest.mark.parametrize("call", ["cp_file", "rm_file"])
+def test_names_that_were_given_in_part(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A last step that failed among the names is run again."""
+    with ShardedWriter(f"memory://names-{call}/x", shard_bytes=60, task=(0, 2)) as writer:
+        writer.write_many([b"%d of a task" % number for number in range(20)])
+    with ShardedWriter(f"memory://names-{call}/x", shard_bytes=60, task=(1, 2)):
+        pass
+    files, names_given = type(fsspec.filesystem("memory")), count()
+    work = getattr(files, call)
+
+    def fail_later(*args: Any, **kwargs: Any) -> None:
+        if next(names_given) == 5:
+            raise PermissionError
+        work(*args, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(AccessDenied, match="x-0000"):
+        patch.setattr(files, call, fail_later)
+        merge_index(f"memory://names-{call}/x")
+    merge_index(f"memory://names-{call}/x")
+    left = sorted(Folder(f"memory://names-{call}/", {}).sizes())
+    assert left[:10] == [f"x-{number:05}-of-00010" for number in range(10)]
+    assert left[10:] == ["x.streamrec-index", "x.streamrec-manifest.json"]
+    found = [bytes(r) for name in left[:10] for r in read_records(f"memory://names-{call}/{name}")]
+    assert found == [b"%d of a task" % number for number in range(20)]

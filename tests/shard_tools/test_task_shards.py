@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from threading import Barrier, Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.plan.shard_names import ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import WriteSettings
 from streamrec.shard_tools.task_log import begin
-from streamrec.shard_tools.task_shards import UPLOADS, CountedShards, SequentialShards
+from streamrec.shard_tools.task_shards import BEHIND, UPLOADS, CountedShards, SequentialShards
+from streamrec.shard_tools.writer import TFRecordWriter
 from streamrec.stores.folder import Folder
 from streamrec.streams.read_records import read_records
 from streamrec.values.records import RecordRows
@@ -128,14 +130,16 @@ def test_counted_shards_appear_together(tmp_path: Path) -> None:
 def test_discarded_shards_by_size_are_kept_for_the_next_run(
     source: str | None, tmp_path: Path
 ) -> None:
+    blocks = [b"%040d" % number for number in range(BEHIND + 3)]
     writing = shards_of(tmp_path, source=source)
-    writing.write(rows(b"a" * 40, b"b" * 40, b"c" * 40))
+    writing.write(rows(*blocks))
     writing.discard()
     again = shards_of(tmp_path, source=source)
-    assert len(facts(again)) == (0 if source is None else 1), "what the log tells"
-    again.write(rows(*[b"a" * 40, b"b" * 40, b"c" * 40][len(facts(again)) :]))
+    # All but the last one, which no other followed.
+    assert len(facts(again)) == (0 if source is None else BEHIND + 2), "what the log tells"
+    again.write(rows(*blocks[len(facts(again)) :]))
     again.close()
-    assert contents(tmp_path, again) == [[b"a" * 40], [b"b" * 40], [b"c" * 40]]
+    assert contents(tmp_path, again) == [[block] for block in blocks]
 
 
 def test_discarded_counted_shards_leave_nothing(tmp_path: Path) -> None:
@@ -168,3 +172,49 @@ def test_many_shards_of_a_store_wait_in_files(tmp_path: Path) -> None:
         spooled = {type(shard.writer).__name__ for shard in writing._open}
         assert spooled == {"_SpooledWriter" if count > UPLOADS else "TFRecordWriter"}
         writing.discard()
+
+
+def test_shards_by_size_appear_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together, close = Barrier(BEHIND), TFRecordWriter.close
+
+    def wait_and_close(self: TFRecordWriter) -> None:
+        together.wait(10)
+        close(self)
+
+    monkeypatch.setattr(TFRecordWriter, "close", wait_and_close)
+    writing = shards_of(tmp_path)
+    blocks = [b"%040d" % number for number in range(2 * BEHIND)]
+    writing.write(rows(*blocks))
+    writing.close()
+    assert contents(tmp_path, writing) == [[block] for block in blocks]
+
+
+@pytest.mark.parametrize("source", [None, "v1"])
+def test_a_shard_that_cannot_appear_before_others_that_do(
+    source: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, third_is_there = TFRecordWriter.close, Event()
+
+    def fail_second(self: TFRecordWriter) -> None:
+        if "-00001." in self.url:
+            third_is_there.wait(10)
+            self.discard()
+            raise StoreError("the disk is gone", url=self.url)
+        close(self)
+        if "-00002." in self.url:
+            third_is_there.set()
+
+    blocks = [b"%040d" % number for number in range(3)]
+    with monkeypatch.context() as patch:
+        patch.setattr(TFRecordWriter, "close", fail_second)
+        writing = shards_of(tmp_path, source=source)
+        writing.write(rows(*blocks))
+        with pytest.raises(StoreError, match="the disk is gone"):
+            writing.close()
+        writing.discard()
+    assert len(facts(writing)) == (0 if source is None else 1), "what the log tells"
+    assert source or names(tmp_path) == []
+    again = shards_of(tmp_path, source=source)
+    again.write(rows(*blocks[len(facts(again)) :]))
+    again.close()
+    assert contents(tmp_path, again) == [[block] for block in blocks]

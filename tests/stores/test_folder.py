@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import fsspec
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
-from streamrec.stores.folder import Folder
+from streamrec.stores.folder import AT_ONCE, Folder
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -27,7 +28,7 @@ def test_objects_come_and_go(folder: Folder) -> None:
     folder.write("x", b"one")
     folder.write(".y", b"")
     assert folder.sizes() == {"x": 3, ".y": 0}
-    folder.rename("x", ".y")
+    folder.rename({"x": ".y"})
     assert folder.read(".y") == b"one"
     assert folder.sizes() == {".y": 3}
     folder.remove(".y", "never")
@@ -69,3 +70,21 @@ def test_a_filesystem_s_errors(
     with pytest.raises(kind) as caught:
         Folder("memory://b/", {}).remove("x")
     assert caught.value.url == "memory://b/x"
+
+
+def test_objects_of_a_store_are_renamed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, together = type(fsspec.filesystem("memory")), Barrier(AT_ONCE)
+    copy = files.cp_file
+
+    def wait_and_copy(*args: Any, **kwargs: Any) -> None:
+        together.wait(10)
+        copy(*args, **kwargs)
+
+    monkeypatch.setattr(files, "cp_file", wait_and_copy)
+    folder = Folder("memory://at-once/", {})
+    for number in range(AT_ONCE):
+        folder.write(f"old-{number}", b"%d" % number)
+    folder.rename({f"old-{number}": f"new-{number}" for number in range(AT_ONCE)})
+    assert folder.sizes() == {f"new-{number}": 1 for number in range(AT_ONCE)}
+    assert folder.read("new-3") == b"3"
+    folder.remove(*folder.sizes())

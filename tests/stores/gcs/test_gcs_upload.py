@@ -70,7 +70,7 @@ def test_a_part_that_the_store_was_too_busy_for_is_sent_again(store: DevStore) -
 def test_objects_are_renamed_and_removed(store: DevStore) -> None:
     folder = Folder("gs://bucket/a b/", store.gcs_options)
     folder.write("x", b"one")
-    folder.rename("x", "y/z")
+    folder.rename({"x": "y/z"})
     assert dict(store.objects) == {"bucket/a b/y/z": b"one"}
     folder.remove("y/z", "never")
     assert folder.sizes() == {}
