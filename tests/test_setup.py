@@ -73,6 +73,7 @@ def test_where_the_kernel_is_required_a_failure_is_one(sources: Path) -> None:
     assert not [*(sources / "wheels").glob("*.whl")]
 
 
+@pytest.mark.night
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler is here")
 def test_with_a_compiler_one_wheel_serves_every_python(sources: Path) -> None:
     done = build(sources, STREAMREC_BUILD_KERNEL="require")

@@ -31,6 +31,8 @@ round trip of 50 ms is a tenth of the time that a stream of 20 MB/s takes."""
 GROWTH = 2000
 """Parts after which their size is doubled, so that the 10,000 that S3 takes hold 5 TB, the largest
 object."""
+ABORT_SECONDS = 5.0
+"""Seconds for which an abort is waited for: a store that answers takes a round trip."""
 
 
 class Session(ABC):
@@ -139,7 +141,8 @@ class PartUpload:
     async def _abort(self) -> None:
         # A part that arrived later would stay in the store.
         await end(*self._tasks)
-        await self._session.abort()
+        async with asyncio.timeout(ABORT_SECONDS):
+            await self._session.abort()
 
     def _wait(self) -> None:
         self._sending.popleft().result()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 250
 """Seconds for a program, on a machine that has much else to do."""
 FEW = "learns or padding or no_copy"
-"""What runs by day on TensorFlow, which compiles each model's step for a second."""
+"""What runs by day, as each model's step is compiled for a second."""
 
 pytestmark = [
     pytest.mark.skipif(find_spec("keras") is None, reason="keras is not installed"),
@@ -31,7 +31,7 @@ def test_the_tests_on_a_backend_pass(backend: str) -> None:
         pytest.skip(f"{backend} is not installed")
     variables = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/adapters/with_keras.py"]
-    if is_day() and backend == "tensorflow":
+    if is_day():
         command += ["-k", FEW]
     done = subprocess.run(
         [sys.executable, *command],

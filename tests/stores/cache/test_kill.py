@@ -119,6 +119,7 @@ def test_a_killed_reader_leaves_no_wrong_byte(
             assert found.records.to_list() == expected.records.to_list()
 
 
+@pytest.mark.night
 def test_a_killed_reader_leaves_no_wrong_batch(store: DevStore, tmp_path: Path) -> None:
     random, folder = Random(SEED), tmp_path / "cache"
     settings = settings_of(store, {"of": "batches", "folder": str(folder), "size": 2 * SIZE})
@@ -137,13 +138,14 @@ def test_a_killed_reader_leaves_no_wrong_batch(store: DevStore, tmp_path: Path) 
         assert cached.statistics()["cached_batches"] > 0
 
 
+@pytest.mark.night
 def test_readers_share_a_folder_and_its_size(
     store: DevStore, contents: dict[str, bytes], tmp_path: Path
 ) -> None:
     settings = settings_of(store, {"folder": str(tmp_path), "size": SIZE})
     with ExitStack() as readers:
         lines = [readers.enter_context(reader({**settings, "seed": seed})) for seed in range(3)]
-        for _ in range(6 if is_day() else 30):
+        for _ in range(30):
             for each in lines:
                 wait_for(5, each)
             others = len(lines) - 1

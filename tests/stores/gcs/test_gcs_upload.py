@@ -61,6 +61,17 @@ def test_what_fails_leaves_nothing(store: DevStore, fault: Fault, kind: type[Exc
     assert dict(store.objects) == {}
 
 
+def test_an_abort_that_is_not_answered_is_given_up(
+    store: DevStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamrec.stores.part_upload.ABORT_SECONDS", 0.01)
+    store.faults = [Fault(method="DELETE", stall_after=0)]
+    writer = sr.TFRecordWriter("gs://bucket/x", storage_options=store.gcs_options)
+    writer.write(bytes(2 * PART))
+    writer.discard()
+    assert dict(store.objects) == {}
+
+
 def test_a_part_that_the_store_was_too_busy_for_is_sent_again(store: DevStore) -> None:
     store.faults = [Fault(method="PUT", nth=1, status=503)]
     write_object("gs://bucket/x", bytes(2 * PART), store.gcs_options)
