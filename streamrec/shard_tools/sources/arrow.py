@@ -51,7 +51,7 @@ class Arrow:
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
-        return table_identity(self.files, self.features) | {"key": self.key}
+        return table_identity(self.files, self.features, self.key)
 
     def pieces(self) -> Iterator[_Rows]:
         """Yield rows of each file; Arrow's own threads decode them."""
@@ -126,12 +126,10 @@ def open_arrow(
                 f"{files[0]}: column {name!r} has a type that no feature has; leave it out with "
                 f"--features {','.join(usable)}, or convert it"
             )
-    wanted = selected(usable, features, str(files[0]))
+    wanted = selected(usable, features, str(files[0]), key)
     for name, dtype in wanted.items():
         if dtype not in (usable[name], "float32") or (dtype, usable[name]) == ("float32", "bytes"):
             raise ConfigError(f"--features: column {name!r} is {usable[name]}, not {dtype}")
-    if key is not None and key not in wanted:
-        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
     return Arrow(files, wanted, key, _count(files))
 
 

@@ -55,8 +55,8 @@ class Delimited:
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
-        form = {"delimiter": self.delimiter, "null": sorted(self.null), "key": self.key}
-        return table_identity(self.files, self.features) | form
+        form = {"delimiter": self.delimiter, "null": sorted(self.null)}
+        return table_identity(self.files, self.features, self.key) | form
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""
@@ -126,9 +126,7 @@ def open_delimited(
                 f"{', '.join(names)}; write them apart"
             )
     known = {name: join_types(types[name] for types in found.values()) for name in names}
-    wanted = selected({n: t or "bytes" for n, t in known.items()}, features, str(files[0]))
-    if key is not None and key not in wanted:
-        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
+    wanted = selected({n: t or "bytes" for n, t in known.items()}, features, str(files[0]), key)
     return Delimited(files, names, wanted, delimiter, nothing, key)
 
 

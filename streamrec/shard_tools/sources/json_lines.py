@@ -54,7 +54,7 @@ class JSONLines:
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
-        return table_identity(self.files, self.features) | {"key": self.key}
+        return table_identity(self.files, self.features, self.key)
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole lines of each file."""
@@ -139,9 +139,7 @@ def open_json_lines(
     known |= {name: dtype for name, dtype in (features or {}).items() if dtype is not None}
     if not known:
         raise ConfigError(f"{files[0]}: there is no JSON object with values in it; correct SOURCE")
-    wanted = selected(known, features, str(files[0]))
-    if key is not None and key not in wanted:
-        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
+    wanted = selected(known, features, str(files[0]), key)
     return JSONLines(files, wanted, frozenset(lists), features is not None, key)
 
 

@@ -51,7 +51,7 @@ class MDS:
     @property
     def identity(self) -> Any:
         """The name and version of the samples."""
-        return table_identity(self.files, self.features)
+        return table_identity(self.files, self.features, self.key)
 
     def pieces(self) -> Iterator[_Piece]:
         """Yield samples of each shard: all of a compressed one, which cannot be cut."""
@@ -110,10 +110,8 @@ def open_mds(
                 f"{shown}: column {name!r} is of the type {encoding!r}, which no feature has; "
                 f"leave it out with --features {','.join(known)}, or write it anew"
             )
-    wanted = selected(known, features, shown)
+    wanted = selected(known, features, shown, key)
     for name, dtype in wanted.items():
         if (known[name], dtype) in {("bytes", "int64"), ("bytes", "float32"), ("float32", "int64")}:
             raise ConfigError(f"--features: column {name!r} is {known[name]}, not {dtype}")
-    if key is not None and key not in wanted:
-        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
     return MDS(files, shards, columns, wanted, key)

@@ -119,17 +119,23 @@ def files_digest(files: Iterable[tuple[str, StoredFile]]) -> str:
     return digest.hexdigest()[:32]
 
 
-def table_identity(files: Sequence[StoredFile], features: Mapping[str, str]) -> dict[str, Any]:
-    """Return the name and version of the rows of files."""
+def table_identity(
+    files: Sequence[StoredFile], features: Mapping[str, str], key: str | None = None
+) -> dict[str, Any]:
+    """Return the name and version of the rows of files, and of their splits by a feature."""
     return {
         "table": [file.name for file in files],
         "digest": files_digest((file.name, file) for file in files),
         "features": features,
+        "key": key,
     }
 
 
 def selected(
-    known: Mapping[str, str], wanted: Mapping[str, str | None] | None, what: str
+    known: Mapping[str, str],
+    wanted: Mapping[str, str | None] | None,
+    what: str,
+    key: str | None = None,
 ) -> dict[str, str]:
     """Return the types of the features that are wanted, sorted by name.
 
@@ -137,15 +143,18 @@ def selected(
         known: The types of all features of the source.
         wanted: Names, and types where they are not to be those found; ``None`` means all.
         what: The source, for errors.
+        key: One of them, which determines the split.
 
     Raises:
         ConfigError: There is no such feature.
     """
     if wanted is None:
-        return dict(sorted(known.items()))
+        wanted = dict.fromkeys(known)
     for name in wanted:
         if name not in known:
             raise ConfigError(
                 f"--features: {what} has no {name!r}; choose among {', '.join(sorted(known))}"
             )
+    if key is not None and key not in wanted:
+        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(sorted(wanted))}")
     return {name: wanted[name] or known[name] for name in sorted(wanted)}

@@ -61,7 +61,7 @@ class WebDataset:
     @property
     def identity(self) -> Any:
         """The name and version of the samples."""
-        return table_identity(self.files, self.features)
+        return table_identity(self.files, self.features, self.key)
 
     def pieces(self) -> Iterator[TarPiece]:
         """Yield whole samples of each tar."""
@@ -135,9 +135,7 @@ def open_webdataset(
     known, lists = _sampled(files, _parents(features or {}))
     # A feature with a type need not be in the first samples.
     known |= {name: dtype for name, dtype in (features or {}).items() if dtype is not None}
-    wanted = selected(known, features, str(files[0]))
-    if key is not None and key not in wanted:
-        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(wanted)}")
+    wanted = selected(known, features, str(files[0]), key)
     return WebDataset(files, wanted, lists, features is not None, key)
 
 

@@ -53,6 +53,11 @@ def test_pictures(compression: str | None, tmp_path: Path, monkeypatch: pytest.M
     assert found["tokens/shape"].ravel().tolist() == list(range(1, 9))
 
 
+def test_another_key_gives_another_version(tmp_path: Path) -> None:
+    place = str(pictures(tmp_path / "x"))
+    assert open_mds(place, key="label").identity != open_mds(place).identity
+
+
 def test_a_dataset_in_a_store(tmp_path: Path) -> None:
     root = pictures(tmp_path / "x")
     with DevStore() as store:

@@ -72,6 +72,12 @@ def test_values_of_json(tmp_path: Path) -> None:
     assert source.read(first, lambda _: None).keys == [b"p"] * 5
 
 
+def test_another_key_gives_another_version(tmp_path: Path) -> None:
+    tars(tmp_path)
+    by_name = open_webdataset(str(tmp_path))
+    assert open_webdataset(str(tmp_path), key="cls").identity != by_name.identity
+
+
 def test_wrong_samples_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAMPLE", 1)
     files = {"0.cls": b" 7 ", "1.cls": b"x", "1.json": b"{}", "2.cls": b"2", "2.cls.x": b""}
