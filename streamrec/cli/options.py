@@ -17,10 +17,13 @@ __all__ = [
     "dest_option",
     "json_option",
     "key_values",
+    "record_option",
+    "seed_option",
     "shard_options",
+    "shuffle_option",
     "size_value",
     "storage_option",
-    "task_value",
+    "task_option",
 ]
 
 
@@ -41,7 +44,7 @@ def key_values(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) ->
     return dict(map(_pair, pairs))
 
 
-def task_value(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
+def _task_value(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
     """Return the task's number and the number of tasks of an option such as ``0/8``."""
     number, _separator, tasks = text.partition("/")
     try:
@@ -59,6 +62,19 @@ def size_value(context: click.Context, param: click.Parameter, text: str | None)
     return byte_size(param.opts[0], text)
 
 
+shuffle_option = click.option(
+    "--shuffle", "is_shuffled", is_flag=True, help="Put all records in a random order."
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --shuffle."
+)
+task_option = click.option(
+    "--task",
+    metavar="I/N",
+    default="0/1",
+    callback=_task_value,
+    help="Write the part of task I of N, from 0; streamrec merge-index completes the dataset.",
+)
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Add the traceback to an error."
 )

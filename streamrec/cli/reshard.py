@@ -12,9 +12,11 @@ from streamrec.cli.options import (
     dest_option,
     json_option,
     record_option,
+    seed_option,
+    shuffle_option,
     size_value,
     storage_option,
-    task_value,
+    task_option,
 )
 from streamrec.cli.printing import print_json, progress_bar, written_line
 from streamrec.masking import masked
@@ -38,10 +40,8 @@ from streamrec.masking import masked
     show_default=True,
     help="The new shards' compression; auto: by DEST's suffix.",
 )
-@click.option("--shuffle", "is_shuffled", is_flag=True, help="Put all records in a random order.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --shuffle."
-)
+@shuffle_option
+@seed_option
 @click.option(
     "--memory",
     metavar="BYTES",
@@ -60,13 +60,7 @@ from streamrec.masking import masked
 @click.option(
     "--split-by", metavar="FEATURE", help="Let a hash of this feature's value decide instead."
 )
-@click.option(
-    "--task",
-    metavar="I/N",
-    default="0/1",
-    callback=task_value,
-    help="Write the part of task I of N, from 0; streamrec merge-index completes the dataset.",
-)
+@task_option
 @click.option("--overwrite", is_flag=True, help="Replace a dataset of DEST's names.")
 @dest_option
 @json_option

@@ -12,15 +12,17 @@ from streamrec.cli.options import (
     debug_option,
     dest_option,
     json_option,
+    seed_option,
+    shuffle_option,
     size_value,
     storage_option,
-    task_value,
+    task_option,
 )
 from streamrec.cli.printing import megabytes, print_json, progress_bar, written_line
 
 if TYPE_CHECKING:
     from streamrec.shard_tools.conversion import Conversion
-    from streamrec.shard_tools.convert import Outcome, SplitPlan
+    from streamrec.shard_tools.convert import Destination, Outcome, SplitPlan
 
 KINDS = [
     "csv",
@@ -51,10 +53,8 @@ LISTED = 20
 @click.option(
     "--split", metavar="NAME=PART,...", help="Divide the records, as in train=0.9,test=0.1."
 )
-@click.option("--shuffle", "is_shuffled", is_flag=True, help="Put all records in a random order.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --shuffle."
-)
+@shuffle_option
+@seed_option
 @click.option(
     "--memory",
     metavar="BYTES",
@@ -65,13 +65,7 @@ LISTED = 20
 )
 @click.option("--compression", metavar="NAME", help="gzip, zlib or zstd; auto: by DEST's suffix.")
 @click.option("--features", metavar="NAME[=TYPE],...", help="Only these features, with types.")
-@click.option(
-    "--task",
-    metavar="I/N",
-    default="0/1",
-    callback=task_value,
-    help="Write the part of task I of N, from 0; streamrec merge-index completes the dataset.",
-)
+@task_option
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="By default all cores.")
 @click.option(
     "--engine",
@@ -130,57 +124,66 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
 
 def _write(
     *,
+    source: str,
+    destination: str | None,
     engine: str,
     tasks: int | None,
-    workers: int | None,
-    dry_run: bool,
+    task: tuple[int, int],
+    shards: int | None,
     shard_size: int | None,
+    compression: str | None,
+    overwrite: bool,
+    dest_options: dict[str, Any],
+    dry_run: bool,
     **options: Any,
 ) -> tuple[Outcome, int | None]:
     """Write the dataset, and return what there is to print, and the size of shards."""
-    if engine == "ray" and options["task"] != (0, 1):
+    from streamrec.plan.shard_names import Task
+    from streamrec.shard_tools.convert import Destination
+
+    _check_engine(engine, tasks, task)
+    if shards is None and shard_size is None:
+        shard_size = 128_000_000
+    source, template = places(source, destination, options["metadata_files"])
+    stored = dest_options or options["storage_options"]
+    where = Destination(template, Task.of(task), shards, shard_size, compression, overwrite, stored)
+    conversion = _conversion(source, where, **options)
+    if engine == "ray" and not dry_run:
+        with progress_bar("tasks") as progress:
+            return _on_ray()(conversion, tasks, progress), shard_size
+    opened = conversion.open()
+    with progress_bar(opened.unit) as progress:
+        return conversion.run(opened, dry_run=dry_run, progress=progress), shard_size
+
+
+def _check_engine(engine: str, tasks: int | None, task: tuple[int, int]) -> None:
+    if engine == "ray" and task != (0, 1):
         raise click.UsageError("--engine ray runs all tasks: leave out --task")
     if engine == "local" and tasks is not None:
         raise click.UsageError(
             "--tasks is for --engine ray; --task I/N writes the part of one task"
         )
-    if options["shards"] is None and shard_size is None:
-        shard_size = 128_000_000
-    conversion = _conversion(shard_size=shard_size, workers=workers, **options)
-    if engine == "ray" and not dry_run:
-        with progress_bar("tasks") as progress:
-            return _on_ray()(conversion, tasks, progress), shard_size
-    source = conversion.open()
-    with progress_bar(source.unit) as progress:
-        return conversion.run(source, dry_run=dry_run, progress=progress), shard_size
 
 
 def _conversion(
     source: str,
-    destination: str | None,
+    where: Destination,
+    *,
     kind: str | None,
-    shards: int | None,
-    shard_size: int | None,
     split: str | None,
     is_shuffled: bool,
     seed: int,
     memory: int,
-    compression: str | None,
-    task: tuple[int, int],
     workers: int | None,
     on_error: str,
-    overwrite: bool,
     storage_options: dict[str, Any],
-    dest_options: dict[str, Any],
     **options: Any,
 ) -> Conversion:
-    from streamrec.plan.shard_names import Task
     from streamrec.plan.splits import Splits
     from streamrec.shard_tools.conversion import Conversion
-    from streamrec.shard_tools.convert import Destination, Shuffle
+    from streamrec.shard_tools.convert import Shuffle
     from streamrec.shard_tools.sources.opening import parse_features
 
-    source, destination = places(source, destination, options["metadata_files"])
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if "features" in given:
         given["features"] = parse_features(given["features"])
@@ -189,15 +192,7 @@ def _conversion(
         given["splits"] = splits
     return Conversion(
         source,
-        Destination(
-            destination,
-            Task.of(task),
-            shards,
-            shard_size,
-            compression,
-            overwrite,
-            dest_options or storage_options,
-        ),
+        where,
         kind,
         given,
         splits,

@@ -13,8 +13,7 @@ from streamrec.shard_tools.sources.table_columns import (
     RowError,
     TableRows,
     encode_table,
-    join_types,
-    type_of,
+    widen,
 )
 from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
 
@@ -127,13 +126,7 @@ def open_json_lines(
     found: dict[str, str | None] = {}
     lists: set[str] = set()
     for row in _sample(files):
-        for name, value in row.items():
-            try:
-                found[name] = join_types([found.get(name), type_of(value)])
-            except RowError:
-                found.setdefault(name, None)
-            if isinstance(value, list):
-                lists.add(name)
+        widen(found, lists, row)
     known = {name: dtype or "bytes" for name, dtype in found.items()}
     # A feature with a type need not be in the first rows.
     known |= {name: dtype for name, dtype in (features or {}).items() if dtype is not None}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["RowError", "TableRows", "as_value", "encode_table", "join_types", "type_of"]
+__all__ = ["RowError", "TableRows", "as_value", "encode_table", "join_types", "type_of", "widen"]
 
 DTYPES = {"int64": np.int64, "float32": np.float32}
 _ORDER = ("int64", "float32", "bytes")
@@ -51,6 +51,17 @@ def join_types(types: Any) -> str | None:
     """Return the first type that takes the values of all types; ``None`` where there is none."""
     found = set(types) - {None}
     return max(found, key=_ORDER.index) if found else None
+
+
+def widen(types: dict[str, str | None], lists: set[str], row: Mapping[str, Any]) -> None:
+    """Widen the types of features, so that they take a row's values too, and note its lists."""
+    for name, value in row.items():
+        try:
+            types[name] = join_types([types.get(name), type_of(value)])
+        except RowError:
+            types.setdefault(name, None)
+        if isinstance(value, list):
+            lists.add(name)
 
 
 def as_value(value: Any, dtype: str) -> Any:

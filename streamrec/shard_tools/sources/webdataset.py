@@ -13,8 +13,7 @@ from streamrec.shard_tools.sources.table_columns import (
     RowError,
     TableRows,
     encode_table,
-    join_types,
-    type_of,
+    widen,
 )
 from streamrec.shard_tools.sources.tar_samples import tar_pieces
 from streamrec.shard_tools.sources.text_pieces import total_bytes
@@ -142,16 +141,10 @@ def open_webdataset(
 def _sampled(files: list[StoredFile], parents: set[str]) -> tuple[dict[str, str], frozenset[str]]:
     """Return the types of the features of the first samples, and the names of those with lists."""
     found: dict[str, str | None] = {KEY: "bytes"}
-    lists = set()
+    lists: set[str] = set()
     for sample, fields in islice(_first(files, parents), SAMPLE):
         found |= {extension: _type_of(extension) for extension in sample.files}
-        for name, value in fields.items():
-            try:
-                found[name] = join_types([found.get(name), type_of(value)])
-            except RowError:
-                found.setdefault(name, None)
-            if isinstance(value, list):
-                lists.add(name)
+        widen(found, lists, fields)
     if len(found) == 1:
         raise ConfigError(
             f"{files[0]}: there is no sample in it; its files need names such as 0001.jpg"
