@@ -91,9 +91,10 @@ class Conversion:
         if self.workers is not None:
             return self.workers
         total, tasks = source.total, self.destination.task.tasks
-        is_small = total is not None and total // tasks < SMALL
+        if total is None or total // tasks >= SMALL:
+            return usable_cores()
         kind = self.kind or kind_of(self.source, self.storage_options)
-        return 1 if is_small and kind in _TABLES else usable_cores()
+        return 1 if kind in _TABLES else usable_cores()
 
     def anywhere(self) -> Conversion:
         """Return the same without relative paths, for processes in other directories.
