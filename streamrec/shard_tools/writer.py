@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args
 
@@ -39,16 +40,16 @@ COST = 64
 """Bytes that a held record takes besides its own."""
 
 
-class WholeOrAbsent:
+class WholeOrAbsent(ABC):
     """A writer whose ``with`` block ends with :meth:`close`, or after an error with ``discard``."""
 
+    @abstractmethod
     def close(self) -> None:
         """Make what was written appear."""
-        raise NotImplementedError
 
+    @abstractmethod
     def discard(self) -> None:
         """Discard what was written."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
