@@ -1,4 +1,7 @@
-"""The Range header (RFC 9110, section 14) as S3 interprets it. Pure: no I/O."""
+"""The headers that name a range, as S3 interprets them. Pure: no I/O.
+
+Sources: RFC 9110, section 14; AWS, "UploadPartCopy".
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 
 from streamrec.devstore.errors import Refusal
 
-__all__ = ["parse_range"]
+__all__ = ["parse_copy_range", "parse_range"]
 
 # Python refuses to convert more than 4,300 digits; no header needs as many.
 _ONE_RANGE = re.compile(
@@ -41,3 +44,31 @@ def parse_range(header: str | None, size: int) -> range | None:
     if not found:
         raise Refusal(416, "InvalidRange", headers={"Content-Range": f"bytes */{size}"})
     return found
+
+
+def parse_copy_range(header: str | None, size: int) -> range:
+    """Return the bytes that x-amz-copy-source-range selects, all without it.
+
+    Unlike a Range header, it names both ends, and they lie in the object.
+
+    Args:
+        header: The header's value; None if the request has none.
+        size: The source's size in bytes.
+
+    Raises:
+        Refusal: It is malformed, or ends past the object's end.
+    """
+    if header is None:
+        return range(size)
+    match = re.fullmatch("bytes=([0-9]{1,20})-([0-9]{1,20})", header)
+    if match is None:
+        message = (
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first "
+            "and last are the zero-based offsets of the first and last bytes to copy"
+        )
+        raise Refusal(400, "InvalidArgument", message)
+    first, last = map(int, match.groups())
+    if not first <= last < size:
+        message = f"Range specified is not valid for source object of size: {size}"
+        raise Refusal(400, "InvalidArgument", message)
+    return range(first, last + 1)

@@ -6,7 +6,8 @@ Source: AWS, "Amazon S3 API Reference". Other operations are answered with 501 N
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+import time
+from contextlib import closing, suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -16,6 +17,7 @@ from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import page_limit
 from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.objects import digest
+from streamrec.devstore.ranges import parse_copy_range
 from streamrec.devstore.s3_documents import error_document, timestamp, xml_reply
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ _KEPT_HEADERS = ("Content-Type", "Content-Encoding")
 """The headers of a write that each later read returns."""
 _COPY = "x-amz-copy-source"
 """The header that names the object to copy."""
+_COPY_RANGE = "x-amz-copy-source-range"
+"""The header that names the bytes to copy; those of a part alone."""
 _UNSUPPORTED = {
     "x-amz-decoded-content-length": "This store reads no aws-chunked bodies.",
     "If-None-Match": "This store knows no conditional writes.",
@@ -93,12 +97,17 @@ class S3(API):
     async def _copy_object(self, call: Call) -> Reply:
         await call.read()
         self._require_bucket(call)
-        bucket, _, key = unquote(call.headers[_COPY]).lstrip("/").partition("/")
-        before = await self._objects.describe(bucket, key)
-        data = self._objects[f"{bucket}/{key}"]
+        before, data = await self._copied(call)
         stored = self._objects.write(call.bucket, call.key, data, before.headers)
-        facts = (("ETag", f'"{stored.etag}"'), ("LastModified", timestamp(stored.modified)))
-        return xml_reply("CopyObjectResult", facts)
+        return xml_reply("CopyObjectResult", _copy(stored.etag, stored.modified))
+
+    async def _copied(self, call: Call) -> tuple[Stored, bytes]:
+        """Return the metadata of the object that a call copies, and the bytes that it names."""
+        bucket, _, key = unquote(call.headers[_COPY]).lstrip("/").partition("/")
+        stored = await self._objects.describe(bucket, key)
+        span = parse_copy_range(call.headers.get(_COPY_RANGE), stored.size)
+        with closing(self._objects.open(bucket, key)) as content:
+            return stored, bytes(content.read(span.start, span.stop))
 
     async def _delete_object(self, call: Call) -> Reply:
         self._require_bucket(call)
@@ -125,14 +134,17 @@ class S3(API):
         return xml_reply("InitiateMultipartUploadResult", facts)
 
     async def _upload_part(self, call: Call) -> Reply:
-        if _COPY in call.headers:
-            raise Refusal(501, "NotImplemented", "This store copies no parts of objects.")
         self._kept(call)
         data, number = await call.read(), call.query["partNumber"]
         if not re.fullmatch("[0-9]{1,5}", number):
             raise Refusal(400, "InvalidArgument", "Part number must be between 1 and 10000.")
-        self._upload(call.query["uploadId"]).parts[int(number)] = data
-        return Reply(headers={"ETag": f'"{digest(data)}"'})
+        parts = self._upload(call.query["uploadId"]).parts
+        is_copy = _COPY in call.headers
+        parts[int(number)] = data = (await self._copied(call))[1] if is_copy else data
+        etag = digest(data)
+        if is_copy:
+            return xml_reply("CopyPartResult", _copy(etag, time.time()))
+        return Reply(headers={"ETag": f'"{etag}"'})
 
     async def _complete_multipart_upload(self, call: Call) -> Reply:
         await call.read()  # the list of parts, which is not needed: all belong to the object
@@ -182,6 +194,10 @@ _OPERATIONS = {
     ("POST", "object", "uploadId"): "CompleteMultipartUpload",
     ("DELETE", "object", "uploadId"): "AbortMultipartUpload",
 }
+
+
+def _copy(etag: str, modified: float) -> Content:
+    return ("ETag", f'"{etag}"'), ("LastModified", timestamp(modified))
 
 
 def _head(stored: Stored, etag: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.devstore.errors import Refusal
-from streamrec.devstore.ranges import parse_range
+from streamrec.devstore.ranges import parse_copy_range, parse_range
 
 SIZES = st.integers(0, 50)
 PLACES = st.integers(0, 60)
@@ -92,3 +92,28 @@ def test_no_range_of_an_empty_object_can_be_satisfied(header: str) -> None:
 def test_numbers_of_any_length_are_understood() -> None:
     assert parse_range("bytes=0-" + "9" * 4000, 10) == range(10)
     assert parse_range("bytes=-" + "9" * 4000, 10) == range(10)
+
+
+@given(PLACES, PLACES, SIZES)
+def test_a_range_to_copy_lies_in_the_object(first: int, last: int, size: int) -> None:
+    header = f"bytes={first}-{last}"
+    if first <= last < size:
+        assert parse_copy_range(header, size) == range(first, last + 1)
+        return
+    with pytest.raises(Refusal, match=f"400 InvalidArgument: .* source object of size: {size}"):
+        parse_copy_range(header, size)
+
+
+@given(st.text("bytes=0123456789-, x\n", max_size=20), SIZES)
+def test_any_header_of_a_copy(header: str, size: int) -> None:
+    try:
+        span = parse_copy_range(header, size)
+    except Refusal as refusal:
+        assert refusal.code == "InvalidArgument"
+        return
+    assert 0 <= span.start < span.stop <= size
+
+
+def test_a_copy_without_a_range_is_whole() -> None:
+    assert parse_copy_range(None, 10) == range(10)
+    assert parse_copy_range(None, 0) == range(0)

@@ -215,5 +215,61 @@ class TestMultipart:
         where["UploadId"] = s3.create_multipart_upload(**where)["UploadId"]
         answer = refusal(s3.upload_part, **where, PartNumber=-1, Body=b"x")
         assert answer == (400, "InvalidArgument")
-        copied = refusal(s3.upload_part_copy, **where, PartNumber=1, CopySource="b/k")
-        assert copied == (501, "NotImplemented")
+
+
+class TestCopiedParts:
+    @pytest.fixture
+    def part(self, s3: Any) -> dict[str, Any]:
+        """Return the arguments of a first part."""
+        where = {"Bucket": "b", "Key": "large"}
+        return where | {
+            "UploadId": s3.create_multipart_upload(**where)["UploadId"],
+            "PartNumber": 1,
+        }
+
+    def test_the_whole_and_ranges(self, store: DevStore, s3: Any, part: dict[str, Any]) -> None:
+        store.put("b/ä b", b"more")
+        s3.upload_part(**part | {"PartNumber": 4}, Body=b"sent")
+        copied = [
+            s3.upload_part_copy(**part, CopySource="b/k", CopySourceRange="bytes=0-0"),
+            s3.upload_part_copy(
+                **part | {"PartNumber": 2}, CopySource="/b/k", CopySourceRange="bytes=150-199"
+            ),
+            s3.upload_part_copy(
+                **part | {"PartNumber": 3}, CopySource={"Bucket": "b", "Key": "ä b"}
+            ),
+        ]
+        pieces = [DATA[:1], DATA[150:], b"more"]
+        etags = [hashlib.md5(piece, usedforsecurity=False).hexdigest() for piece in pieces]
+        assert [one["CopyPartResult"]["ETag"] for one in copied] == [f'"{etag}"' for etag in etags]
+        assert copied[0]["CopyPartResult"]["LastModified"].year >= 2026
+        assert "b/large" not in store.objects
+        del part["PartNumber"]
+        s3.complete_multipart_upload(**part)
+        assert store.objects["b/large"] == b"".join([*pieces, b"sent"])
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            *("0-2", "bytes=0", "bytes=-5", "bytes=5-", "bytes=a-b", "bytes=0-2,3-5", "lines=0-1"),
+            *("bytes=5-4", "bytes=0-200", "bytes=200-200", "bytes=-1-5", "bytes=0-" + "9" * 5000),
+        ],
+    )
+    def test_hostile_ranges(self, s3: Any, part: dict[str, Any], asked: str) -> None:
+        answer = refusal(s3.upload_part_copy, **part, CopySource="b/k", CopySourceRange=asked)
+        assert answer == (400, "InvalidArgument")
+
+    def test_of_nothing(self, s3: Any, part: dict[str, Any]) -> None:
+        gone = {"UploadId": "none"}
+        answers = [
+            refusal(s3.upload_part_copy, **part, CopySource="b/none"),
+            refusal(s3.upload_part_copy, **part, CopySource="b/empty", CopySourceRange="bytes=0-0"),
+            refusal(s3.upload_part_copy, **part | gone, CopySource="b/k"),
+            refusal(s3.upload_part_copy, **part | {"PartNumber": -1}, CopySource="b/k"),
+        ]
+        assert answers == [
+            (404, "NoSuchKey"),
+            (400, "InvalidArgument"),
+            (404, "NoSuchUpload"),
+            (400, "InvalidArgument"),
+        ]
