@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.arguments import options_of, place_text
@@ -16,12 +17,14 @@ from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from streamrec.shard_tools.dataset_manifest import IndexedShard
+    from streamrec.shard_tools.task_log import TaskLog
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["merge_index", "merge_tasks"]
+__all__ = ["complete", "merge_index", "merge_tasks"]
 
 
 def merge_index(
@@ -50,13 +53,59 @@ def merge_tasks(folder: Folder, names: ShardNames) -> None:
     sizes = folder.sizes()
     tasks = names.parts_among(sizes)
     if names.manifest() not in sizes:
-        parts = _parts(folder, names, tasks)
-        features = _features(parts)
-        shards = _renamed(folder, names, parts, sizes)
-        if any(part.overwrite for part in parts):
-            _remove_others(folder, names, shards, sizes)
-        _write(folder, names, parts, features, shards)
+        _complete(folder, names, _parts(folder, names, tasks), sizes.keys())
     folder.remove(*tasks)
+
+
+def complete(log: TaskLog, names: ShardNames) -> None:
+    """Complete the dataset of one task, whose last record is at hand and not yet written."""
+    present = {*log.present, *(shard.name for shard in log.part.shards)}
+    _complete(log.folder, names, [log.part], present, log.write)
+    log.folder.remove(log.name)
+
+
+def _complete(
+    folder: Folder,
+    names: ShardNames,
+    parts: Sequence[TaskPart],
+    present: AbstractSet[str],
+    *first: Callable[[], None],
+) -> None:
+    """Give shards their last names, and write the index and at last the manifest.
+
+    Args:
+        folder: The directory.
+        names: The names in it.
+        parts: The records of all tasks.
+        present: The names of what may be there.
+        first: Calls to be done before anything is removed.
+    """
+    features = _features(parts)
+    staged = [shard for part in parts for shard in part.shards]
+    last = _last_names(names, parts[0], staged)
+    shards = [shard.model_copy(update={"name": last[shard.name]}) for shard in staged]
+    own = [shard.name for shard in shards]
+    index = _index_name(folder, own)
+    # Each is independent of the others: what is left of a run that was killed is named again.
+    renamed = {name: other for name, other in last.items() if name != other and name in present}
+    if renamed:
+        sizes = {shard.name: shard.bytes for shard in staged}
+        folder.at_once(*first, partial(folder.publish, renamed, sizes))
+        first = ()
+    is_new = not any(part.overwrite for part in parts)
+    others = () if is_new else _others(folder, names, own, present)
+    infos: dict[str, ObjectInfo] = {}
+    folder.at_once(
+        *first,
+        lambda: infos.update(_infos(folder, names, shards)),
+        partial(folder.remove, *renamed, *others),
+        # Uploads of an index, and copies of long shards, that were killed in this step.
+        partial(folder.remove_left, [index, *own]),
+    )
+    if parts[0].settings.index:
+        entries = [_entry(shard, infos[shard.name]) for shard in shards]
+        folder.write(index, Index(tuple(entries)).encode())
+    folder.write(names.manifest(), _manifest(parts, features, shards).encode())
 
 
 def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list[TaskPart]:
@@ -65,7 +114,8 @@ def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list
     Raises:
         ConfigError: One is missing, not complete, or of other settings.
     """
-    found = {task: TaskPart.parse(folder.read(name)) for name, task in tasks.items()}
+    read = folder.at_once(*(partial(folder.read, name) for name in tasks))
+    found = dict(zip(tasks.values(), map(TaskPart.parse, read), strict=True))
     counts = {task.tasks for task in found}
     if len(counts) != 1:
         what = f"tasks of {sorted(counts)} left records" if counts else "no task left a record"
@@ -105,63 +155,44 @@ def _features(parts: Sequence[TaskPart]) -> dict[str, str]:
     return {name: types[name][0] for name in sorted(types)}
 
 
-def _renamed(
-    folder: Folder, names: ShardNames, parts: Sequence[TaskPart], sizes: Mapping[str, int]
-) -> list[IndexedShard]:
-    """Return all shards with their last names, which they are given if they lack them."""
-    shards = [shard for part in parts for shard in part.shards]
-    if parts[0].settings.shards is not None:
-        return shards
-    last = {shard.name: names.shard(number, len(shards)) for number, shard in enumerate(shards)}
-    # Each is independent of the others: what is left of a run that was killed is renamed again.
-    folder.rename({name: other for name, other in last.items() if name in sizes})
-    return [shard.model_copy(update={"name": last[shard.name]}) for shard in shards]
+def _last_names(
+    names: ShardNames, part: TaskPart, shards: Sequence[IndexedShard]
+) -> dict[str, str]:
+    """Return the last name of each shard by its present one."""
+    if part.settings.shards is not None:
+        return {shard.name: shard.name for shard in shards}
+    return {shard.name: names.shard(number, len(shards)) for number, shard in enumerate(shards)}
 
 
-def _write(
-    folder: Folder,
-    names: ShardNames,
-    parts: Sequence[TaskPart],
-    features: dict[str, str],
-    shards: Sequence[IndexedShard],
-) -> None:
+def _manifest(
+    parts: Sequence[TaskPart], features: dict[str, str], shards: Sequence[IndexedShard]
+) -> Manifest:
     from streamrec import __version__
 
-    settings = parts[0].settings
-    infos = _infos(folder, names, shards)
-    own = [shard.name for shard in shards]
-    index = _index_name(folder, own)
-    # Uploads of an index, and copies of long shards, that were killed in this step.
-    folder.remove_left([index, *own])
-    if settings.index:
-        entries = [_entry(shard, infos[shard.name]) for shard in shards]
-        folder.write(index, Index(tuple(entries)).encode())
-    manifest = Manifest(
+    return Manifest(
         written_by=f"streamrec {__version__}",
         records=sum(shard.records for shard in shards),
         bytes=sum(shard.bytes for shard in shards),
         features=features,
-        settings=settings,
+        settings=parts[0].settings,
         tasks=[sum(shard.records for shard in part.shards) for part in parts],
         shards=[
             ShardFacts(name=shard.name, records=shard.records, bytes=shard.bytes)
             for shard in shards
         ],
     )
-    folder.write(names.manifest(), manifest.encode())
 
 
-def _remove_others(
-    folder: Folder, names: ShardNames, shards: Sequence[IndexedShard], present: Mapping[str, int]
-) -> None:
-    """Remove an older dataset's shards and indexes."""
-    ours = [shard.name for shard in shards]
+def _others(
+    folder: Folder, names: ShardNames, ours: Sequence[str], present: AbstractSet[str]
+) -> list[str]:
+    """Return the names of an older dataset's shards and indexes."""
     others = sorted(set(names.shards_among(present)) - set(ours))
     by_count: dict[str, list[str]] = {}
     for name in (*others, *ours):
         by_count.setdefault(name.removesuffix(names.suffix)[-5:], []).append(name)
     indexes = {_index_name(folder, group) for group in by_count.values()}
-    folder.remove(*others, *sorted(indexes & present.keys()))
+    return [*others, *sorted(indexes & present)]
 
 
 def _infos(

@@ -17,7 +17,7 @@ from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.masking import masked
 from streamrec.plan.shard_names import MOST_SHARDS, ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import WriteSettings
-from streamrec.shard_tools.merge_shards import merge_tasks
+from streamrec.shard_tools.merge_shards import complete, merge_tasks
 from streamrec.shard_tools.task_log import begin
 from streamrec.shard_tools.task_shards import CountedShards, SequentialShards
 from streamrec.shard_tools.writer import LARGE, WholeOrAbsent, compression_of, payload_of
@@ -201,7 +201,8 @@ class ShardedWriter(WholeOrAbsent):
         if self._shards is None:
             return
         shards, self._shards = self._shards, None
-        if self.is_complete and not self.records:
+        was_complete = self.is_complete
+        if was_complete and not self.records:
             self.skip_written()
         try:
             if self._to_skip:
@@ -213,8 +214,12 @@ class ShardedWriter(WholeOrAbsent):
             shards.close()
         finally:
             shards.discard()
-        if self._task.tasks == 1:
+        if self._task.tasks == 1 and was_complete:
             merge_tasks(self._folder, self._names)
+        elif self._task.tasks == 1:
+            complete(self._log, self._names)
+        elif not was_complete:
+            self._log.write()
 
     def discard(self) -> None:
         """Discard the records of shards that are not complete."""

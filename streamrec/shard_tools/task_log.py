@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, StoreError
@@ -13,6 +14,7 @@ from streamrec.shard_tools.dataset_manifest import Manifest, TaskPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from streamrec.formats.examples.feature_types import FeatureTypes
     from streamrec.plan.shard_names import ShardNames, Task
@@ -33,11 +35,21 @@ class TaskLog:
     """The types of the features in all records so far."""
     records: int = 0
     """The records in shards that are whole already."""
+    present: AbstractSet[str] = frozenset()
+    """The names of the objects in the directory when the task began."""
 
     def update(self, **changes: Any) -> None:
         """Change the record, and write it."""
+        self.change(**changes)
+        self.write()
+
+    def change(self, **changes: Any) -> None:
+        """Change the record, but do not write it yet."""
         changes["features"] = self.types.to_dict()
         self.part = self.part.model_copy(update=changes)
+
+    def write(self) -> None:
+        """Write the record."""
         self.folder.write(self.name, self.part.encode())
 
     def give_up(self, *staged: str) -> None:
@@ -64,6 +76,7 @@ def begin(
     """
     sizes = _after_cleaning(folder, names)
     log = TaskLog(folder, names.part(task), TaskPart(settings=settings, overwrite=overwrite), types)
+    log.present = sizes.keys()
     before = TaskPart.parse(folder.read(log.name)) if log.name in sizes else None
     if before is None:
         manifest = Manifest.parse(_read(folder, names.manifest(), sizes))
@@ -85,10 +98,10 @@ def begin(
     folder.remove(*(name for name in names.staged_among(sizes, task) if name not in kept))
     if before is not None and not kept:
         folder.remove(*(shard.name for shard in before.shards if shard.name in sizes))
-    folder.remove_left(_own_names(names, task, settings))
     types.update(log.part.features)
     log.records = sum(shard.records for shard in log.part.shards)
-    log.update()
+    left = tuple(_own_names(names, task, settings))
+    folder.at_once(log.update, partial(folder.remove_left, left))
     return log
 
 

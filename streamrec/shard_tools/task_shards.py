@@ -114,13 +114,13 @@ class CountedShards:
         """Do nothing, since all shards are written again where one is not complete."""
 
     def close(self) -> None:
-        """Make all shards appear, and say so in the task's record."""
+        """Make all shards appear, and note it in the task's record, which is not yet written."""
         if self._log.part.complete:
             return
         self._is_closing = True
         with ThreadPoolExecutor(COMMITS, "streamrec-commit") as threads:
             shards = list(threads.map(_Shard.close, self._open))
-        self._log.update(shards=shards, complete=True)
+        self._log.change(shards=shards, complete=True)
 
     def discard(self) -> None:
         """Discard the shards that have not appeared, and the task's record if none has."""
@@ -170,7 +170,7 @@ class SequentialShards:
         self._marks.append((records, place))
 
     def close(self) -> None:
-        """Make the last shard appear, and say so in the task's record."""
+        """Make the last shard appear, and note it in the task's record, not yet written."""
         if self._log.part.complete:
             return
         if self._shard is None and not self._number and not self._task.number:
@@ -178,7 +178,7 @@ class SequentialShards:
         self._commit()
         while self._committing:
             self._take()
-        self._log.update(shards=list(self._done), complete=True)
+        self._log.change(shards=list(self._done), complete=True)
 
     def discard(self) -> None:
         """Discard the shards that are not complete, and all where no other run can go on."""

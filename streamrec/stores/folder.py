@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -23,7 +23,7 @@ __all__ = ["Folder"]
 T = TypeVar("T")
 
 AT_ONCE = 8
-"""Objects of a store that are renamed or removed at the same time."""
+"""Calls of a store at the same time."""
 
 
 class Folder:
@@ -42,6 +42,7 @@ class Folder:
         self._url = url
         self.options = storage_options
         self._is_local = "://" not in url
+        self._is_s3 = url.lower().startswith(("s3://", "s3a://"))
         options = {} if self._is_local else storage_options
         self._files, self._path = filesystem_of(url or "./", options)
 
@@ -57,7 +58,7 @@ class Folder:
         with self._guarded(""):
             self._files.invalidate_cache()  # another process may have written since
             try:
-                listed = self._files.ls(self._path.rstrip("/"), detail=True)
+                listed = self._listed()
             except FileNotFoundError:
                 if self._is_local:
                     raise
@@ -67,6 +68,15 @@ class Folder:
             for found in listed
             if found["type"] == "file"
         }
+
+    def _listed(self) -> list[dict[str, Any]]:
+        path = self._path.rstrip("/")
+        if self._is_s3:
+            from streamrec.stores.s3.s3_upload import list_directory
+
+            return list_directory(self._files, path)
+        found: list[dict[str, Any]] = self._files.ls(path, detail=True)
+        return found
 
     def read(self, name: str) -> bytes | None:
         """Return an object's content; ``None`` if there is no such object."""
@@ -81,42 +91,53 @@ class Folder:
         """Write an object, which appears complete, or not at all."""
         write_object(self.url(name), data, self.options)
 
-    def rename(self, names: Mapping[str, str]) -> None:
-        """Give objects other names; where stores cannot, they copy each, and delete the first."""
-        self._at_once(self._rename, *names.items())
+    def publish(self, names: Mapping[str, str], sizes: Mapping[str, int]) -> None:
+        """Show objects under other names, in place of their present ones.
+
+        A store cannot rename, and copies: there, the present names are still to be removed.
+
+        Args:
+            names: The other names by the present ones.
+            sizes: The objects' sizes by their present names.
+        """
+        self.at_once(*(partial(self._publish, *each, sizes[each[0]]) for each in names.items()))
 
     def remove(self, *names: str) -> None:
         """Remove objects; those that do not exist are passed over."""
-        self._at_once(self._remove, *names)
+        self.at_once(*(partial(self._remove, name) for name in names))
 
-    def _rename(self, names: tuple[str, str]) -> None:
-        name, other = names
+    def _publish(self, name: str, other: str, size: int) -> None:
         with self._guarded(other):
             if self._is_local:
                 Path(self.url(name)).replace(self.url(other))
-                return
-            self._files.cp_file(self._at(name), self._at(other))
-            self._files.rm_file(self._at(name))
+            elif self._is_s3:
+                from streamrec.stores.s3.s3_upload import copy_object
+
+                copy_object(self._files, self._at(name), self._at(other), size)
+            else:
+                self._files.cp_file(self._at(name), self._at(other))
 
     def _remove(self, name: str) -> None:
         with self._guarded(name), contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._at(name))
 
-    def _at_once(self, work: Callable[[T], None], *items: T) -> None:
-        """Work on items, in a store on several at once, up to the first one that fails."""
-        if self._is_local or len(items) < 2:
-            for item in items:
-                work(item)
-            return
+    def at_once(self, *calls: Callable[[], T]) -> list[T]:
+        """Make calls that do not depend on each other: of a store, several at the same time.
+
+        Returns:
+            What they return.
+        """
+        if self._is_local or len(calls) < 2:
+            return [call() for call in calls]
         with ThreadPoolExecutor(AT_ONCE, "streamrec-folder") as threads:
-            deque(threads.map(work, items), maxlen=0)
+            return list(threads.map(lambda call: call(), calls))
 
     def remove_left(self, prefixes: Iterable[str]) -> None:
         """Remove what writers that were killed left of objects whose names begin like these."""
         if self._is_local:
             with self._guarded(""):
                 remove_left(Path(self._url or "."), tuple(prefixes))
-        elif self._url.lower().startswith(("s3://", "s3a://")):
+        elif self._is_s3:
             from streamrec.stores.s3.s3_upload import abort_uploads
 
             # Some stores do not list uploads, and not every user may; nobody sees what is left.

@@ -128,7 +128,7 @@ def test_names_that_were_given_in_part(call: str, monkeypatch: pytest.MonkeyPatc
             raise PermissionError
         work(*args, **kwargs)
 
-    with monkeypatch.context() as patch, pytest.raises(AccessDenied, match="x-0000"):
+    with monkeypatch.context() as patch, pytest.raises(AccessDenied, match="0000"):
         patch.setattr(files, call, fail_later)
         merge_index(f"memory://names-{call}/x")
     merge_index(f"memory://names-{call}/x")

@@ -153,6 +153,7 @@ def test_what_is_complete_is_not_opened_again(tmp_path: Path) -> None:
     writing = counted(tmp_path, 2, source="v1")
     writing.write(rows(b"a", b"b"))
     writing.close()
+    writing._log.write()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("x-*")}
     again = counted(tmp_path, 2, source="v1")
     again.close()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.errors import AccessDenied, StoreError
+from streamrec.devstore import DevStore
+from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
+from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.stores import part_upload
 from streamrec.values.columns import BytesColumn
-from tests.shard_tools.datasets import contents, names
+from tests.by_day import stops
+from tests.shard_tools.datasets import comparable, contents, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,3 +127,57 @@ def test_an_exception_of_the_caller_leaves_nothing(place: Path) -> None:
             writer.write_many(BytesColumn.of([b"%05000d" % 0] * 100))
             raise ZeroDivisionError
         assert names(place) == []
+
+
+class Outage:
+    """A store that refuses every request from some number on, as if its client had been killed."""
+
+    def __init__(self, store: DevStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests, self.last = count(), math.inf
+        monkeypatch.setattr(store._faults, "choose", self._choose)
+
+    def _choose(self, *_: object) -> FaultEffects:
+        is_refused = next(self.requests) >= self.last
+        return FaultEffects(status=403, code="AccessDenied") if is_refused else NO_EFFECTS
+
+    def begin(self, last: float) -> None:
+        self.requests, self.last = count(), last
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("how", [{"shards": 2}, {"shard_bytes": 20_000}], ids=str)
+def test_a_run_that_ends_at_any_request(
+    how: dict[str, Any], source: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run ends with the same bytes, and leaves no object and no upload behind."""
+    monkeypatch.setattr(part_upload, "PART", 9000)
+    with DevStore() as store:
+        store.objects.create_bucket("b")
+        outage = Outage(store, monkeypatch)
+
+        def write(name: str) -> None:
+            with ShardedWriter(
+                f"s3://b/{name}/x", **how, source=source, storage_options=store.storage_options
+            ) as writer:
+                first = writer.skip_written()
+                writer.write_many([b"%05000d" % number for number in range(first, 8)])
+
+        def found(name: str) -> dict[str, Any]:
+            own = {key: data for key, data in store.objects.items() if key.startswith(f"b/{name}/")}
+            return comparable({key.removeprefix(f"b/{name}/"): own[key] for key in own})
+
+        write("whole")
+        expected, requests = found("whole"), next(outage.requests)
+        for last in stops(range(requests)):
+            outage.begin(last)
+            with pytest.raises(AccessDenied):
+                write(f"{last}")
+            for name, data in found(f"{last}").items():
+                assert name.startswith(".") or data == expected[name]
+            outage.begin(math.inf)
+            # Without a source it cannot be told whether another run has the same records.
+            is_refused = source is None and "x.streamrec-manifest.json" in found(f"{last}")
+            with pytest.raises(ConfigError) if is_refused else nullcontext():
+                write(f"{last}")
+            assert found(f"{last}") == expected, f"refused from request {last} on"
+            assert store._s3._uploads == {}, f"refused from request {last} on"

@@ -28,7 +28,8 @@ def test_objects_come_and_go(folder: Folder) -> None:
     folder.write("x", b"one")
     folder.write(".y", b"")
     assert folder.sizes() == {"x": 3, ".y": 0}
-    folder.rename({"x": ".y"})
+    folder.publish({"x": ".y"}, {"x": 3})
+    folder.remove("x")  # which a store still has
     assert folder.read(".y") == b"one"
     assert folder.sizes() == {".y": 3}
     folder.remove(".y", "never")
@@ -72,7 +73,7 @@ def test_a_filesystem_s_errors(
     assert caught.value.url == "memory://b/x"
 
 
-def test_objects_of_a_store_are_renamed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_of_a_store_are_copied_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     files, together = type(fsspec.filesystem("memory")), Barrier(AT_ONCE)
     copy = files.cp_file
 
@@ -84,7 +85,17 @@ def test_objects_of_a_store_are_renamed_at_once(monkeypatch: pytest.MonkeyPatch)
     folder = Folder("memory://at-once/", {})
     for number in range(AT_ONCE):
         folder.write(f"old-{number}", b"%d" % number)
-    folder.rename({f"old-{number}": f"new-{number}" for number in range(AT_ONCE)})
+    old = [f"old-{number}" for number in range(AT_ONCE)]
+    folder.publish({name: name.replace("old", "new") for name in old}, folder.sizes())
+    folder.remove(*old)
     assert folder.sizes() == {f"new-{number}": 1 for number in range(AT_ONCE)}
     assert folder.read("new-3") == b"3"
     folder.remove(*folder.sizes())
+
+
+def test_calls_that_do_not_depend_on_each_other(folder: Folder) -> None:
+    assert folder.at_once() == []
+    assert folder.at_once(lambda: 1) == [1]
+    assert folder.at_once(lambda: 1, lambda: 2) == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        folder.at_once(lambda: 1, lambda: 1 // 0)

@@ -1,4 +1,7 @@
-"""Multipart uploads to S3, through s3fs. Source: AWS, "Amazon S3 API Reference"."""
+"""Multipart uploads to S3, and what writers need beside them, through s3fs.
+
+Source: AWS, "Amazon S3 API Reference".
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = ["S3Session", "abort_uploads"]
+__all__ = ["S3Session", "abort_uploads", "copy_object", "list_directory"]
+
+ONE_COPY = 1 << 29
+"""The bytes of the largest object that one request copies. S3 takes up to 5 GB; the answer may come
+only when all is copied, and s3fs waits 15 s for it. From 150 MiB on, s3fs itself would copy in
+parts of 50 MiB, one after the other."""
 
 
 class S3Session(Session):
@@ -83,6 +91,31 @@ class S3Session(Session):
     def _forget(self) -> None:
         """Have listings ask the store again."""
         self._files.invalidate_cache(self._path)
+
+
+def list_directory(filesystem: Any, path: str) -> list[dict[str, Any]]:
+    """Return s3fs's facts of the objects and directories in a directory."""
+    from fsspec.asyn import sync
+
+    # Of an empty directory, its public ``ls`` would list the one above, too.
+    found: list[dict[str, Any]] = sync(filesystem.loop, filesystem._lsdir, path)  # noqa: SLF001
+    return found
+
+
+def copy_object(filesystem: Any, source: str, target: str, size: int) -> None:
+    """Copy an object of a known size to another key.
+
+    Raises:
+        OSError: It cannot be copied.
+    """
+    if size > ONE_COPY:
+        filesystem.cp_file(source, target)
+        return
+    bucket, key, _ = filesystem.split_path(source)
+    to_bucket, to_key, _ = filesystem.split_path(target)
+    copied = {"Bucket": bucket, "Key": key}
+    filesystem.call_s3("copy_object", Bucket=to_bucket, Key=to_key, CopySource=copied)
+    filesystem.invalidate_cache(target)
 
 
 def abort_uploads(filesystem: Any, directory: str, prefixes: Sequence[str]) -> None:

@@ -78,12 +78,12 @@ def test_a_part_that_the_store_was_too_busy_for_is_sent_again(store: DevStore) -
     assert len(store.objects["bucket/x"]) == 2 * PART
 
 
-def test_objects_are_renamed_and_removed(store: DevStore) -> None:
+def test_objects_are_copied_and_removed(store: DevStore) -> None:
     folder = Folder("gs://bucket/a b/", store.gcs_options)
     folder.write("x", b"one")
-    folder.rename({"x": "y/z"})
-    assert dict(store.objects) == {"bucket/a b/y/z": b"one"}
-    folder.remove("y/z", "never")
+    folder.publish({"x": "y/z"}, {"x": 3})
+    assert dict(store.objects) == {"bucket/a b/x": b"one", "bucket/a b/y/z": b"one"}
+    folder.remove("x", "y/z", "never")
     assert folder.sizes() == {}
 
 

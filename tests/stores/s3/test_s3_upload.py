@@ -10,6 +10,7 @@ import streamrec as sr
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
 from streamrec.stores.folder import Folder
+from streamrec.stores.s3.s3_upload import ONE_COPY
 from streamrec.stores.targets import open_target, write_object
 
 if TYPE_CHECKING:
@@ -107,3 +108,57 @@ def test_a_dataset_by_size(store: DevStore) -> None:
         "bucket/d/x.streamrec-index",
         "bucket/d/x.streamrec-manifest.json",
     ]
+
+
+class TestCopies:
+    @pytest.fixture
+    def folder(self, store: DevStore) -> Folder:
+        store.put("bucket/a b/x", bytes(range(200)))
+        store.statistics.clear()
+        return Folder("s3://bucket/a b/", store.storage_options)
+
+    def test_one_request_where_the_size_is_known(self, store: DevStore, folder: Folder) -> None:
+        folder.publish({"x": "y/ä"}, {"x": 200})
+        assert store.objects["bucket/a b/y/ä"] == store.objects["bucket/a b/x"]
+        assert store.statistics.by_kind == {"PutObject": 1}
+
+    def test_a_large_object_in_parts(
+        self, store: DevStore, folder: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("s3fs.core.MANAGED_COPY_THRESHOLD", 199)
+        folder.publish({"x": "y/ä"}, {"x": ONE_COPY + 1})
+        assert store.objects["bucket/a b/y/ä"] == store.objects["bucket/a b/x"]
+        assert store.statistics.by_kind["UploadPart"] == 1
+
+    def test_of_nothing(self, folder: Folder) -> None:
+        with pytest.raises(ObjectNotFound) as caught:
+            folder.publish({"none": "y"}, {"none": 1})
+        assert caught.value.url == "s3://bucket/a b/y"
+
+
+def test_a_directory_is_listed_by_one_request(store: DevStore) -> None:
+    store.put("bucket/other", b"")
+    folder = Folder("s3://bucket/d/", store.storage_options)
+    for objects in ({}, {"x": 1, "y": 1}):
+        store.objects.update({f"bucket/d/{name}": b"1" for name in objects})
+        store.statistics.clear()
+        assert folder.sizes() == objects
+        assert store.statistics.by_kind == {"ListObjectsV2": 1}
+
+
+@pytest.mark.parametrize(
+    ("how", "writes", "removals"), [({"shards": 3}, 7, 1), ({"shard_bytes": 50}, 10, 4)]
+)
+def test_a_dataset_asks_for_nothing_that_its_writer_knows(
+    store: DevStore, how: dict[str, Any], writes: int, removals: int
+) -> None:
+    with sr.ShardedWriter(
+        "s3://bucket/d/x", **how, storage_options=store.storage_options
+    ) as writer:
+        writer.write_many([b"%030d" % n for n in range(3)])
+    assert store.statistics.by_kind == {
+        "ListObjectsV2": 2,  # what is there at first, and the shards' ETags
+        "ListMultipartUploads": 2,
+        "PutObject": writes,
+        "DeleteObject": removals,
+    }
