@@ -54,7 +54,7 @@ class ShardedWriter(WholeOrAbsent):
     Args:
         template: The shards' URL or path without their numbers: ``gs://bucket/train.tfrecord``
             gives ``train-00000-of-00128.tfrecord`` and so on. A ``*`` stands for the number:
-            ``train-*.tfrecord`` gives the same.
+            ``train-*.tfrecord`` gives the same. A local directory that is missing is made.
         shards: The number of shards of the whole dataset. Either this or ``shard_bytes`` is given.
         shard_bytes: The most bytes of a shard, before compression, such as ``"128MB"``; a longer
             record has a shard of its own.
@@ -72,7 +72,7 @@ class ShardedWriter(WholeOrAbsent):
 
     Raises:
         ConfigError: An argument is wrong, or there is a dataset of these names.
-        StoreError: The directory cannot be read or written.
+        StoreError: The directory cannot be made, read or written.
     """
 
     def __init__(

@@ -72,8 +72,9 @@ def begin(
 
     Raises:
         ConfigError: There is a dataset of these names, or an unfinished one of other settings.
-        StoreError: The directory cannot be read or written.
+        StoreError: The directory cannot be made, read or written.
     """
+    folder.make()
     sizes = _after_cleaning(folder, names)
     log = TaskLog(folder, names.part(task), TaskPart(settings=settings, overwrite=overwrite), types)
     log.present = sizes.keys()

@@ -53,6 +53,12 @@ class Folder:
         """Return an object's URL."""
         return f"{self._url}{name}"
 
+    def make(self) -> None:
+        """Make the directory and those above it, if it is local; stores have none."""
+        if self._is_local and self._url:
+            with self._guarded(""):
+                Path(self._url).mkdir(parents=True, exist_ok=True)
+
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all objects by name, without those in deeper directories."""
         with self._guarded(""):

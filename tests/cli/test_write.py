@@ -53,6 +53,14 @@ def test_a_plan(pictures: Path, tmp_path: Path) -> None:
     assert names(tmp_path / "out") == []
 
 
+def test_a_new_directory(pictures: Path, tmp_path: Path) -> None:
+    into = f"{tmp_path}/new/deeper/"
+    assert cli("write", pictures, into, "--dry-run").code == 0
+    assert not (tmp_path / "new").exists()
+    assert cli("write", pictures, into).out == f"{into}data.tfrecord: 8 records\n"
+    assert "data-00000-of-00001.tfrecord" in names(tmp_path / "new" / "deeper")
+
+
 def test_skipped_records_are_listed(pictures: Path, tmp_path: Path) -> None:
     (pictures / "space" / "1.jpg").write_bytes(b"no picture")
     into = tmp_path / "out" / "x.tfrecord"

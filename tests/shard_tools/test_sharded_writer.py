@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamrec as sr
-from streamrec.errors import ConfigError, ObjectNotFound, WrongFeatureType
+from streamrec.errors import ConfigError, StoreError, WrongFeatureType
 from streamrec.shard_tools.sharded_writer import ShardedWriter
 from streamrec.values.columns import BytesColumn
 from tests.shard_tools.datasets import contents, manifest, names, records
@@ -389,6 +389,12 @@ class TestRefusals:
             ShardedWriter(tmp_path / "x", **arguments)
         assert names(tmp_path) == []
 
-    def test_no_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(ObjectNotFound, match="create it first"):
-            ShardedWriter(tmp_path / "no" / "x", shards=1)
+    def test_a_directory_that_is_missing_is_made(self, tmp_path: Path) -> None:
+        with ShardedWriter(tmp_path / "new" / "deeper" / "x", shards=1) as writer:
+            writer.write({"id": 1})
+        assert "x-00000-of-00001" in names(tmp_path / "new" / "deeper")
+
+    def test_a_directory_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StoreError, match="Not a directory"):
+            ShardedWriter(tmp_path / "file" / "new" / "x", shards=1)

@@ -53,6 +53,13 @@ def test_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (folder.sizes(), folder.read("x"), folder.url("x")) == ({"x": 3}, b"one", "x")
 
 
+def test_a_missing_directory_is_made_when_told(tmp_path: Path) -> None:
+    folder = Folder(f"{tmp_path}/new/deeper/", {})
+    folder.make()
+    folder.make()
+    assert folder.sizes() == {}
+
+
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFound, match="create it first"):
         Folder(f"{tmp_path}/no/", {}).sizes()
