@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec.cli.completion import local_files
+from streamrec.cli.options import checked_dest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,7 +98,7 @@ def bert_options(verb: Callable[..., None]) -> Callable[..., None]:
 def places(source: str, destination: str | None, lists: Sequence[str]) -> tuple[str, str]:
     """Return SOURCE and DEST, of which only DEST is given where lists name the files."""
     if destination is not None:
-        return source, destination
+        return source, checked_dest(destination)
     if not lists:
         raise click.UsageError("the place of the shards is missing; give DEST behind SOURCE")
-    return "", source
+    return "", checked_dest(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "checked_dest",
     "debug_option",
     "dest_option",
     "json_option",
@@ -51,6 +53,16 @@ def _task_value(_: click.Context, __: click.Parameter, text: str) -> tuple[int, 
         return int(number), int(tasks)
     except ValueError:
         raise click.BadParameter(f"{text!r} is not I/N, as in 0/8") from None
+
+
+def checked_dest(place: str) -> str:
+    """Return DEST, but refuse a directory's name without a slash: shards would stand beside it."""
+    if not place.endswith("/") and Path(place).is_dir():
+        raise click.UsageError(
+            f"{place!r} is a directory; put a slash behind it to write into it, {place + '/'!r}, "
+            "or name the shards"
+        )
+    return place
 
 
 def size_value(context: click.Context, param: click.Parameter, text: str | None) -> int | None:

@@ -8,6 +8,7 @@ import click
 
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
+    checked_dest,
     debug_option,
     dest_option,
     json_option,
@@ -105,12 +106,14 @@ def _write(
     from streamrec.shard_tools.reshard import Resharding, reshard
     from streamrec.shard_tools.shard_source import ShardSource
 
+    if fractions is None and click.get_current_context().info_name == "split":
+        raise click.UsageError("the splits are missing; give --split, as in train=0.9,test=0.1")
     if settings["split_by"] and fractions is None:
         raise click.UsageError("--split-by names the key of splits: give --split, too")
     if settings["shards"] is None and settings["shard_bytes"] is None:
         settings["shard_bytes"] = 128_000_000
     plan = Resharding(
-        dest,
+        checked_dest(dest),
         shuffle=seed if is_shuffled else None,
         splits=None if fractions is None else Splits.parse(fractions),
         storage_options=dest_options or storage_options,

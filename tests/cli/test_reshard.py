@@ -78,3 +78,12 @@ def test_overwrite(tmp_path: Path) -> None:
 def test_wrong_options(tmp_path: Path, options: list[str], words: str) -> None:
     assert_one_sentence(cli("reshard", SOURCE, tmp_path / "x", *options), 2, words)
     assert names(tmp_path) == []
+
+
+def test_a_directory_without_a_slash_names_no_shards(tmp_path: Path) -> None:
+    assert_one_sentence(cli("reshard", SOURCE, tmp_path), 2, f"{tmp_path}/", "slash")
+
+
+def test_split_needs_the_splits(tmp_path: Path) -> None:
+    assert_one_sentence(cli("split", SOURCE, tmp_path / "x"), 2, "--split", "train=0.9")
+    assert names(tmp_path) == []

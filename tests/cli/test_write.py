@@ -61,6 +61,15 @@ def test_a_new_directory(pictures: Path, tmp_path: Path) -> None:
     assert "data-00000-of-00001.tfrecord" in names(tmp_path / "new" / "deeper")
 
 
+def test_a_directory_without_a_slash_names_no_shards(pictures: Path, tmp_path: Path) -> None:
+    into = tmp_path / "out"
+    assert_one_sentence(cli("write", pictures, into), 2, f"{into}/", "slash")
+    assert_one_sentence(
+        cli("write", into, "--kind", "bert", "--metadata-files", "list"), 2, "slash"
+    )
+    assert names(into) == []
+
+
 def test_skipped_records_are_listed(pictures: Path, tmp_path: Path) -> None:
     (pictures / "space" / "1.jpg").write_bytes(b"no picture")
     into = tmp_path / "out" / "x.tfrecord"
