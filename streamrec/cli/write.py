@@ -230,7 +230,8 @@ def _facts(split: SplitPlan, shard_size: int | None) -> dict[str, Any]:
 def _lines(facts: dict[str, Any]) -> list[str]:
     lines = [f"skipped: {error}" for error in facts["errors"][:LISTED]]
     if facts["skipped"]:
-        lines.append(f"{facts['skipped']:,} records were skipped")
+        many = "records were" if facts["skipped"] > 1 else "record was"
+        lines.append(f"{facts['skipped']:,} {many} skipped")
     for split in facts["splits"]:
         line = written_line(split)
         if facts["dry_run"]:

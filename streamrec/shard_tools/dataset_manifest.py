@@ -73,7 +73,7 @@ def _source_difference(mine: Any, there: Any) -> list[str]:
     if not (isinstance(mine, dict) and isinstance(there, dict)):
         return ["it has another source"]
     names = [name for name in mine | there if mine.get(name) != there.get(name)]
-    return [f"its source has another {', '.join(names)}"]
+    return [f"its source differs in {', '.join(names)}"]
 
 
 class ShardFacts(_Document):

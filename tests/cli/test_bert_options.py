@@ -59,7 +59,7 @@ def test_splits_are_those_of_documents(page: Path, tmp_path: Path) -> None:
     again = cli("write", page, f"{tmp_path}/out/", *options, "--split", "train=0.7,test=0.3")
     assert again.out.count("it was complete already") == 2
     other = cli("write", page, f"{tmp_path}/out/", *options, "--split", "train=0.8,test=0.2")
-    assert_one_sentence(other, 2, "its source has another splits")
+    assert_one_sentence(other, 2, "its source differs in splits")
 
 
 def test_lists_stand_for_a_source(page: Path, tmp_path: Path) -> None:
@@ -88,4 +88,4 @@ def test_refusals(page: Path, tmp_path: Path) -> None:
     assert_one_sentence(cli("write", page, into, *options, "--workers", 1), 1, "page.txt", "line 2")
     skipped = cli("write", page, into, *options, "--on-error", "skip", "--workers", 1)
     assert skipped.code == 0
-    assert "1 records were skipped" in skipped.out
+    assert "1 record was skipped" in skipped.out

@@ -77,7 +77,7 @@ def test_skipped_records_are_listed(pictures: Path, tmp_path: Path) -> None:
     outcome = cli("write", pictures, into, "--on-error", "skip", "--task", "0/1")
     first, count, _ = outcome.out.splitlines()
     assert first.startswith(f"skipped: {pictures}/space/1.jpg: ")
-    assert count == "1 records were skipped"
+    assert count == "1 record was skipped"
 
 
 def test_a_table(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_dataset_that_is_complete(pictures: Path, tmp_path: Path) -> None:
     assert again == (0, f"{into}: 8 records; it was complete already\n", "")
     assert cli("write", pictures, into, *options, "--json").object["splits"][0]["was_complete"]
     refused = cli("write", pictures, into, "--shards", 2)
-    assert_one_sentence(refused, 2, "shards is not set there, and 2 here", "another shuffle")
+    assert_one_sentence(refused, 2, "shards is not set there, and 2 here", "differs in shuffle")
 
 
 def test_engines(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,4 +132,4 @@ def test_refusals(pictures: Path, tmp_path: Path) -> None:
     both = cli("write", pictures, into, "--shards", 2, "--shard-size", "1MB")
     assert_one_sentence(both, 2, "either shards")
     nothing = cli("write", tmp_path / "no.thing", into)
-    assert_one_sentence(nothing, 2, "no.thing", "--kind")
+    assert_one_sentence(nothing, 2, "no.thing", "there is no such file")

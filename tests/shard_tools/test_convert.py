@@ -161,7 +161,7 @@ def test_what_is_complete_is_not_read(
     assert sum(split.records for split in outcome.splits) == 8
     assert contents(tmp_path / "out") == before
     (pictures / "space" / "1.jpg").touch()
-    with pytest.raises(ConfigError, match=r"\(its source has another digest\); choose another"):
+    with pytest.raises(ConfigError, match=r"\(its source differs in digest\); choose another"):
         run(pictures, f"{tmp_path}/out/x", splits, **how)
 
 
@@ -174,7 +174,7 @@ def test_other_splits_or_orders_are_another_dataset(
     splits = SPLITS if other is None else Splits.parse(other)
     shuffle = Shuffle() if other is None else None
     words = "splits" if other else "shuffle"
-    with pytest.raises(ConfigError, match=rf"\(its source has another {words}\)"):
+    with pytest.raises(ConfigError, match=rf"\(its source differs in {words}\)"):
         run(pictures, f"{tmp_path}/out/", splits, shuffle=shuffle, **how)
 
 
@@ -191,7 +191,7 @@ def test_other_splits_than_of_what_is_unfinished(pictures: Path, tmp_path: Path)
         described.run(described.open(), progress=stop)
     assert any("part" in name for name in names(tmp_path / "out"))
     other = replace(described, splits=others)
-    with pytest.raises(ConfigError, match=r"an unfinished .*\(its source has another splits\)"):
+    with pytest.raises(ConfigError, match=r"an unfinished .*\(its source differs in splits\)"):
         other.run(other.open())
 
 

@@ -62,7 +62,7 @@ def test_differences_of_sources() -> None:
         SETTINGS.model_copy(update={"source": source})
         for source in ({"table": "a", "digest": 1, "key": None}, {"table": "a", "digest": 2})
     )
-    assert here.difference(there) == "its source has another digest"
+    assert here.difference(there) == "its source differs in digest"
 
 
 @pytest.mark.parametrize("sizes", [{}, {"x": 89}, {"y": 90}])

@@ -267,7 +267,7 @@ class TestAnotherDataset:
         ("settings", "words"),
         [
             ({"shards": 3}, r"\(shards is 2 there, and 3 here\); choose another name"),
-            ({"shards": 2, "source": {"name": "n", "version": 2}}, "source has another version"),
+            ({"shards": 2, "source": {"name": "n", "version": 2}}, "source differs in version"),
             ({"shards": 2, "source": None}, r"\(it has another source\)"),
         ],
     )

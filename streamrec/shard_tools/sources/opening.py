@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
+from streamrec.stores.source_text import is_glob
 from streamrec.stores.stored_files import names_in
 
 if TYPE_CHECKING:
@@ -135,9 +136,18 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
         return "pictures"
     if ":" in place and "://" not in place and not Path(place).exists():
         return "generator"
-    raise ConfigError(
-        f"{masked(place)}: its name does not tell what it holds, or there is no such file; correct "
-        f"it, or give --kind, one of {', '.join(KINDS)}"
+    raise ConfigError(f"{masked(place)}: {_why_not(place)}")
+
+
+def _why_not(place: str) -> str:
+    """Return why a source's kind is not known, and what to do."""
+    if ".tfrecord" in place:
+        return "it names TFRecord shards; streamrec reshard writes shards anew"
+    if "://" not in place and not is_glob(place) and not Path(place).exists():
+        return "there is no such file or directory; correct the path"
+    return (
+        "its name does not tell what it holds, or there is no such file; correct it, or give "
+        f"--kind, one of {', '.join(KINDS)}"
     )
 
 

@@ -96,7 +96,7 @@ class PictureFolder:
         if not found:
             raise ConfigError(
                 f"{masked(root)}: there is no picture in directories of it; give the directory "
-                "that holds one directory for each class"
+                "that holds one directory for each class, or what it holds, as --kind bert for text"
             )
         for name, dtype in (features or {}).items():
             if dtype is not None and dtype != TYPES.get(name, dtype):

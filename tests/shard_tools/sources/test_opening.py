@@ -99,8 +99,19 @@ def test_options_of_other_kinds_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_that_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x.unknown").touch()
     with pytest.raises(ConfigError, match=f"--kind, one of {', '.join(KINDS)}"):
         open_source(f"{tmp_path}/x.unknown", None, {}, load)
+
+
+def test_a_source_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file or directory; correct"):
+        open_source(f"{tmp_path}/nothing/", None, {}, load)
+
+
+def test_shards_are_no_source() -> None:
+    with pytest.raises(ConfigError, match="streamrec reshard writes shards anew"):
+        open_source("s3://bucket/train-*.tfrecord", None, {}, load)
 
 
 def test_features() -> None:
