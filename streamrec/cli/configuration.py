@@ -54,7 +54,8 @@ def _server_faults(
     for where in server.listen:
         yield from _fault(_check_address, where, server, datasets)
     if server.status is not None:
-        yield from _fault(host_and_port, server.status)
+        found = _fault(host_and_port, server.status)
+        yield from (f"the setting 'server.status': {fault}" for fault in found)
 
 
 def _check_address(

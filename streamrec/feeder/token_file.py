@@ -16,7 +16,7 @@ def read_token(token: str | None) -> str | None:
         token: The token, or ``file:/path``.
 
     Raises:
-        ConfigError: The file cannot be read, or holds no token.
+        ConfigError: The file cannot be read, or holds no token, or several.
     """
     if token is None or not token.startswith("file:"):
         return token
@@ -30,5 +30,10 @@ def read_token(token: str | None) -> str | None:
     if not 0 < len(text) <= MOST:
         raise ConfigError(
             f"token: {path} is empty, too large, or no text; name a file that holds the token alone"
+        )
+    if len(text.splitlines()) > 1:
+        raise ConfigError(
+            f"token: {path} has several lines, as a feeder's file may; a client shows one token: "
+            "name a file that holds the token alone"
         )
     return text

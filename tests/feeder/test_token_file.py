@@ -31,6 +31,7 @@ def test_a_file_holds_a_token(content: str, tmp_path: Path) -> None:
         (b" \n", "is empty"),
         (b"x" * (MOST + 1), "too large"),
         (b"\xff\xfe", "no text"),
+        (b"first\nsecond\n", "has several lines.*a client shows one token"),
         (None, r"token: .* cannot be read \(No such file"),
     ],
 )
