@@ -16,7 +16,7 @@ from streamrec.pipeline.functions import SETTINGS, Function
 from streamrec.stores.source_text import expand, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from streamrec.config import DaemonSettings, DatasetSettings
     from streamrec.config.access import ServedSettings
@@ -34,35 +34,41 @@ def load(path: str) -> DaemonSettings:
 
 
 def faults(
-    server: DaemonSettings.Server | None, datasets: Mapping[str, ServedSettings]
+    server: DaemonSettings.Server | None,
+    datasets: Mapping[str, ServedSettings],
+    is_right: bool = True,
 ) -> Iterator[str]:
     """Yield a sentence for each address, URL, feature and function that cannot be understood.
 
     Args:
-        server: The settings of the daemon itself, if their types are right.
-        datasets: The settings of the datasets whose types are right.
+        server: The settings of the daemon itself.
+        datasets: The settings of the datasets.
+        is_right: False where settings of the daemon were left out, because they are wrong. Who may
+            read is then not known, so listening beyond this machine is not judged.
     """
     if server is not None:
-        yield from _server_faults(server, datasets)
+        yield from _server_faults(server, datasets, is_right)
     for name, dataset in datasets.items():
         yield from (f"datasets.{name}: {fault}" for fault in _dataset_faults(dataset))
 
 
 def _server_faults(
-    server: DaemonSettings.Server, datasets: Mapping[str, ServedSettings]
+    server: DaemonSettings.Server, datasets: Mapping[str, ServedSettings], is_right: bool
 ) -> Iterator[str]:
+    own = {name: one.tokens for name, one in datasets.items()} if is_right else None
     for where in server.listen:
-        yield from _fault(_check_address, where, server, datasets)
+        yield from _fault(_check_address, where, server, own)
     if server.status is not None:
         found = _fault(host_and_port, server.status)
         yield from (f"the setting 'server.status': {fault}" for fault in found)
 
 
 def _check_address(
-    where: str, server: DaemonSettings.Server, datasets: Mapping[str, ServedSettings]
+    where: str, server: DaemonSettings.Server, own: Mapping[str, Sequence[str]] | None
 ) -> None:
-    own = {name: one.tokens for name, one in datasets.items()}
-    check_exposure(Address.parse(where, listen=True), server, own)
+    place = Address.parse(where, listen=True)
+    if own is not None:
+        check_exposure(place, server, own)
 
 
 def _dataset_faults(dataset: DatasetSettings) -> Iterator[str]:

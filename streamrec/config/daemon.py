@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -120,16 +120,19 @@ class DaemonSettings(Settings):
         )
 
 
+_Model = TypeVar("_Model", bound=Settings)
+
 Checks: TypeAlias = Callable[
-    [DaemonSettings.Server | None, Mapping[str, ServedSettings]], Iterable[str]
+    [DaemonSettings.Server | None, Mapping[str, ServedSettings], bool], Iterable[str]
 ]
-"""Gives a sentence for each fault beyond the types, in those parts whose types are right."""
+"""Gives a sentence for each fault beyond the types: of the server and the datasets, where
+settings of a wrong type have their defaults; the last is True if all of the server's are right."""
 
 
 def load_daemon(
     path: str | Path,
     variables: Mapping[str, str] | None = None,
-    checks: Checks = lambda _, __: (),
+    checks: Checks = lambda _, __, ___: (),
 ) -> DaemonSettings:
     """Read the daemon's TOML file.
 
@@ -148,8 +151,9 @@ def load_daemon(
     if "server" in values or changed:
         values["server"] = changed
     settings, wrong = checked(DaemonSettings, values)
+    is_right = not faults and not any(setting[0] == "server" for setting in wrong)
     faults += (_with_variable(fault, names.get(setting[1:])) for setting, fault in wrong.items())
-    faults += checks(*_right_parts(values))
+    faults += checks(*_right_parts(values), is_right)
     if settings is None or faults:
         raise ConfigError(_report(path, faults))
     return settings
@@ -174,12 +178,22 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def _right_parts(
     values: Mapping[str, Any],
 ) -> tuple[DaemonSettings.Server | None, dict[str, ServedSettings]]:
-    """Return the server's settings and those of each dataset, as far as their types are right."""
-    server, _ = checked(DaemonSettings.Server, values.get("server", {}))
+    """Return the server's settings and those of each dataset, without those of wrong types."""
     datasets = values.get("datasets")
     tables = datasets.items() if isinstance(datasets, dict) else ()
-    found = ((name, checked(ServedSettings, table)[0]) for name, table in tables)
+    found = ((name, _right_part(ServedSettings, table)) for name, table in tables)
+    server = _right_part(DaemonSettings.Server, values.get("server", {}))
     return server, {name: settings for name, settings in found if settings is not None}
+
+
+def _right_part(model: type[_Model], table: Any) -> _Model | None:
+    """Return the settings of a table without the wrong ones; ``None`` if it needs one of those."""
+    settings, wrong = checked(model, table)
+    if settings is None and isinstance(table, dict):
+        names = {path[0] for path in wrong if path}
+        rest = {name: value for name, value in table.items() if name not in names}
+        settings, _ = checked(model, rest)
+    return settings
 
 
 def _with_variable(fault: str, variable: str | None) -> str:

@@ -162,14 +162,18 @@ def test_all_faults_are_named_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
             "STREAMREC_SERVER_GRACE: the setting 'server.grace' is 'soon'",
             "the setting 'datasets.bad.batch_size' is '64' and should be a valid integer",
             "the setting 'datasets.pair.source' is missing",
+            "'udp://x:1' is no address of a feeder",
+            "the setting 'server.status': 'localhost' is no HOST:PORT",
             "datasets.good: feature 'id': no feature can have the dtype 'int46'",
             "datasets.good: feature 'text'",
             "datasets.good: the setting 'map' names",
+            "datasets.bad: s4://x: there is no store",
         ]
     ):
         assert lines[number].startswith(f"  {words}")
-    # Of a part with a wrong type, nothing else can be checked.
-    assert len(lines) == 6
+    # A wrong setting could be the one that allows to listen at 0.0.0.0, and without its source a
+    # dataset is none.
+    assert len(lines) == 9
 
 
 def test_an_override_is_checked_like_the_file(

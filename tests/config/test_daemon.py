@@ -114,25 +114,29 @@ def test_the_stages_of_a_mix_are_lists_in_a_file(tmp_path: Path) -> None:
 def test_faults_have_a_line_each(tmp_path: Path) -> None:
     path = write(tmp_path, "[server]\ngrace=-1\n[datasets.a]\nsource='x'\nsufle=1")
     with pytest.raises(ConfigError) as caught:
-        load_daemon(path, {"STREAMREC_SERVER_TOKN": "x"}, lambda server, found: map(str, found))
+        load_daemon(path, {"STREAMREC_SERVER_TOKN": "x"}, lambda server, found, _: map(str, found))
     title, *lines = str(caught.value).splitlines()
-    assert title == f"{path} has 3 faults:"
+    assert title == f"{path} has 4 faults:"
     assert "'STREAMREC_SERVER_TOKEN'" in lines[0]
     assert "'server.grace' is -1" in lines[1]
     assert "'shuffle'" in lines[2]
+    assert lines[3].strip() == "a"
 
 
-def test_checks_see_the_parts_that_are_right(tmp_path: Path) -> None:
-    path = write(tmp_path, "[server]\ngrace=-1\n[datasets.a]\nsource='x'\n[datasets.b]")
+def test_checks_see_the_settings_that_are_right(tmp_path: Path) -> None:
+    text = "[server]\n{}\nstatus='x'\n[datasets.a]\nsource='x'\nbatch_size='64'\n[datasets.b]"
+    server = DaemonSettings.Server(status="x")
     seen: list[object] = []
 
-    def check(server: object, datasets: object) -> list[str]:
-        seen.extend((server, datasets))
+    def check(*parts: object) -> list[str]:
+        seen[:] = parts
         return []
 
-    with pytest.raises(ConfigError):
-        load_daemon(path, {}, check)
-    assert seen == [None, {"a": ServedSettings(source="x")}]
+    for setting, is_right in [("grace=-1", False), ("", True)]:
+        path = write(tmp_path, text.format(setting))
+        with pytest.raises(ConfigError):
+            load_daemon(path, {}, check)
+        assert seen == [server, {"a": ServedSettings(source="x")}, is_right]
 
 
 def test_a_variable_overrides_the_file(tmp_path: Path) -> None:
