@@ -71,20 +71,34 @@ def _check_open(settings: DaemonSettings) -> None:
 
     from streamrec.cli.configuration import effective
     from streamrec.cli.opening import survey
-    from streamrec.feeder.access import Access
 
-    Access(settings.server, {name: one.tokens for name, one in settings.datasets.items()})
     plain = effective(settings)
     found = asyncio.run(survey(settings.datasets))
     for name, result in found.items():
         is_fault = isinstance(result, StreamrecError)
         plain["datasets"][name]["opened"] = {"error": str(result)} if is_fault else result
     print_json(plain)
-    faults = {name: error for name, error in found.items() if isinstance(error, StreamrecError)}
+    faults = {
+        f"datasets.{name}: {error}": error
+        for name, error in found.items()
+        if isinstance(error, StreamrecError)
+    }
+    if (error := _access_fault(settings)) is not None:
+        faults = {str(error): error, **faults}
     if faults:
-        sentence = "; ".join(f"datasets.{name}: {error}" for name, error in faults.items())
         is_wrong = any(isinstance(error, ConfigError) for error in faults.values())
-        raise (ConfigError if is_wrong else StreamrecError)(sentence)
+        raise (ConfigError if is_wrong else StreamrecError)("; ".join(faults))
+
+
+def _access_fault(settings: DaemonSettings) -> ConfigError | None:
+    """Return the reason why certificates or tokens cannot be used."""
+    from streamrec.feeder.access import Access
+
+    try:
+        Access(settings.server, {name: one.tokens for name, one in settings.datasets.items()})
+    except ConfigError as error:
+        return error
+    return None
 
 
 def _announce(bound: Bound, datasets: list[str], as_json: bool) -> None:

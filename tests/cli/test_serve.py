@@ -226,6 +226,13 @@ class TestCheckConfig:
         outcome = cli("serve", config, "--check-config", "--open")
         assert_one_sentence(outcome, 2, "datasets.numbers", "memory")
 
+    def test_wrong_tokens_hide_no_wrong_dataset(self, config: Path) -> None:
+        absent = f'[datasets.absent]\nsource = "{DATA}/none-*"\n'
+        config.write_text(CONFIG.replace("[server]", '[server]\ntokens = ["absent"]') + absent)
+        outcome = cli("serve", config, "--check-config", "--open")
+        assert_one_sentence(outcome, 2, "server.tokens: absent", "datasets.absent", "none-*")
+        assert outcome.object["datasets"]["numbers"]["opened"]["shards"] == 3
+
     def test_open_alone_means_nothing(self, config: Path) -> None:
         assert_one_sentence(cli("serve", config, "--open"), 2, "--check-config")
 
