@@ -256,6 +256,7 @@ def _write(
     place: SourcePlace | None = None,
 ) -> None:
     first, done = (place.pieces, place.amount) if place else (0, 0)
+    total = source.total
     for pieces, read in enumerate(blocks, first + 1):
         outcome.take(read.skipped)
         for number, records in _by_split(read, len(targets)):
@@ -272,7 +273,7 @@ def _write(
         )
         for target in targets:
             target.mark(place)
-        progress("reading", done, source.total)
+        progress("reading", done, total)
 
 
 def _begun(

@@ -18,7 +18,7 @@ from streamrec.shard_tools.external_shuffle import LEAST_MEMORY
 from streamrec.shard_tools.reshard import Resharding, reshard
 from streamrec.shard_tools.shard_source import ShardSource
 from streamrec.shard_tools.sources.generator import open_generator
-from streamrec.shard_tools.sources.picture_folder import open_pictures
+from streamrec.shard_tools.sources.picture_folder import PictureFolder, open_pictures
 from streamrec.shard_tools.sources.reading import Reader, read_source
 from tests.by_day import at_night
 from tests.shard_tools.datasets import contents, manifest, names, records
@@ -142,6 +142,20 @@ def test_whole_shards_are_not_read_again(
     whole = replace(described, destination=replace(place, template=f"{tmp_path}/whole/x"))
     whole.run(whole.open())
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_the_total_is_summed_once(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[PictureFolder] = []
+
+    def total(source: PictureFolder) -> int:
+        asked.append(source)
+        return 8
+
+    monkeypatch.setattr(PictureFolder, "total", property(total))
+    run(pictures, f"{tmp_path}/out/x")
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("splits", [None, SPLITS])
