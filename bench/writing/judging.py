@@ -31,10 +31,11 @@ def judge(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
     arguments = case.arguments
     files, directory = filesystem_of(arguments["directory"], arguments["storage_options"])
     files.invalidate_cache()
-    found = files.find(directory)
-    records = _records(case.name, files, found, arguments)
-    for where in (directory, filesystem_of(arguments["warm_up"], {})[1]):
-        _clear(files, where)
+    try:
+        records = _records(case.name, files, files.find(directory), arguments)
+    finally:
+        for where in (directory, filesystem_of(arguments["warm_up"], {})[1]):
+            _clear(files, where)
     if records not in (None, arguments["records"]):
         raise Failure(f"wrote {records} intact records, where there are {arguments['records']}")
     return rates(report, arguments["records"], report["nbytes"])
