@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -31,6 +32,8 @@ __all__ = ["Delimited", "open_delimited"]
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 SAMPLE = 1000
 """Rows by which types are found."""
+_OTHER_BYTE = re.compile("[\udc80-\udcff]")
+"""A byte that is not UTF-8, as Python decodes it."""
 
 
 @dataclass(frozen=True)
@@ -65,35 +68,32 @@ class Delimited:
 
     def read(self, piece: TextPiece, refuse: Refuse) -> Block:
         """Parse rows."""
-        rows = TableRows(self.features)
+        rows = TableRows(self.features, null=self._nulls(), names=self.names)
         given = _rows(piece, self.delimiter)
         if piece.line == 1:
             next(given, None)  # the names
         for line, values in given:
-            try:
-                rows.add(self._values(values))
-            except RowError as error:
-                refuse(DataError(f"line {line}: {error}", url=piece.path))
-        columns, missing = rows.columns()
+            rows.add(line, self._checked(values))
+        columns, missing, _ = rows.columns(
+            lambda line, error: refuse(DataError(f"line {line}: {error}", url=piece.path))
+        )
         records, keys = encode_table(columns, missing, self.key)
         return Block(records, len(piece.data), keys)
 
-    def _values(self, values: list[str] | str) -> dict[str, str | None]:
+    def _checked(self, values: list[str] | str) -> list[str] | RowError:
         if isinstance(values, str):
-            raise RowError(values)
+            return RowError(values)
         if len(values) != len(self.names):
-            raise RowError(
+            return RowError(
                 f"the row has {len(values)} values, but the first row names {len(self.names)}; "
                 "correct it, or leave such rows out with --on-error skip"
             )
-        return {
-            name: None if self._is_null(name, value) else value
-            for name, value in zip(self.names, values, strict=True)
-            if name in self.features
-        }
+        return values
 
-    def _is_null(self, name: str, value: str) -> bool:
-        return value in self.null or (not value and self.features[name] != "bytes")
+    def _nulls(self) -> dict[str, frozenset[str]]:
+        """Return the texts that stand for no value, by column: of numbers, no text does, too."""
+        nothing = self.null | {""}
+        return {n: self.null if t == "bytes" else nothing for n, t in self.features.items()}
 
 
 def open_delimited(
@@ -153,10 +153,8 @@ def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | s
 
     Behind a row whose quotes do not close, the next line is read as a row: most likely it is one.
     """
-    try:
-        text = piece.data.decode()
-    except UnicodeDecodeError:
-        text = piece.data.decode(errors="surrogateescape")
+    text = piece.data.decode(errors="surrogateescape")
+    is_utf8 = not _has_other_bytes(text)
     lines = _Lines(text)
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
@@ -172,14 +170,14 @@ def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | s
             )
             lines.next = first + 1
             continue
-        if any(not value.isascii() and _has_other_bytes(value) for value in values):
+        if not is_utf8 and any(map(_has_other_bytes, values)):
             yield piece.line + first, "there are bytes that are not UTF-8; convert the file to it"
         elif values:
             yield piece.line + first, values
 
 
-def _has_other_bytes(value: str) -> bool:
-    return any("\udc80" <= character <= "\udcff" for character in value)
+def _has_other_bytes(text: str) -> bool:
+    return not text.isascii() and _OTHER_BYTE.search(text) is not None
 
 
 def _sampled(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str, str | None]:

@@ -67,10 +67,12 @@ class JSONLines:
             if not line.strip():
                 continue
             try:
-                rows.add(self._known(json_object(line)))
+                rows.add(number, self._known(json_object(line)))
             except RowError as error:
-                refuse(DataError(f"line {number}: {error}", url=piece.path))
-        columns, missing = rows.columns()
+                rows.add(number, error)
+        columns, missing, _ = rows.columns(
+            lambda number, error: refuse(DataError(f"line {number}: {error}", url=piece.path))
+        )
         records, keys = encode_table(columns, missing, self.key)
         return Block(records, len(piece.data), keys)
 
@@ -92,14 +94,14 @@ def json_object(line: bytes) -> dict[str, Any]:
         RowError: It is none.
     """
     try:
-        value = json.loads(line)
+        value = json.loads(line.decode(errors="surrogatepass"))
     except ValueError as error:
         raise RowError(f"it is no JSON: {error}; correct it") from None
     except RecursionError:
         raise RowError("it is nested too deeply; correct it") from None
     if not isinstance(value, dict):
         raise RowError("it is no JSON object; give one object with names and values a line")
-    return dict(_flat(value))
+    return dict(_flat(value)) if dict in map(type, value.values()) else value
 
 
 def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:

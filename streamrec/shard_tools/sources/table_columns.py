@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from streamrec.formats.examples.encode import encode_present
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["RowError", "TableRows", "as_value", "encode_table", "join_types", "type_of", "widen"]
 
 DTYPES = {"int64": np.int64, "float32": np.float32}
+_NESTED = {list, dict, type(None)}
 _ORDER = ("int64", "float32", "bytes")
 """The types, from the narrowest on: a feature has the first that takes all its values."""
 
@@ -109,66 +110,188 @@ _CONVERTED: dict[str, Callable[[Any], Any]] = {
 MOST = float(np.finfo(np.float32).max)
 
 
-@dataclass
+def column_of(values: Sequence[Any], dtype: str) -> Any:
+    """Return values of JSON, or texts, as a column: what :func:`as_value` makes of each.
+
+    Args:
+        values: The values; ``None`` stands for none, whose row gets any value.
+        dtype: The type.
+
+    Raises:
+        RowError: A value is not of the type.
+    """
+    present = [value for value in values if value is not None]
+    try:
+        made = _made_at_once(present, dtype)
+    except (ValueError, TypeError, OverflowError):
+        made = None
+    if made is None:
+        made = _COLUMNS[dtype]([as_value(value, dtype) for value in present])
+    return made if len(present) == len(values) else _spread(made, values)
+
+
+def _made_at_once(values: list[Any], dtype: str) -> Any:
+    """Return values that need no look at each as a column; ``None`` where they do."""
+    kinds = set(map(type, values))
+    if dtype == "bytes":
+        if kinds <= {str}:
+            values = list(map(str.encode, values))
+        return BytesColumn.of(values) if kinds <= {str} or kinds <= {bytes} else None
+    if kinds <= {str}:
+        # Python's numbers may have underscores, those of tables have none.
+        return None if "_" in "".join(values) else _COLUMNS[dtype](list(map(_READ[dtype], values)))
+    return _COLUMNS[dtype](values) if kinds <= _NUMBERS[dtype] else None
+
+
+def _floats(values: list[Any]) -> npt.NDArray[np.float32]:
+    doubles = np.array(values, np.float64)
+    sizes = np.abs(doubles)
+    if ((sizes > MOST) & (sizes < np.inf)).any():
+        raise ValueError
+    return doubles.astype(np.float32)
+
+
+def _integers(values: list[Any]) -> npt.NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+_COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
+    "bytes": BytesColumn.of,
+    "int64": _integers,
+    "float32": _floats,
+}
+_READ: dict[str, Callable[[str], Any]] = {"int64": int, "float32": float}
+_NUMBERS = {"int64": {int, bool}, "float32": {int, bool, float}}
+
+
+def _spread(made: Any, values: Sequence[Any]) -> Any:
+    """Return a column with a row for each value, also where there is none."""
+    is_there = np.array([value is not None for value in values], np.bool_)
+    if isinstance(made, BytesColumn):
+        lengths = np.zeros(len(values), np.int64)
+        lengths[is_there] = np.diff(made.offsets)
+        return BytesColumn(made.values, offsets_of(lengths))
+    spread = np.zeros(len(values), made.dtype)
+    spread[is_there] = made
+    return spread
+
+
+def lists_of(values: Sequence[Any], dtype: str) -> Ragged:
+    """Return lists of values, or single ones, as a column; ``None`` stands for none.
+
+    Raises:
+        RowError: A value is not of the type, or no value.
+    """
+    lists = [
+        value if isinstance(value, list) else [] if value is None else [value] for value in values
+    ]
+    items = list(chain.from_iterable(lists))
+    if not _NESTED.isdisjoint(map(type, items)):
+        raise RowError("holds a list of lists, objects or nulls; give it one list of values")
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    return Ragged(column_of(items, dtype), offsets_of(lengths))
+
+
+Row: TypeAlias = Any
+"""The values of a row by name, or a list of them."""
+
+
 class TableRows:
-    """Rows of a table, value by value.
+    """Rows of a table, whose values are converted column by column.
 
     Args:
         types: The types of the columns by name.
         lists: The names of the columns of lists.
+        null: By a column's name, texts that stand for no value.
+        names: The columns that rows have values of, where rows are lists.
     """
 
-    types: Mapping[str, str]
-    lists: frozenset[str] = frozenset()
+    def __init__(
+        self,
+        types: Mapping[str, str],
+        lists: frozenset[str] = frozenset(),
+        null: Mapping[str, frozenset[str]] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self._types, self._lists, self._null, self._names = types, lists, null or {}, names
+        self._rows: list[tuple[Any, Row | RowError]] = []
 
-    def __post_init__(self) -> None:
-        self._values: dict[str, list[Any]] = {name: [] for name in self.types}
+    def add(self, place: Any, values: Row | RowError) -> None:
+        """Append a row.
 
-    def add(self, values: Mapping[str, Any]) -> None:
-        """Append a row; ``None`` means that it has no value there.
-
-        Raises:
-            RowError: A value is not of its column's type; then nothing is appended.
+        Args:
+            place: The row's place in the source, for messages.
+            values: The values by name, of which some may be missing or ``None``; a list, where the
+                columns have names; or why the row cannot be read.
         """
-        row = {name: self._value(name, values.get(name)) for name in self.types}
-        for name, value in row.items():
-            self._values[name].append(value)
+        self._rows.append((place, values))
 
-    def _value(self, name: str, value: Any) -> Any:
-        if value is None:
-            return None
-        dtype = self.types[name]
-        try:
-            if name in self.lists:
-                items = value if isinstance(value, list) else [value]
-                type_of(items)
-                return [as_value(item, dtype) for item in items]
-            return as_value(value, dtype)
-        except RowError as error:
-            raise RowError(f"column {name!r} {error}") from None
+    def columns(
+        self, refuse: Callable[[Any, RowError], None]
+    ) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.bool_]], list[Any]]:
+        """Return the columns, by name the rows that have no value, and the places of the rows.
 
-    def columns(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.bool_]]]:
-        """Return the columns, and by name the rows that have no value."""
-        missing = {
-            name: np.array([value is None for value in values], np.bool_)
-            for name, values in self._values.items()
-            if None in values
-        }
-        columns = {name: self._column(name, values) for name, values in self._values.items()}
+        Args:
+            refuse: Is called for each row that is wrong, in order, with its place and its error. If
+                it returns, the row is left out.
+        """
+        good, wrong = self._divided()
+        columns, missing = self._converted(good, wrong)
+        for number in sorted(wrong):
+            refuse(self._rows[number][0], wrong[number])
+        if not wrong.keys().isdisjoint(good):
+            good = {number: row for number, row in good.items() if number not in wrong}
+            columns, missing = self._converted(good, {})
+        return columns, missing, [self._rows[number][0] for number in good]
+
+    def _divided(self) -> tuple[dict[int, Row], dict[int, RowError]]:
+        """Return the rows that have values, and the errors of the others, by their numbers."""
+        good, wrong = {}, {}
+        for number, (_, row) in enumerate(self._rows):
+            if isinstance(row, RowError):
+                wrong[number] = row
+            else:
+                good[number] = row
+        return good, wrong
+
+    def _converted(
+        self, rows: Mapping[int, Row], wrong: dict[int, RowError]
+    ) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.bool_]]]:
+        """Convert rows, and add the errors of those that are wrong."""
+        columns, missing = {}, {}
+        for name in self._types:
+            values = self._values(name, rows)
+            if None in values:
+                missing[name] = np.array([value is None for value in values], np.bool_)
+            try:
+                columns[name] = self._column(name, values)
+            except RowError:
+                for number, error in self._errors(name, zip(rows, values, strict=True)):
+                    wrong.setdefault(number, error)
         return columns, missing
 
-    def _column(self, name: str, values: list[Any]) -> Any:
-        dtype = self.types[name]
-        if name not in self.lists:
-            nothing: Any = b"" if dtype == "bytes" else 0
-            return _flat([nothing if value is None else value for value in values], dtype)
-        lengths = np.fromiter((len(value or ()) for value in values), np.int64, len(values))
-        items = list(chain.from_iterable(value or () for value in values))
-        return Ragged(_flat(items, dtype), offsets_of(lengths))
+    def _values(self, name: str, rows: Mapping[int, Row]) -> list[Any]:
+        if self._names is None:
+            values = [row.get(name) for row in rows.values()]
+        else:
+            values = list(map(itemgetter(self._names.index(name)), rows.values()))
+        null = self._null.get(name)
+        if not null or null.isdisjoint(values):
+            return values
+        return [None if value in null else value for value in values]
 
+    def _column(self, name: str, values: Sequence[Any]) -> Any:
+        return (lists_of if name in self._lists else column_of)(values, self._types[name])
 
-def _flat(values: list[Any], dtype: str) -> Any:
-    return BytesColumn.of(values) if dtype == "bytes" else np.array(values, DTYPES[dtype])
+    def _errors(
+        self, name: str, values: Iterable[tuple[int, Any]]
+    ) -> Iterator[tuple[int, RowError]]:
+        """Yield the numbers of rows whose value is wrong, and their errors."""
+        for number, value in values:
+            try:
+                self._column(name, [value])
+            except RowError as error:
+                yield number, RowError(f"column {name!r} {error}")
 
 
 def encode_table(

@@ -69,16 +69,18 @@ class WebDataset:
     def read(self, piece: TarPiece, refuse: Refuse) -> Block:
         """Convert samples."""
         contents = piece.contents()
-        rows, names = TableRows(self.features, self.lists), []
+        rows = TableRows(self.features, self.lists)
         for sample in piece.samples:
             try:
-                rows.add(self._values(sample, contents))
-                names.append(_encoded(sample.key))
+                rows.add(sample.key, self._values(sample, contents))
             except RowError as error:
-                refuse(DataError(f"sample {sample.key!r}: {error}", url=str(piece.file)))
-        columns, missing = rows.columns()
+                rows.add(sample.key, error)
+        columns, missing, names = rows.columns(
+            lambda name, error: refuse(DataError(f"sample {name!r}: {error}", url=str(piece.file)))
+        )
         records, keys = encode_table(columns, missing, self.key)
-        return Block(records, piece.stop - piece.start, names if keys is None else keys)
+        keys = list(map(_encoded, names)) if keys is None else keys
+        return Block(records, piece.stop - piece.start, keys)
 
     def _values(self, sample: TarSample, contents: bytes) -> dict[str, Any]:
         if sample.wrong is not None:
