@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = ["megabytes", "no_progress", "print_json", "progress_bar", "written_line"]
 
@@ -31,6 +31,15 @@ def written_line(dataset: Mapping[str, Any]) -> str:
     """Return the line for people about a dataset that was written."""
     before = "; it was complete already" if dataset["was_complete"] else ""
     return f"{dataset['template']}: {dataset['records']:,} records{before}"
+
+
+def next_line(templates: Sequence[str], task: tuple[int, int]) -> list[str]:
+    """Return the line that says what is to be run when all tasks have ended; none for one task."""
+    if task[1] == 1:
+        return []
+    return [
+        f"when all {task[1]} tasks have ended, run: streamrec merge-index {' '.join(templates)}"
+    ]
 
 
 def no_progress(what: str, done: int, total: int | None) -> None:

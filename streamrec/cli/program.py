@@ -54,6 +54,8 @@ class _Program(click.Group):
 def program(context: click.Context) -> None:
     """Feed training jobs from TFRecord shards in object storage.
 
+    merge and split are other names of reshard.
+
     Exit codes: 0 done, 1 the data or the remote side failed, 2 wrong usage or configuration, 130
     interrupted.
     """

@@ -19,7 +19,7 @@ from streamrec.cli.options import (
     storage_option,
     task_option,
 )
-from streamrec.cli.printing import print_json, progress_bar, written_line
+from streamrec.cli.printing import next_line, print_json, progress_bar, written_line
 from streamrec.masking import masked
 
 
@@ -86,7 +86,8 @@ def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if as_json:
         print_json({"datasets": found})
     else:
-        click.echo("\n".join(map(written_line, found)))
+        templates = [one["template"] for one in found]
+        click.echo("\n".join([*map(written_line, found), *next_line(templates, options["task"])]))
 
 
 def _write(

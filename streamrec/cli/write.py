@@ -18,7 +18,7 @@ from streamrec.cli.options import (
     storage_option,
     task_option,
 )
-from streamrec.cli.printing import megabytes, print_json, progress_bar, written_line
+from streamrec.cli.printing import megabytes, next_line, print_json, progress_bar, written_line
 
 if TYPE_CHECKING:
     from streamrec.shard_tools.conversion import Conversion
@@ -119,7 +119,7 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
     if as_json:
         print_json(facts)
     else:
-        click.echo("\n".join(_lines(facts)))
+        click.echo("\n".join(_lines(facts, options["task"])))
 
 
 def _write(
@@ -227,7 +227,7 @@ def _facts(split: SplitPlan, shard_size: int | None) -> dict[str, Any]:
     }
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
+def _lines(facts: dict[str, Any], task: tuple[int, int]) -> list[str]:
     lines = [f"skipped: {error}" for error in facts["errors"][:LISTED]]
     if facts["skipped"]:
         many = "records were" if facts["skipped"] > 1 else "record was"
@@ -237,4 +237,6 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         if facts["dry_run"]:
             line += f", {megabytes(split['bytes'] or 0)}, about {split['shards']:,} shards"
         lines.append(line)
-    return [*lines, "nothing was written"] if facts["dry_run"] else lines
+    if facts["dry_run"]:
+        return [*lines, "nothing was written"]
+    return lines + next_line([split["template"] for split in facts["splits"]], task)

@@ -51,7 +51,9 @@ def test_from_a_store_that_needs_options(
 def test_shuffle_with_tasks(tmp_path: Path) -> None:
     for task in range(2):
         how = ("--shuffle", "--seed", 5, "--memory", "16MiB", "--task", f"{task}/2", "--shards", 2)
-        assert cli("reshard", SOURCE, tmp_path / "x", *how).code == 0
+        outcome = cli("reshard", SOURCE, tmp_path / "x", *how)
+        assert outcome.code == 0
+        assert outcome.out.endswith(f"have ended, run: streamrec merge-index {tmp_path}/x\n")
     assert sum(map(len, records(tmp_path))) == 60
 
 

@@ -88,6 +88,19 @@ def test_a_table(tmp_path: Path) -> None:
     assert manifest(tmp_path / "out").features == {"seconds": "float32", "threads": "float32"}
 
 
+def test_the_parts_of_tasks(pictures: Path, tmp_path: Path) -> None:
+    into = tmp_path / "out" / "x.tfrecord"
+    options = ("--split", "a=0.5,b=0.5")
+    first, last = (cli("write", pictures, into, "--task", f"{i}/2", *options) for i in range(2))
+    assert (first.code, last.code) == (0, 0)
+    _, to_run = last.out.split("when all 2 tasks have ended, run: streamrec ")
+    completed = cli(*to_run.split())
+    assert completed.out == "".join(
+        f"{tmp_path}/out/x-{split}.tfrecord: complete\n" for split in "ab"
+    )
+    assert "run:" not in cli("write", pictures, into, "--task", "0/2", "--dry-run").out
+
+
 def test_a_dataset_that_is_complete(pictures: Path, tmp_path: Path) -> None:
     into = tmp_path / "out" / "x.tfrecord"
     options = ["--shuffle", "--seed", 3, "--memory", "32MiB"]

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from streamrec.errors import ConfigError, DataError, StoreError, WrongFeatureType
-from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
+from streamrec.shard_tools.sources.source import (
+    Block,
+    files_of,
+    leave_out,
+    selected,
+    table_identity,
+)
 from streamrec.shard_tools.sources.table_columns import DTYPES, encode_table
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
@@ -123,8 +129,7 @@ def open_arrow(
     for name, dtype in known.items():
         if dtype is None and (features is None or name in features):
             raise ConfigError(
-                f"{files[0]}: column {name!r} has a type that no feature has; leave it out with "
-                f"--features {','.join(usable)}, or convert it"
+                f"{files[0]}: column {name!r} has a type that no feature has; {leave_out(usable)}"
             )
     wanted = selected(usable, features, str(files[0]), key)
     for name, dtype in wanted.items():

@@ -9,7 +9,13 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.masking import masked
 from streamrec.shard_tools.sources.mds_columns import MDSColumns
 from streamrec.shard_tools.sources.mds_shards import INDEX, read_index, samples_of
-from streamrec.shard_tools.sources.source import PIECE_BYTES, Block, selected, table_identity
+from streamrec.shard_tools.sources.source import (
+    PIECE_BYTES,
+    Block,
+    leave_out,
+    selected,
+    table_identity,
+)
 from streamrec.shard_tools.sources.table_columns import RowError, encode_table
 from streamrec.stores.stored_files import find_files
 
@@ -108,7 +114,7 @@ def open_mds(
         if features is None or name in features:
             raise ConfigError(
                 f"{shown}: column {name!r} is of the type {encoding!r}, which no feature has; "
-                f"leave it out with --features {','.join(known)}, or write it anew"
+                f"{leave_out(known)}"
             )
     wanted = selected(known, features, shown, key)
     for name, dtype in wanted.items():

@@ -26,6 +26,7 @@ __all__ = [
     "Source",
     "files_digest",
     "files_of",
+    "leave_out",
     "selected",
     "table_identity",
 ]
@@ -129,6 +130,12 @@ def table_identity(
         "features": features,
         "key": key,
     }
+
+
+def leave_out(others: Iterable[str]) -> str:
+    """Return what to do about a column that cannot be written, beside others that can."""
+    names = ",".join(others)
+    return f"leave it out with --features {names}, or convert it" if names else "convert it"
 
 
 def selected(

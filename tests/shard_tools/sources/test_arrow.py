@@ -153,7 +153,7 @@ def test_keys_and_types(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     deep = parquet(tmp_path / "x.parquet", a=[[[[1]]]], b=[1])
-    with pytest.raises(ConfigError, match=r"column 'a' has a type .* --features b, or convert"):
+    with pytest.raises(ConfigError, match=r"column 'a' has a type .* --features b, or convert it"):
         open_arrow(deep)
     assert open_arrow(deep, features={"b": None}).features == {"b": "int64"}
     parquet(tmp_path / "y.parquet", b=[1])
@@ -163,3 +163,5 @@ def test_refusals(tmp_path: Path) -> None:
     broken.write_bytes(b"PAR1 no parquet")
     with pytest.raises(DataError, match=r"z\.parquet: Arrow cannot read it: .*; write the file"):
         open_arrow(str(broken))
+    with pytest.raises(ConfigError, match=r"that no feature has; convert it$"):
+        open_arrow(parquet(tmp_path / "z.parquet", a=[[[[1]]]]))
