@@ -39,7 +39,7 @@ class Session(ABC):
     """The requests of one upload to a store; its coroutines run in the loop of fsspec's threads."""
 
     at_once: int
-    """The number of parts that may be sent at the same time."""
+    """The number of parts that may be sent at the same time; with 1 they are sent in order."""
     loop: asyncio.AbstractEventLoop
 
     @abstractmethod
@@ -51,8 +51,13 @@ class Session(ABC):
         """Send a part, the first of which begins the upload; parts are numbered from 0."""
 
     @abstractmethod
-    async def complete(self, number: int, data: bytes) -> None:
-        """Send the last part, which may be empty, and make the object visible."""
+    async def complete(self, rest: bytes) -> None:
+        """Make the object visible when all parts have arrived.
+
+        Args:
+            rest: The last part, which may be empty, where parts are sent in order. Where several
+                are sent at once, it was sent beside the others, and nothing is left.
+        """
 
     @abstractmethod
     async def abort(self) -> None:
@@ -93,13 +98,10 @@ class PartUpload:
 
     def commit(self) -> None:
         """Send what is left, and make the object visible."""
-        part = self._taken()
-        if not self._count:
-            self._call(self._session.put_whole(part))
+        if self._count:
+            self._complete()
         else:
-            while self._sending:
-                self._wait()
-            self._call(self._session.complete(self._count, part))
+            self._call(self._session.put_whole(self._taken()))
         self._is_open = False
 
     def discard(self) -> None:
@@ -116,6 +118,13 @@ class PartUpload:
     @property
     def _size(self) -> int:
         return PART << (self._count // GROWTH)
+
+    def _complete(self) -> None:
+        if self._part.tell() and self._session.at_once > 1:
+            self._send()
+        while self._sending:
+            self._wait()
+        self._call(self._session.complete(self._taken()))
 
     def _send(self) -> None:
         while len(self._sending) >= self._session.at_once:

@@ -28,6 +28,8 @@ class Recorded(Session):
         self.sending = self.most = self.aborted = 0
         self.fails_at: int | None = None
         self.held = False
+        self.barrier = asyncio.Barrier(1)
+        """Lets parts arrive when so many are being sent."""
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
 
@@ -44,16 +46,19 @@ class Recorded(Session):
         self.most = max(self.most, self.sending)
         try:
             await asyncio.sleep(3600 if self.held else 0)
+            await self.barrier.wait()
             if number == self.fails_at:
                 raise OSError("no more")
             self.parts[number] = bytes(data)
         finally:
             self.sending -= 1
 
-    async def complete(self, number: int, data: Any) -> None:
+    async def complete(self, rest: Any) -> None:
         assert not self.sending
-        self.parts[number] = bytes(data)
-        assert sorted(self.parts) == list(range(number + 1))
+        assert not rest or self.at_once == 1
+        if rest:
+            self.parts[len(self.parts)] = bytes(rest)
+        assert sorted(self.parts) == list(range(len(self.parts)))
         self.object = b"".join(self.parts[n] for n in sorted(self.parts))
 
     async def abort(self) -> None:
@@ -95,6 +100,14 @@ def test_parts_grow(session: Recorded) -> None:
     upload.write(bytes(10 * 4 + 20 * 4 + 40 + 1))
     upload.commit()
     assert [len(session.parts[n]) for n in sorted(session.parts)] == [10] * 4 + [20] * 4 + [40, 1]
+
+
+def test_the_last_part_is_sent_beside_the_others(session: Recorded) -> None:
+    session.barrier = asyncio.Barrier(2)
+    upload = PartUpload(session)
+    upload.write(bytes(11))
+    upload.commit()
+    assert session.object == bytes(11)
 
 
 def test_a_part_that_fails_is_told_and_all_is_given_up(session: Recorded) -> None:

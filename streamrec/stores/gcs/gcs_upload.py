@@ -63,7 +63,7 @@ class GCSSession(Session):
 
         if len(data) > SMALL:
             self._location = await self._begin()
-            await self.complete(0, data)
+            await self.complete(data)
             return
         with refusals():
             await simple_upload(self._files, self._bucket, self._key, data)
@@ -77,11 +77,11 @@ class GCSSession(Session):
         await self._send(data, f"bytes {self._offset}-{end - 1}/*")
         self._offset = end
 
-    async def complete(self, number: int, data: bytes) -> None:  # noqa: ARG002 - in order
+    async def complete(self, rest: bytes) -> None:
         """Send the last part, and make the object visible."""
-        end = self._offset + len(data)
-        span = f"{self._offset}-{end - 1}" if data else "*"
-        await self._send(data, f"bytes {span}/{end}")
+        end = self._offset + len(rest)
+        span = f"{self._offset}-{end - 1}" if rest else "*"
+        await self._send(rest, f"bytes {span}/{end}")
         self._location = None
         self._forget()
 

@@ -54,10 +54,8 @@ class S3Session(Session):
         )
         self._etags[number] = sent["ETag"]
 
-    async def complete(self, number: int, data: bytes) -> None:
-        """Send the last part, and make the object visible."""
-        if data:
-            await self.put_part(number, data)
+    async def complete(self, rest: bytes) -> None:  # noqa: ARG002 - there is none
+        """Make the object visible."""
         parts = [{"PartNumber": n + 1, "ETag": self._etags[n]} for n in sorted(self._etags)]
         await self._files._call_s3(  # noqa: SLF001
             "complete_multipart_upload",
