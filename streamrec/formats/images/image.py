@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 import struct
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -255,13 +256,24 @@ def encode_jpeg(image: Any, quality: int = 95) -> bytes:
         raise ConfigError(f"quality is a number from 0 to 100, not {quality!r}")
     if max(array.shape) > _MOST_JPEG:
         raise ConfigError(f"no JPEG has a side of more than {_MOST_JPEG} pixels: {array.shape}")
-    file = io.BytesIO()
     shown = array[..., 0] if array.shape[2] == 1 else array
     # libjpeg takes 0 for 1, but Pillow for its own default.
     sampling = {} if array.shape[2] == 1 else {"subsampling": "4:2:0"}
     encoded = library().fromarray(shown)
-    encoded.save(file, "JPEG", quality=max(quality, 1), dpi=_DENSITY, **sampling)
-    return file.getvalue()
+    with _memory_file() as file:
+        encoded.save(file, "JPEG", quality=max(quality, 1), dpi=_DENSITY, **sampling)
+        file.seek(0)
+        return file.read()
+
+
+def _memory_file() -> BinaryIO:
+    """Open an empty file in memory, with a descriptor where the system has such files.
+
+    While Pillow encodes into a descriptor, other threads run.
+    """
+    if not hasattr(os, "memfd_create"):
+        return io.BytesIO()
+    return os.fdopen(os.memfd_create("picture"), "w+b", buffering=0)
 
 
 _DENSITY = 300, 300

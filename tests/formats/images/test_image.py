@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -254,6 +255,11 @@ class TestEncodeJpeg:
         decoded = decode_jpeg(encode_jpeg(array))
         assert decoded.shape == array.shape
         assert np.abs(decoded.astype(int) - array).mean() < 4
+
+    def test_a_system_without_files_in_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        here = encode_jpeg(smooth())
+        monkeypatch.delattr(os, "memfd_create")
+        assert encode_jpeg(smooth()) == here
 
     def test_quality(self) -> None:
         sizes = [len(encode_jpeg(smooth(), quality)) for quality in (0, 50, 95, 100)]
