@@ -1,4 +1,4 @@
-"""The work on bytes, by whole blocks: CRC32C, TFRecord frames, Examples to columns.
+"""The work on bytes, by whole blocks: CRC32C, TFRecord frames, Examples to columns and back.
 
 Two implementations share one contract (``kernel.contract``): one in C, and one in Python, which is
 the specification and runs where the one in C was not built. The environment variable
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamrec.kernel.choice import choose
 
 __all__ = [
+    "MessageEncoder",
     "Parser",
     "corrupt_row",
     "crc32c",
@@ -21,7 +22,6 @@ __all__ = [
     "implementation",
     "masked_crc32c",
     "scan_frames",
-    "varints",
 ]
 
 implementation, _module = choose()
@@ -29,6 +29,7 @@ implementation, _module = choose()
 
 if TYPE_CHECKING:
     from streamrec.kernel.reference import (
+        MessageEncoder,
         Parser,
         corrupt_row,
         crc32c,
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
         gather,
         masked_crc32c,
         scan_frames,
-        varints,
     )
 else:
+    MessageEncoder = _module.MessageEncoder
     Parser = _module.Parser
     corrupt_row = _module.corrupt_row
     crc32c = _module.crc32c
@@ -48,4 +49,3 @@ else:
     gather = _module.gather
     masked_crc32c = _module.masked_crc32c
     scan_frames = _module.scan_frames
-    varints = _module.varints

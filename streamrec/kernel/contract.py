@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from streamrec.values.aligned import empty
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy.typing as npt
 
     from streamrec.values.columns import ByteArray, Indices
 
@@ -31,6 +33,7 @@ __all__ = [
     "ColumnPlan",
     "DataType",
     "Fault",
+    "FieldColumn",
     "FrameScan",
     "KernelFault",
     "Kind",
@@ -157,6 +160,41 @@ class ColumnPlan:
     def count(self) -> int:
         """The values in one row of a ``FIXED`` column, or the bytes in one of ``RAW``."""
         return prod(self.shape)
+
+
+class FieldColumn(NamedTuple):
+    """One field of serialized messages, for all rows: each row's values, behind their heads."""
+
+    heads: tuple[bytes, ...]
+    """What stands before the values, from the outside in, up to four of them: after each head comes
+    the number of bytes behind it, as a varint."""
+    values: npt.NDArray[Any] | tuple[bytes, ...]
+    """All rows' values end to end, in one dimension: int64, which are written as varints; or uint8
+    or float32, as they are. Or one byte string a row."""
+    splits: Indices | None
+    """int64 ``[rows + 1]``: row ``i`` has the values ``splits[i]`` to ``splits[i + 1]``; ``None``
+    where there is one byte string a row."""
+    omits_last: bool = False
+    """``True`` to leave out the last head where a row has no bytes of values."""
+    missing: npt.NDArray[np.bool_] | None = None
+    """bool ``[rows]``: the rows without the field; ``None`` means none."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.values) if self.splits is None else len(self.splits) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes that all values together can take."""
+        if isinstance(self.values, tuple):
+            return sum(map(len, self.values))
+        return len(self.values) * (
+            _LONGEST_VARINT if self.values.dtype == np.int64 else self.values.itemsize
+        )
+
+
+_LONGEST_VARINT = 10
 
 
 class KernelFault(Exception):

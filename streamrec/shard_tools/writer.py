@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from streamrec.stores.targets import Target
+    from streamrec.values.columns import ByteArray
 
 __all__ = ["TFRecordWriter", "WholeOrAbsent"]
 
@@ -145,8 +146,8 @@ class TFRecordWriter(WholeOrAbsent):
                 mapping of columns or a batch, which :func:`encode_examples` serializes.
         """
         if isinstance(records, Mapping):
-            for block in encode_blocks(records, no_note):
-                self.write_rows(RecordRows.from_column(block))
+            for frames in encode_blocks(records, no_note, framed=True):
+                self._write_frames(frames.values, len(frames))
         elif isinstance(records, BytesColumn):
             self.write_rows(RecordRows.from_column(records))
         else:
@@ -155,11 +156,7 @@ class TFRecordWriter(WholeOrAbsent):
 
     def write_rows(self, rows: RecordRows) -> None:
         """Append the serialized records that rows refer to."""
-        self._write_held()
-        frames = kernel.frame_records(rows).data
-        self._hand_on(frames)
-        self.records += len(rows)
-        self.nbytes += len(frames)
+        self._write_frames(kernel.frame_records(rows), len(rows))
 
     def flush(self) -> None:
         """Hand buffered bytes to the operating system; the shard still does not appear."""
@@ -220,6 +217,12 @@ class TFRecordWriter(WholeOrAbsent):
         if self._held:
             held, self._held, self._held_bytes = self._held, [], 0
             self._hand_on(kernel.frame_records(RecordRows.of(held)).data)
+
+    def _write_frames(self, frames: ByteArray, records: int) -> None:
+        self._write_held()
+        self._hand_on(frames.data)
+        self.records += records
+        self.nbytes += len(frames)
 
     def _hand_on(self, frames: Bytes) -> None:
         file = self._open_target().file

@@ -94,14 +94,14 @@ def rows() -> Iterator[bytes]:
         yield steered(bytes(range(255)), 2, count, *row[:-1], 0xE7, 40, 50)
 
 
-def varints() -> Iterator[bytes]:
-    edges = [(1 << bits) + more for bits in range(0, 63, 7) for more in (-1, 0)]
-    for values in ([], [0], [300] * 40, edges, [-value for value in edges], list(range(60))):
-        packed = struct.pack(f"<{len(values)}q", *values)
-        for splits in ((0, 255), (0, 1, 2, 3, 4, 5), (3, 0, 0, 9), (0xFF, *[7] * 8)):
-            steering = (*splits, *[0] * (81 - len(splits)))
-            yield steered(packed, len(splits) - 1, 1, *steering)
-            yield steered(packed, len(splits) - 1, 0, *steering)
+def columns() -> Iterator[bytes]:
+    integers = (0, *[1] * 12, 8, 8, 0x42, 1, 1, 1, 0, 0, 0, 0, 1, 0, 1, 2, 3)
+    items = (1, 2, 0x41, 1, 40, 0, 1, 2, 3)
+    texts = (2, 0x81, 1, 1, 0, 0, 5, 0, 9)
+    for number, field in enumerate((integers, items, texts)):
+        for room in (0, 40, 255):
+            yield steered(bytes(range(250)), 1, 3, number % 2, room, 1, *field)
+            yield steered(bytes(range(250)), 3, 3, 1, room, 1, *field, *field, *field)
 
 
 # All plans of the catalogue that a plain record has, then others; see schema.c.
@@ -145,7 +145,7 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "scan": scan,
     "packed": packed,
     "rows": rows,
-    "varints": varints,
+    "records": columns,
     "examples": lambda: messages(False),
     "sequences": lambda: messages(True),
 }

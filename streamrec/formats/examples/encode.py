@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec import kernel
 from streamrec.errors import WrongFeatureType
-from streamrec.formats.examples.column_features import (
-    Note,
-    Slices,
-    cut,
-    features_of,
-    heads,
-    joined,
-)
+from streamrec.formats.examples.column_features import Note, features_of
 from streamrec.formats.examples.example import encode_steps, name_octets, too_large
-from streamrec.formats.examples.wire_format import FIRST, SECOND, framed, varint
-from streamrec.kernel.contract import LARGEST_MESSAGE
-from streamrec.values.columns import BytesColumn, Ragged, offsets_of
+from streamrec.formats.examples.wire_format import FIRST, SECOND, framed
+from streamrec.kernel.contract import LARGEST_MESSAGE, FieldColumn
+from streamrec.values.columns import BytesColumn, Ragged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import numpy.typing as npt
-
-    from streamrec.values.columns import Indices
 
 __all__ = [
     "encode_blocks",
@@ -58,11 +49,13 @@ def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
         WrongFeatureType: A value has no representation, or a column has another number of rows than
             the first; the error names the feature, and the row as ``record``.
     """
-    parts = _entries(columns, lambda name, column: _feature(name, column, no_note))
-    return _records(parts) if parts else BytesColumn.of([])
+    entries = _entries(columns, lambda name, column: _feature(name, column, no_note))
+    return _encoder(entries).encode() if entries else BytesColumn.of([])
 
 
-def encode_blocks(columns: Mapping[str, Any], note: Note) -> Iterator[BytesColumn]:
+def encode_blocks(
+    columns: Mapping[str, Any], note: Note, *, framed: bool = False
+) -> Iterator[BytesColumn]:
     """Serialize columns as :func:`encode_examples` does, in blocks of about a MiB.
 
     Memory that is used again is ten times as fast as a long column in fresh memory.
@@ -70,26 +63,17 @@ def encode_blocks(columns: Mapping[str, Any], note: Note) -> Iterator[BytesColum
     Args:
         columns: The columns, which are checked before this returns.
         note: Given the kinds of each column's values.
+        framed: Give TFRecord frames of the records.
 
     Returns:
-        The records of a block at a time, each in memory that is taken when it is asked for.
+        The records of a block at a time, each in memory that is taken when it is asked for. The
+        columns' memory must not change before the last block.
 
     Raises:
         WrongFeatureType: As of :func:`encode_examples`.
     """
-    parts = _entries(columns, lambda name, column: _feature(name, column, note))
-    if not parts:
-        return iter(())
-    sizes = _checked(_sizes(parts))
-    whole = [_head(sizes, FIRST), *parts]
-    ends = np.cumsum(sizes)
-    blocks = np.flatnonzero(np.diff(ends // BLOCK_BYTES, prepend=0)) + 1
-    cuts = [0, *blocks.tolist(), len(sizes)]
-    return (
-        joined([part.rows(start, stop) for part in whole])
-        for start, stop in pairwise(cuts)
-        if stop > start
-    )
+    entries = _entries(columns, lambda name, column: _feature(name, column, note))
+    return _encoder(entries).blocks(BLOCK_BYTES, framed=framed) if entries else iter(())
 
 
 def encode_present(
@@ -103,14 +87,10 @@ def encode_present(
         missing: By a feature's name, bool ``[rows]``: the rows that lack it.
     """
 
-    def encode(name: str, column: Any) -> tuple[Slices, Slices]:
-        parts = _feature(name, column, no_note)
-        if (absent := missing.get(name)) is None:
-            return parts
-        head, values = (part._replace(lengths=np.where(absent, 0, part.lengths)) for part in parts)
-        return head, values
+    def encode(name: str, column: Any) -> FieldColumn:
+        return _feature(name, column, no_note)._replace(missing=missing.get(name))
 
-    return _records(_entries(columns, encode))
+    return _encoder(_entries(columns, encode)).encode()
 
 
 def encode_sequence_examples(
@@ -138,102 +118,84 @@ def encode_sequence_examples(
         return BytesColumn.of([])
     if features and lists:
         _check_rows(lists[0], min(feature_lists, key=name_octets), features[0], context or {})
-    _checked(_sizes([*features, *lists]))
-    maps = [(features, FIRST), (lists, SECOND)]
-    parts = [[_head(_sizes(entries), tag), *entries] for entries, tag in maps if entries]
-    return joined(list(chain.from_iterable(parts)))
+    # Each map is a message: context is field 1 of a SequenceExample, and feature_lists field 2.
+    maps = [(FIRST, features), (SECOND, lists)]
+    fields = [
+        _column((tag,), kernel.MessageEncoder(entries).encode()) for tag, entries in maps if entries
+    ]
+    return _encoder(fields, b"").encode()
 
 
 def _entries(
-    columns: Mapping[str, Any], encode: Callable[[str, Any], tuple[Slices, Slices]]
-) -> list[Slices]:
-    """Return the parts of a map's entries, sorted by name: each row's heads and values."""
-    parts: list[Slices] = []
+    columns: Mapping[str, Any], encode: Callable[[str, Any], FieldColumn]
+) -> list[FieldColumn]:
+    """Return a map's entries, sorted by name."""
+    entries: list[FieldColumn] = []
     for name in sorted(columns, key=name_octets):
-        head, values = encode(name, columns[name])
-        if parts:
-            _check_rows(values, name, parts[0], columns)
-        parts += [head, values]
-    return parts
+        entry = encode(name, columns[name])
+        if entries:
+            _check_rows(entry, name, entries[0], columns)
+        entries.append(entry)
+    return entries
 
 
-def _check_rows(values: Slices, name: str, first: Slices, columns: Mapping[str, Any]) -> None:
+def _check_rows(
+    entry: FieldColumn, name: str, first: FieldColumn, columns: Mapping[str, Any]
+) -> None:
     """Check that a column has as many rows as the first one, which is among ``columns``."""
-    if len(values.lengths) != len(first.lengths):
+    if entry.rows != first.rows:
         raise WrongFeatureType(
-            f"the column has {len(values.lengths)} rows, but that of "
-            f"{min(columns, key=name_octets)!r} has {len(first.lengths)}; "
+            f"the column has {entry.rows} rows, but that of "
+            f"{min(columns, key=name_octets)!r} has {first.rows}; "
             "give all columns the same number of rows",
             feature=name,
         )
 
 
-def _head(sizes: Indices, tag: bytes) -> Slices:
-    """Return the head of each row's message of entries."""
-    return heads(sizes, lambda size: tag + varint(size))
-
-
-def _records(parts: list[Slices]) -> BytesColumn:
-    sizes = _checked(_sizes(parts))
-    return joined([_head(sizes, FIRST), *parts])
-
-
-def _sizes(parts: list[Slices]) -> Indices:
-    """Return the bytes of each row."""
-    sizes = parts[0].lengths.copy()
-    for part in parts[1:]:
-        sizes += part.lengths
-    return sizes
-
-
-def _checked(sizes: Indices) -> Indices:
-    """Return the sizes of records, none of which is too large."""
-    large = np.flatnonzero(sizes > LARGEST_MESSAGE - 2 * _HEAD)
-    if len(large):
-        raise WrongFeatureType(too_large(int(sizes[large[0]]) + _HEAD), record=int(large[0]))
-    return sizes
+def _encoder(fields: list[FieldColumn], head: bytes = FIRST) -> kernel.MessageEncoder:
+    """Return the encoder of records, none of which is too large."""
+    encoder = kernel.MessageEncoder(fields, head)
+    heads = sum(_HEAD + sum(len(head) + _HEAD for head in field.heads) for field in fields)
+    if sum(field.nbytes for field in fields) + heads > LARGEST_MESSAGE:
+        sizes = np.diff(encoder.offsets())
+        large = np.flatnonzero(sizes > LARGEST_MESSAGE)
+        if len(large):
+            raise WrongFeatureType(too_large(int(sizes[large[0]])), record=int(large[0]))
+    return encoder
 
 
 def no_note(_name: str, _kind: str | None, _row: int) -> None:
     """Note nothing."""
 
 
-def _feature(name: str, column: Any, note: Note) -> tuple[Slices, Slices]:
-    """Return the parts of a feature's entries in the map."""
-    begin, values = features_of(name, column, note)
-    return _entry(name, values, begin)
+def _feature(name: str, column: Any, note: Note) -> FieldColumn:
+    """Return a feature's entry in the map."""
+    return _entry(name, features_of(name, column, note))
 
 
-def _entry(name: str, values: Slices, begin: Callable[[int], bytes]) -> tuple[Slices, Slices]:
+def _entry(name: str, values: FieldColumn) -> FieldColumn:
     key = FIRST + framed(name_octets(name))
-
-    def head(size: int) -> bytes:
-        inner = begin(size)
-        entry = key + SECOND + varint(len(inner) + size) + inner
-        return FIRST + varint(len(entry) + size) + entry
-
-    return heads(values.lengths, head), values
+    return values._replace(heads=(FIRST, key + SECOND, *values.heads))
 
 
-def _list(name: str, column: Any) -> tuple[Slices, Slices]:
-    """Return the parts of a feature list's entries in the map."""
+def _column(heads: tuple[bytes, ...], column: BytesColumn) -> FieldColumn:
+    return FieldColumn(heads, column.values, column.offsets)
+
+
+def _list(name: str, column: Any) -> FieldColumn:
+    """Return a feature list's entry in the map."""
     if isinstance(column, np.ndarray) and column.dtype != object and column.ndim > 1:
         rows, steps = column.shape[:2]
         every = column.reshape(rows * steps, *column.shape[2:])
         column = Ragged(every, np.arange(rows + 1) * steps)
     if not isinstance(column, Ragged):
-        return _entry(name, _by_row(name, column), lambda _: b"")
-    begin, values = features_of(name, column.values, no_note)
-
-    def head(size: int) -> bytes:
-        feature = begin(size)
-        return FIRST + varint(len(feature) + size) + feature
-
-    steps = joined([heads(values.lengths, head), values])
-    return _entry(name, cut(steps, column.row_splits), lambda _: b"")
+        return _entry(name, FieldColumn((), _by_row(name, column), None))
+    features = features_of(name, column.values, no_note)
+    steps = kernel.MessageEncoder([features._replace(heads=(FIRST, *features.heads))]).encode()
+    return _entry(name, FieldColumn((), steps.values, steps.offsets[column.row_splits]))
 
 
-def _by_row(name: str, column: Any) -> Slices:
+def _by_row(name: str, column: Any) -> tuple[bytes, ...]:
     lists = []
     for row, steps in enumerate(column):
         try:
@@ -241,6 +203,4 @@ def _by_row(name: str, column: Any) -> Slices:
         except (TypeError, ValueError, OverflowError) as error:
             message = f"the value cannot be encoded: {error}"
             raise WrongFeatureType(message, feature=name, record=row) from None
-    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    values = np.frombuffer(b"".join(lists), np.uint8)
-    return Slices(values, offsets_of(lengths)[:-1], lengths)
+    return tuple(lists)

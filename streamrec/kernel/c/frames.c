@@ -70,16 +70,18 @@ int64_t sr_corrupt_row(const struct sr_rows *rows, int64_t large) {
     return -1;
 }
 
-static uint8_t *write_frame(uint8_t *out, const uint8_t *payload, size_t length) {
-    sr_store64(out, length);
+void sr_frame(uint8_t *payload, int64_t length) {
+    uint8_t *const out = payload - SR_HEADER;
+    sr_store64(out, (uint64_t)length);
     sr_store32(out + 8, sr_mask(sr_crc32c(0, out, 8)));
-    sr_copy(out + SR_HEADER, payload, length);
-    uint8_t *footer = out + SR_HEADER + length;
-    sr_store32(footer, sr_mask(sr_crc32c(0, payload, length)));
-    return footer + SR_FOOTER;
+    sr_store32(payload + length, sr_mask(sr_crc32c(0, payload, (size_t)length)));
 }
 
 void sr_frame_rows(const struct sr_rows *rows, uint8_t *out) {
-    for (int64_t row = 0; row < rows->count; row++)
-        out = write_frame(out, sr_row(rows, row), (size_t)rows->lengths[row]);
+    for (int64_t row = 0; row < rows->count; row++) {
+        const int64_t length = rows->lengths[row];
+        sr_copy(out + SR_HEADER, sr_row(rows, row), (size_t)length);
+        sr_frame(out + SR_HEADER, length);
+        out += SR_HEADER + length + SR_FOOTER;
+    }
 }

@@ -36,6 +36,9 @@ int64_t sr_large_row(const struct sr_rows *rows, int64_t row, int64_t large);
    behind which there is none; else -1. */
 int64_t sr_corrupt_row(const struct sr_rows *rows, int64_t large);
 
+/* Write the frame around a payload, in the SR_HEADER bytes before it and the SR_FOOTER behind it. */
+void sr_frame(uint8_t *payload, int64_t length);
+
 /* Write the frames of all rows end to end: their lengths and SR_HEADER + SR_FOOTER bytes each. */
 void sr_frame_rows(const struct sr_rows *rows, uint8_t *out);
 

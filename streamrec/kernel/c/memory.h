@@ -36,6 +36,10 @@ static inline uint64_t sr_load64(const uint8_t *at) {
     return word;
 }
 
+/* An integer in memory that others may change meanwhile: it is read once, so that what was checked is
+   what is used. */
+static inline int64_t sr_load_once(const int64_t *at) { return *(const volatile int64_t *)at; }
+
 static inline void sr_store32(uint8_t *at, uint32_t word) { memcpy(at, &word, sizeof word); }
 
 static inline void sr_store64(uint8_t *at, uint64_t word) { memcpy(at, &word, sizeof word); }

@@ -9,6 +9,7 @@
 #include "examples.h"
 #include "frames.h"
 #include "module_encode.h"
+#include "module_records.h"
 #include "packed.h"
 
 /* Below so many bytes a thread switch costs more than the work. */
@@ -398,8 +399,8 @@ static PyMethodDef functions[] = {
     {"measure", py_measure, METH_VARARGS, NULL},
     {"fill", py_fill, METH_VARARGS, NULL},
     {"encode", py_encode, METH_VARARGS, NULL},
-    {"varint_offsets", py_varint_offsets, METH_VARARGS, NULL},
-    {"put_varints", py_put_varints, METH_VARARGS, NULL},
+    {"message", py_message, METH_VARARGS, NULL},
+    {"join", py_join, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -9,9 +9,4 @@
 
 PyObject *py_encode(PyObject *module, PyObject *args);
 
-/* varint_offsets(values, splits, offsets), then put_varints(values, first, last, out): the varints of
-   rows of integers, measured and written. */
-PyObject *py_varint_offsets(PyObject *module, PyObject *args);
-PyObject *py_put_varints(PyObject *module, PyObject *args);
-
 #endif

@@ -1,0 +1,161 @@
+"""Serialized messages from columns, in Python.
+
+Source: protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.kernel.reference.frames import frame_records
+from streamrec.values.columns import BytesColumn, offsets_of
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.kernel.contract import FieldColumn
+    from streamrec.values.columns import ByteArray, Bytes, Indices
+
+__all__ = ["MessageEncoder"]
+
+
+class MessageEncoder:
+    """An encoder of one message a row, whose fields are columns.
+
+    Args:
+        fields: The columns, one at least, all of the same number of rows.
+        head: What stands before each message and the number of its bytes; none if it is empty.
+    """
+
+    def __init__(self, fields: Sequence[FieldColumn], head: bytes = b"") -> None:
+        self._fields = fields
+        self._head = head
+
+    def offsets(self) -> Indices:
+        """Return where the messages begin and end.
+
+        Raises:
+            ValueError: The splits do not rise within the values.
+        """
+        return self.encode().offsets
+
+    def encode(self) -> BytesColumn:
+        """Return all messages.
+
+        Raises:
+            ValueError: The splits do not rise within the values.
+        """
+        return BytesColumn.of(list(self._messages()))
+
+    def blocks(self, size: int, *, framed: bool = False) -> Iterator[BytesColumn]:
+        """Yield the messages in blocks of up to ``size`` bytes, or of one larger message.
+
+        Args:
+            size: Bytes of a block.
+            framed: Yield the messages' TFRecord frames.
+
+        Raises:
+            ValueError: The splits do not rise within the values.
+        """
+        block: list[Bytes] = []
+        taken = 0
+        for message in map(_framed, self._messages()) if framed else self._messages():
+            if block and taken + len(message) > size:
+                yield BytesColumn.of(block)
+                block, taken = [], 0
+            block.append(message)
+            taken += len(message)
+        if block:
+            yield BytesColumn.of(block)
+
+    def _messages(self) -> Iterator[bytes]:
+        """Yield each row's message."""
+        for parts in zip(*map(_parts, self._fields), strict=True):
+            message = b"".join(parts)
+            yield self._head + _varint(len(message)) + message if self._head else message
+
+
+def _framed(message: bytes) -> bytes:
+    return frame_records(RecordRows.of([message])).tobytes()
+
+
+def _parts(field: FieldColumn) -> Iterator[bytes]:
+    """Yield the bytes of each row's field."""
+
+    @cache
+    def head(size: int) -> bytes:
+        heads = field.heads[:-1] if field.omits_last and not size else field.heads
+        inner = b""
+        for outer in reversed(heads):
+            inner = outer + _varint(len(inner) + size) + inner
+        return inner
+
+    missing = np.zeros(field.rows, np.bool_) if field.missing is None else field.missing
+    for values, is_missing in zip(_values(field), missing.tolist(), strict=True):
+        yield b"" if is_missing else head(len(values)) + bytes(values)
+
+
+def _values(field: FieldColumn) -> Iterator[Bytes]:
+    """Yield the bytes of each row's values."""
+    values, splits = field.values, field.splits
+    if splits is None or isinstance(values, tuple):
+        yield from values
+        return
+    _check_splits(splits, len(values))
+    if values.dtype == np.int64:
+        values, splits = _integers(values, splits)
+    else:
+        values, splits = np.ascontiguousarray(values).view(np.uint8), splits * values.itemsize
+    for first, last in pairwise(splits.tolist()):
+        yield values[first:last].data
+
+
+def _check_splits(splits: Indices, count: int) -> None:
+    within = (splits[:-1] >= 0) & (splits[:-1] <= splits[1:]) & (splits[1:] <= count)
+    if not within.all():
+        row = int(within.argmin())
+        raise ValueError(f"the splits of row {row} do not rise within the values")
+
+
+def _varint(value: int) -> bytes:
+    octets, _ = _varints(np.array([value], np.uint64))
+    return octets.tobytes()
+
+
+def _integers(values: npt.NDArray[np.int64], splits: Indices) -> tuple[ByteArray, Indices]:
+    """Encode integers as varints, and return the rows' bounds in their bytes."""
+    first, last = int(splits[0]), int(splits[-1])
+    values = np.ascontiguousarray(values[first:last])
+    parts = range(0, len(values), _PART) or (0,)
+    octets, lengths = zip(
+        *(_varints(values[begin : begin + _PART].view(np.uint64)) for begin in parts), strict=True
+    )
+    offsets = offsets_of(np.concatenate(lengths).astype(np.int64))
+    return np.concatenate(octets), offsets[splits - first]
+
+
+_PART = 1 << 14
+"""The number of integers encoded at once, so that intermediate arrays stay in the cache."""
+
+
+def _varints(left: npt.NDArray[np.uint64]) -> tuple[ByteArray, ByteArray]:
+    """Return the varints' bytes end to end, and the number of bytes of each."""
+    groups = max(1, -(-int(left.max(initial=0)).bit_length() // 7))
+    octets = np.empty((len(left), groups), np.uint8)
+    taken = np.ones(octets.shape, np.bool_)
+    lengths = np.ones(len(left), np.uint8)
+    for group in range(groups):
+        more = left > 0x7F
+        # The eighth bit is set where more bytes follow; elsewhere it is 0 already.
+        octets[:, group] = left.astype(np.uint8) | (more.view(np.uint8) << 7)
+        taken[:, group + 1 : group + 2] = more[:, None]
+        lengths += more.view(np.uint8)
+        left = left >> np.uint64(7)
+    return octets[taken], lengths
