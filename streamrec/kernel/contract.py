@@ -184,18 +184,6 @@ class FieldColumn(NamedTuple):
         """The number of rows."""
         return len(self.values) if self.splits is None else len(self.splits) - 1
 
-    @property
-    def nbytes(self) -> int:
-        """The most bytes that all values together can take."""
-        if isinstance(self.values, tuple):
-            return sum(map(len, self.values))
-        return len(self.values) * (
-            _LONGEST_VARINT if self.values.dtype == np.int64 else self.values.itemsize
-        )
-
-
-_LONGEST_VARINT = 10
-
 
 class KernelFault(Exception):
     """A record cannot be parsed as planned.

@@ -92,6 +92,7 @@ static void check_block(const struct sr_message *message, int64_t first, struct 
     static struct plain plain;
     const int64_t next = first + joined.rows;
     CHECK(offsets[0] == 0 && next <= message->rows);
+    CHECK(offsets[joined.rows] <= joined.rows * (sr_most(message) + (framed ? SR_HEADER + SR_FOOTER : 0)));
     for (int64_t k = 0; k < joined.rows; k++) {
         CHECK(put_message(&plain, message, first + k));
         check_row(&plain, out + offsets[k], offsets[k + 1] - offsets[k], framed);

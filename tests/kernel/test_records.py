@@ -104,6 +104,7 @@ class TestMessages:
         assert encoder.encode().to_list() == expected
         lengths = np.diff(encoder.offsets()).tolist()
         assert lengths == [len(octets) for octets in expected]
+        assert max(lengths, default=0) <= encoder.most
 
     @given(kernel=KERNELS, message=messages(), size=st.integers(0, 600), is_framed=st.booleans())
     def test_blocks(
@@ -291,7 +292,7 @@ class TestExtension:
         ("first", "offsets"), [(-1, 1), (3, 1), (0, 0), (0, 4), (2, 2), (2**63 - 1, 2)]
     )
     def test_rows_that_are_not_the_message_s(self, first: int, offsets: int) -> None:
-        message = native.records._native.message(2, b"", ())
+        message, _ = native.records._native.message(2, b"", ())
         with pytest.raises(ValueError, match="the offsets are not those of rows"):
             native.records._native.join(message, first, np.empty(offsets, np.int64), None, False)
 

@@ -29,9 +29,6 @@ __all__ = [
 
 BLOCK_BYTES = 1 << 20
 
-_HEAD = 6
-"""The bytes of a head in the largest record: a tag, and a length of five bytes."""
-
 
 def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
     """Serialize columns as one ``tf.train.Example`` a row, each as :func:`encode_example` would.
@@ -155,8 +152,7 @@ def _check_rows(
 def _encoder(fields: list[FieldColumn], head: bytes = FIRST) -> kernel.MessageEncoder:
     """Return the encoder of records, none of which is too large."""
     encoder = kernel.MessageEncoder(fields, head)
-    heads = sum(_HEAD + sum(len(head) + _HEAD for head in field.heads) for field in fields)
-    if sum(field.nbytes for field in fields) + heads > LARGEST_MESSAGE:
+    if encoder.most > LARGEST_MESSAGE:
         sizes = np.diff(encoder.offsets())
         large = np.flatnonzero(sizes > LARGEST_MESSAGE)
         if len(large):

@@ -108,8 +108,11 @@ PyObject *py_message(PyObject *module, PyObject *args) {
     held->head = Py_NewRef(head);
     held->columns = Py_NewRef(columns);
     PyObject *capsule = read_message(held, rows, PyTuple_Size(columns)) ? PyCapsule_New(held, MESSAGE, message_destroy) : NULL;
-    if (!capsule) message_free(held);
-    return capsule;
+    if (!capsule) {
+        message_free(held);
+        return NULL;
+    }
+    return Py_BuildValue("(NL)", capsule, (long long)sr_most(&held->message));
 }
 
 static PyObject *result_of_joining(struct sr_joined joined, int64_t first) {

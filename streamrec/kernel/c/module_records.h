@@ -1,4 +1,5 @@
-/* message(rows, head, fields): the columns of messages, for joining; a field is
+/* message(rows, head, fields): the columns of messages, for joining, and the bytes that no message
+   exceeds; a field is
    (width, heads, omits_last, values, splits, missing): the width of items in bytes, 0 for integers to
    write as varints, or -1 for a tuple of bytes without splits. missing: None, or one byte a row.
 

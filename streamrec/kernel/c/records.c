@@ -8,6 +8,26 @@
 
 /* Sizes beyond it are refused, so that a sum of two of them fits int64. */
 static const int64_t LONGEST = INT64_C(1) << 60;
+enum { LONGEST_VARINT = 10 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t most_of_field(const struct sr_field *field, int64_t rows) {
+    int64_t size = field->head_count * LONGEST_VARINT;
+    for (int k = 0; k < field->head_count; k++) size += field->heads[k].size;
+    if (field->form != SR_TEXTS) return size + field->count * (field->form == SR_INTEGERS ? LONGEST_VARINT : field->width);
+    int64_t longest = 0;
+    for (int64_t row = 0; row < rows; row++)
+        if (field->texts[row].size > longest) longest = field->texts[row].size;
+    return size + longest;
+}
+
+int64_t sr_most(const struct sr_message *message) {
+    int64_t size = message->head.size + LONGEST_VARINT;
+    for (int64_t k = 0; k < message->field_count; k++)
+        size = least(LONGEST, size + least(LONGEST, most_of_field(&message->fields[k], message->rows)));
+    return size;
+}
 
 /* A row's values of a field, and the bytes behind each of its heads. */
 struct part {

@@ -48,6 +48,9 @@ struct sr_joined {
     enum sr_join_fault fault;
 };
 
+/* Bytes that no message of a row exceeds. */
+int64_t sr_most(const struct sr_message *message);
+
 /* Write the messages of rows from `first` on end to end, up to `most` rows and `room` bytes; as
    TFRecord frames with `framed`. offsets[row - first] is where each begins, the last one the end.
    Without `out` they are only measured. Needs 0 <= first and first + most <= rows. */

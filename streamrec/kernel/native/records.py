@@ -32,7 +32,9 @@ class MessageEncoder:
 
     def __init__(self, fields: Sequence[FieldColumn], head: bytes = b"") -> None:
         self._rows = fields[0].rows
-        self._message = _native.message(self._rows, head, tuple(map(_described, fields)))
+        described = tuple(map(_described, fields))
+        self._message, self.most = _native.message(self._rows, head, described)
+        """Bytes that no message exceeds; most are much shorter."""
 
     def offsets(self) -> Indices:
         """Return where the messages begin and end, without encoding them.

@@ -37,6 +37,8 @@ class MessageEncoder:
     def __init__(self, fields: Sequence[FieldColumn], head: bytes = b"") -> None:
         self._fields = fields
         self._head = head
+        self.most = len(head) + _LONGEST_VARINT + sum(map(_most, fields))
+        """Bytes that no message exceeds; most are much shorter."""
 
     def offsets(self) -> Indices:
         """Return where the messages begin and end.
@@ -80,6 +82,18 @@ class MessageEncoder:
         for parts in zip(*map(_parts, self._fields), strict=True):
             message = b"".join(parts)
             yield self._head + _varint(len(message)) + message if self._head else message
+
+
+def _most(field: FieldColumn) -> int:
+    """Return the bytes that no row's field exceeds."""
+    heads = sum(len(head) + _LONGEST_VARINT for head in field.heads)
+    if isinstance(field.values, tuple):
+        return heads + max(map(len, field.values), default=0)
+    is_integer = field.values.dtype == np.int64
+    return heads + len(field.values) * (_LONGEST_VARINT if is_integer else field.values.itemsize)
+
+
+_LONGEST_VARINT = 10
 
 
 def _framed(message: bytes) -> bytes:
