@@ -183,8 +183,8 @@ class ShardedWriter(WholeOrAbsent):
                 mapping of columns or a batch, as :func:`encode_examples` takes it.
         """
         if isinstance(records, Mapping):
-            for block in self._encoded_blocks(records):
-                self._write_rows(RecordRows.from_column(block))
+            for frames in self._encoded_blocks(records):
+                self._write_frames(frames)
         elif isinstance(records, BytesColumn):
             self._write_rows(RecordRows.from_column(records))
         else:
@@ -268,11 +268,20 @@ class ShardedWriter(WholeOrAbsent):
         shards.write(rows.part(skipped, None))
         self.records += len(rows) - skipped
 
+    def _write_frames(self, frames: BytesColumn) -> None:
+        self._flush()
+        shards = self._open_shards()
+        skipped = self._skip(min(self._to_skip, len(frames)))
+        shards.write_frames(BytesColumn(frames.values, frames.offsets[skipped:]))
+        self.records += len(frames) - skipped
+
     def _encoded_blocks(self, columns: Mapping[str, Any]) -> Iterator[BytesColumn]:
         kinds: list[tuple[str, str | None, int]] = []
         try:
             blocks = encode_blocks(
-                columns, lambda name, kind, row: kinds.append((name, kind, self.records + row))
+                columns,
+                lambda name, kind, row: kinds.append((name, kind, self.records + row)),
+                framed=True,
             )
         except WrongFeatureType as error:
             # Numbered from the task's first record on.

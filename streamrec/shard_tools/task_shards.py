@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec import kernel
 from streamrec.errors import StoreError
 from streamrec.formats.shards.index import ChunkFinder
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
@@ -16,16 +17,16 @@ from streamrec.plan.shard_names import owned_shards
 from streamrec.shard_tools.dataset_manifest import IndexedShard
 from streamrec.shard_tools.writer import TFRecordWriter
 from streamrec.stores.targets import open_target
-from streamrec.values.records import RecordBlock
+from streamrec.values.records import RecordBlock, RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from streamrec.plan.shard_names import ShardNames, Task
     from streamrec.shard_tools.dataset_manifest import SourcePlace
     from streamrec.shard_tools.task_log import TaskLog
     from streamrec.stores.targets import Target
-    from streamrec.values.records import RecordRows
+    from streamrec.values.columns import ByteArray, BytesColumn, Indices
 
 __all__ = ["CountedShards", "SequentialShards"]
 
@@ -58,13 +59,15 @@ class _Shard:
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows."""
-        sizes = rows.lengths + (HEADER + FOOTER)
-        starts = self.writer.nbytes + np.cumsum(sizes) - sizes
+        self.write_frames(kernel.frame_records(rows), rows.lengths + (HEADER + FOOTER))
+
+    def write_frames(self, frames: ByteArray, sizes: Indices) -> None:
+        """Append frames that lie end to end, each of the given size."""
+        payloads = self.writer.nbytes + np.cumsum(sizes) - sizes + HEADER
         nothing = np.empty(0, np.uint8)
-        self._finder.add(
-            RecordBlock(nothing, starts + HEADER, rows.lengths, 0, self.writer.records, 0)
-        )
-        self.writer.write_rows(rows)
+        lengths = sizes - (HEADER + FOOTER)
+        self._finder.add(RecordBlock(nothing, payloads, lengths, 0, self.writer.records, 0))
+        self.writer.write_frames(frames, len(sizes))
 
     def close(self) -> IndexedShard:
         """Make the shard appear, and return its facts."""
@@ -104,11 +107,22 @@ class CountedShards:
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows, one to each shard in turn."""
+        for shard, own in self._turns(len(rows)):
+            shard.write(rows.pick(own))
+
+    def write_frames(self, frames: BytesColumn) -> None:
+        """Append frames of records, as :meth:`write` does."""
+        rows = RecordRows.from_column(frames)
+        for shard, own in self._turns(len(rows)):
+            picked = rows.pick(own)
+            shard.write_frames(kernel.gather(picked).values, picked.lengths)
+
+    def _turns(self, records: int) -> Iterator[tuple[_Shard, Indices]]:
+        """Yield shards, and which of so many records each gets."""
         count = len(self._open)
-        for first in range(min(count, len(rows))):
-            shard = self._open[(self._turn + first) % count]
-            shard.write(rows.pick(np.arange(first, len(rows), count)))
-        self._turn = (self._turn + len(rows)) % max(1, count)
+        for first in range(min(count, records)):
+            yield self._open[(self._turn + first) % count], np.arange(first, records, count)
+        self._turn = (self._turn + records) % max(1, count)
 
     def mark(self, records: int, place: SourcePlace) -> None:
         """Do nothing, since all shards are written again where one is not complete."""
@@ -151,17 +165,28 @@ class SequentialShards:
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows, and begin a new shard where one is full."""
-        ends = np.cumsum(rows.lengths + (HEADER + FOOTER))
+        for shard, own in self._cuts(np.cumsum(rows.lengths + (HEADER + FOOTER))):
+            shard.write(rows.pick(own))
+
+    def write_frames(self, frames: BytesColumn) -> None:
+        """Append frames of records, as :meth:`write` does."""
+        bounds = frames.offsets
+        for shard, own in self._cuts(bounds[1:] - bounds[0]):
+            whole = frames.values[bounds[own.start] : bounds[own.stop]]
+            shard.write_frames(whole, np.diff(bounds)[own])
+
+    def _cuts(self, ends: Indices) -> Iterator[tuple[_Shard, slice]]:
+        """Yield shards, and which of the frames with these ends each takes."""
         first = 0
-        while first < len(rows):
+        while first < len(ends):
             shard = self._shard = self._shard or self._next()
             before = int(ends[first - 1]) if first else 0
             room = before + self._limit - shard.writer.nbytes
             last = int(np.searchsorted(ends, room, "right"))
             if last == first and not shard.writer.records:
                 last += 1  # a record longer than a shard has one of its own
-            shard.write(rows.part(first, last))
-            if last < len(rows):
+            yield shard, slice(first, last)
+            if last < len(ends):
                 self._commit()
             first = last
 

@@ -147,7 +147,7 @@ class TFRecordWriter(WholeOrAbsent):
         """
         if isinstance(records, Mapping):
             for frames in encode_blocks(records, no_note, framed=True):
-                self._write_frames(frames.values, len(frames))
+                self.write_frames(frames.values, len(frames))
         elif isinstance(records, BytesColumn):
             self.write_rows(RecordRows.from_column(records))
         else:
@@ -156,7 +156,14 @@ class TFRecordWriter(WholeOrAbsent):
 
     def write_rows(self, rows: RecordRows) -> None:
         """Append the serialized records that rows refer to."""
-        self._write_frames(kernel.frame_records(rows), len(rows))
+        self.write_frames(kernel.frame_records(rows), len(rows))
+
+    def write_frames(self, frames: ByteArray, records: int) -> None:
+        """Append the frames of so many records, which lie end to end."""
+        self._write_held()
+        self._hand_on(frames.data)
+        self.records += records
+        self.nbytes += len(frames)
 
     def flush(self) -> None:
         """Hand buffered bytes to the operating system; the shard still does not appear."""
@@ -217,12 +224,6 @@ class TFRecordWriter(WholeOrAbsent):
         if self._held:
             held, self._held, self._held_bytes = self._held, [], 0
             self._hand_on(kernel.frame_records(RecordRows.of(held)).data)
-
-    def _write_frames(self, frames: ByteArray, records: int) -> None:
-        self._write_held()
-        self._hand_on(frames.data)
-        self.records += records
-        self.nbytes += len(frames)
 
     def _hand_on(self, frames: Bytes) -> None:
         file = self._open_target().file

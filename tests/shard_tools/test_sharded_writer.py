@@ -325,6 +325,18 @@ class TestAgain:
             assert writer.records == 9
         assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
+    def test_columns_from_the_first_record_on(self, tmp_path: Path) -> None:
+        settings: dict[str, Any] = {"shard_bytes": 100, "source": "v1"}
+        with pytest.raises(RuntimeError):
+            with ShardedWriter(tmp_path / "x", **settings) as writer:
+                writer.write_many({"id": np.arange(30)})
+                raise RuntimeError
+        with ShardedWriter(tmp_path / "x", **settings) as writer:
+            writer.write_many({"id": np.arange(7)})
+            writer.write_many({"id": np.arange(7, 40)})
+            assert writer.records == 40
+        assert [n for shard in records(tmp_path) for n in numbers(shard)] == list(range(40))
+
     def test_with_other_settings_nothing_is_left(self, tmp_path: Path) -> None:
         writer = ShardedWriter(tmp_path / "x", shard_bytes=60, source="v1")
         writer.write_many(BytesColumn.of([b"%030d" % n for n in range(9)]))

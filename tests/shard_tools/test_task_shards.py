@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec import kernel
 from streamrec.errors import StoreError
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.plan.shard_names import ShardNames, Task
@@ -17,6 +18,7 @@ from streamrec.shard_tools.task_shards import BEHIND, UPLOADS, CountedShards, Se
 from streamrec.shard_tools.writer import TFRecordWriter
 from streamrec.stores.folder import Folder
 from streamrec.streams.read_records import read_records
+from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
 from tests.shard_tools.datasets import names
 
@@ -51,6 +53,15 @@ def rows(*records: bytes) -> RecordRows:
     return RecordRows.of(records)
 
 
+def write(shards: Any, records: list[bytes], is_framed: bool) -> None:
+    """Append records, or the frames of them."""
+    if not is_framed:
+        shards.write(rows(*records))
+        return
+    frames = [kernel.frame_records(rows(record)).tobytes() for record in records]
+    shards.write_frames(BytesColumn.of(frames))
+
+
 def facts(shards: Any) -> list[IndexedShard]:
     found: list[IndexedShard] = shards._log.part.shards
     return found
@@ -68,27 +79,30 @@ def contents(directory: Path, shards: Any) -> list[list[bytes]]:
 BLOCKS = st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=5), max_size=5)
 
 
-@given(blocks=BLOCKS, shards=st.integers(1, 4))
+@given(blocks=BLOCKS, shards=st.integers(1, 4), is_framed=st.booleans())
 def test_counted_shards_get_records_in_turn(
-    blocks: list[list[bytes]], shards: int, tmp_path_factory: pytest.TempPathFactory
+    blocks: list[list[bytes]],
+    shards: int,
+    is_framed: bool,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     directory = tmp_path_factory.mktemp("d")
     writing = counted(directory, shards)
     for block in blocks:
-        writing.write(rows(*block))
+        write(writing, block, is_framed)
     writing.close()
     every = [record for block in blocks for record in block]
     assert contents(directory, writing) == [every[number::shards] for number in range(shards)]
 
 
-@given(blocks=BLOCKS)
+@given(blocks=BLOCKS, is_framed=st.booleans())
 def test_shards_by_size_hold_as_many_as_fit(
-    blocks: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory
+    blocks: list[list[bytes]], is_framed: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("d")
     writing = shards_of(directory)
     for block in blocks:
-        writing.write(rows(*block))
+        write(writing, block, is_framed)
     writing.close()
     found = contents(directory, writing)
     every = [record for block in blocks for record in block]
