@@ -85,7 +85,8 @@ static bool read_field(struct held_message *held, PyObject *object, struct sr_fi
 }
 
 static bool read_message(struct held_message *held, int64_t rows, Py_ssize_t count) {
-    if (rows < 0 || rows > PTRDIFF_MAX / 64 || count > MOST_FIELDS) return fail(PyExc_ValueError, "too many rows or fields");
+    if (rows < 0 || rows > PTRDIFF_MAX / 64 || count > MOST_FIELDS)
+        return fail(PyExc_ValueError, "too many rows or fields");
     held->message.rows = rows;
     if (!views_init(&held->views, VIEWS_A_FIELD * count)) return false;
     held->fields = calloc((size_t)count + 1, sizeof *held->fields);
@@ -107,7 +108,8 @@ PyObject *py_message(PyObject *module, PyObject *args) {
     if (!held) return PyErr_NoMemory();
     held->head = Py_NewRef(head);
     held->columns = Py_NewRef(columns);
-    PyObject *capsule = read_message(held, rows, PyTuple_Size(columns)) ? PyCapsule_New(held, MESSAGE, message_destroy) : NULL;
+    PyObject *capsule = NULL;
+    if (read_message(held, rows, PyTuple_Size(columns))) capsule = PyCapsule_New(held, MESSAGE, message_destroy);
     if (!capsule) {
         message_free(held);
         return NULL;
@@ -121,7 +123,9 @@ static PyObject *result_of_joining(struct sr_joined joined, int64_t first) {
     case SR_JOINED: return Py_BuildValue("(LL)", (long long)joined.rows, (long long)joined.needed);
     case SR_NO_ROOM_TO_JOIN: return PyErr_NoMemory();
     case SR_TOO_LONG: return PyErr_Format(PyExc_OverflowError, "row %lld is longer than int64 counts", row);
-    case SR_CHANGED: return PyErr_Format(PyExc_ValueError, "the values of row %lld were changed while they were encoded; encode a copy", row);
+    case SR_CHANGED:
+        return PyErr_Format(PyExc_ValueError,
+                            "the values of row %lld were changed while they were encoded; encode a copy", row);
     default: return PyErr_Format(PyExc_ValueError, "the splits of row %lld do not rise within the values", row);
     }
 }

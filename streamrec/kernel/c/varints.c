@@ -4,9 +4,16 @@
 
 enum { LONGEST = 10 };
 
+/* Bytes ahead of the integer that is measured. The processor's own look ahead ends with the page: of
+   integers that are in no cache yet, half the time went by waiting at the begin of each page. */
+enum { AHEAD = 4096 };
+
 int64_t sr_varints_size(const int64_t *values, int64_t count) {
     int64_t size = 0;
-    for (int64_t k = 0; k < count; k++) size += sr_varint_size((uint64_t)values[k]);
+    for (int64_t k = 0; k < count; k++) {
+        sr_prefetch((const uint8_t *)&values[k], AHEAD);
+        size += sr_varint_size((uint64_t)values[k]);
+    }
     return size;
 }
 
