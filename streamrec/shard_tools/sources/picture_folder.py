@@ -144,12 +144,7 @@ class PictureFolder:
                 refuse(self._refusal(file, error))
             else:
                 taken.append(file)
-        columns = {
-            name: [row[name] for row in rows]
-            if dtype == "int64"
-            else BytesColumn.of([row[name] for row in rows])
-            for name, dtype in self.features.items()
-        }
+        columns = {name: [row[name] for row in rows] for name in self.features}
         records = encode_examples(columns) if rows else BytesColumn.of([])
         amount = sum(file.stored.size for file in piece)
         return Block(records, amount, [os.fsencode(file.name) for file in taken])
@@ -186,12 +181,14 @@ class PictureFolder:
             return data, read_picture(data, Wanted()).shape, kind.encode()
         if form.encode is None and kind not in ("jpeg", "png"):
             raise DataError(f"it cannot be written as {kind or 'what it is'}; add --encode jpeg")
-        channels = read_picture(data, wanted).shape[-1]
+        picture = read_picture(data, wanted)
+        channels = there = picture.shape[-1]
         if kind == "jpeg":
             channels = 1 if channels < 3 else 3
         elif channels == 2:
             channels = 4  # gray with opacity is not resized
-        picture = read_picture(data, wanted._replace(channels=channels))
+        if channels != there:
+            picture = read_picture(data, wanted._replace(channels=channels))
         size = form.size or picture.shape[:2]
         pixels = np.empty((*size, picture.shape[-1]), np.uint8)
         fill_resized(picture, pixels)
