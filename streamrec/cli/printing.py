@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["megabytes", "no_progress", "print_json", "progress_bar", "written_line"]
+__all__ = ["megabytes", "next_line", "no_progress", "print_json", "progress_bar", "written_line"]
 
 
 def print_json(value: Any) -> None:

@@ -91,7 +91,7 @@ class Delimited:
         return values
 
     def _nulls(self) -> dict[str, frozenset[str]]:
-        """Return the texts that stand for no value, by column: of numbers, no text does, too."""
+        """Return the texts that stand for no value, by column; among numbers, an empty one does."""
         nothing = self.null | {""}
         return {n: self.null if t == "bytes" else nothing for n, t in self.features.items()}
 

@@ -96,7 +96,8 @@ class PictureFolder:
         if not found:
             raise ConfigError(
                 f"{masked(root)}: there is no picture in directories of it; give the directory "
-                "that holds one directory for each class, or what it holds, as --kind bert for text"
+                "that holds one directory for each class; of other files, name the --kind, as in "
+                "--kind bert"
             )
         for name, dtype in (features or {}).items():
             if dtype is not None and dtype != TYPES.get(name, dtype):
@@ -182,12 +183,12 @@ class PictureFolder:
         if form.encode is None and kind not in ("jpeg", "png"):
             raise DataError(f"it cannot be written as {kind or 'what it is'}; add --encode jpeg")
         picture = read_picture(data, wanted)
-        channels = there = picture.shape[-1]
+        channels = picture.shape[-1]
         if kind == "jpeg":
             channels = 1 if channels < 3 else 3
         elif channels == 2:
             channels = 4  # gray with opacity is not resized
-        if channels != there:
+        if channels != picture.shape[-1]:
             picture = read_picture(data, wanted._replace(channels=channels))
         size = form.size or picture.shape[:2]
         pixels = np.empty((*size, picture.shape[-1]), np.uint8)
