@@ -120,6 +120,11 @@ class TestMessages:
         for block, after in pairwise(blocks):
             assert len(block.values) + len(after.to_list()[0]) > size
 
+    def test_a_message_larger_than_a_block_is_one_alone(self, kernel: Any) -> None:
+        field = FieldColumn((), (b"long", b"", b"x"), None)
+        blocks = kernel.MessageEncoder([field]).blocks(1)
+        assert [block.to_list() for block in blocks] == [[b"long"], [b"", b"x"]]
+
     @pytest.mark.parametrize(
         ("value", "octets"),
         [

@@ -74,7 +74,8 @@ class MessageEncoder:
         """
         first, room = 0, size
         while first < self._rows:
-            offsets = np.empty(min(self._rows - first, _MOST_ROWS) + 1, np.int64)
+            most = min(self._rows - first, _MOST_ROWS) if room == size else 1
+            offsets = np.empty(most + 1, np.int64)
             values = np.empty(room, np.uint8)
             rows, room = _native.join(self._message, first, offsets, values, framed)
             if rows:
