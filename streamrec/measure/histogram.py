@@ -59,26 +59,29 @@ def histogram_of(times: Sequence[float], marks: dict[str, float]) -> Histogram:
     """
     logs = np.log10(np.maximum([*times, *marks.values()], LEAST))
     low, high = (logs.min() - 0.05, logs.max() + 0.05) if len(logs) else (0.0, 1.0)
-    counts, edges = np.histogram(logs[: len(times)], COLUMNS, (low, high))
-
-    def place(time: float) -> float:
-        return (math.log10(max(time, LEAST)) - float(low)) / float(high - low)
-
+    places = (logs - low) / (high - low)
+    counts, edges = np.histogram(places[: len(times)], COLUMNS, (0, 1))
+    bounds = 10.0 ** (low + edges * (high - low))
+    ticks = _round(10.0**low, 10.0**high)
+    on_axis = (np.log10(ticks) - low) / (high - low)
+    named = zip(places[len(times) :].tolist(), marks.items(), strict=True)
     return Histogram(
-        columns=_columns(counts.tolist(), (10.0**edges).tolist(), len(times)),
-        ticks=[Mark(place(tick), seconds(tick)) for tick in _round(10.0**low, 10.0**high)],
-        marks=[Mark(place(time), f"{name} {seconds(time)}") for name, time in marks.items()],
+        columns=_columns(counts.tolist(), edges.tolist(), bounds.tolist(), len(times)),
+        ticks=[Mark(*tick) for tick in zip(on_axis.tolist(), map(seconds, ticks), strict=True)],
+        marks=[Mark(place, f"{name} {seconds(time)}") for place, (name, time) in named],
     )
 
 
-def _columns(counts: list[int], edges: list[float], total: int) -> list[Column]:
+def _columns(
+    counts: list[int], edges: list[float], bounds: list[float], total: int
+) -> list[Column]:
     most = max(counts)
     return [
         Column(
-            index / COLUMNS,
-            1 / COLUMNS,
+            edges[index],
+            edges[index + 1] - edges[index],
             count / most,
-            f"{seconds(edges[index])} to {seconds(edges[index + 1])}: "
+            f"{seconds(bounds[index])} to {seconds(bounds[index + 1])}: "
             f"{counted(count, 'request', 'requests')}, {percent(count / total)}",
         )
         for index, count in enumerate(counts)

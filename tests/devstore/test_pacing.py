@@ -6,7 +6,7 @@ import types
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.devstore.pacing import SLACK_SECONDS, UNPACED_SLICE, Link, Pace
@@ -121,9 +121,11 @@ def test_bodies_take_their_sum_over_the_rate_of_their_link(sizes: list[int], rat
 
 
 @given(st.integers(1, 30), st.floats(1e7, 1e9), st.floats(1e7, 1e9))
+@example(bodies=14, rate=432_794_000.0, connection=43_279_400.0)
 def test_the_smaller_of_both_rates_counts(bodies: int, rate: float, connection: float) -> None:
-    expected = 20e6 / min(connection, rate / bodies)
-    for end in ends(Link(rate), connection, [(0.0, 20_000_000)] * bodies):
+    size = int(rate / 10)  # so many slices that one of them is less than the error below
+    expected = size / min(connection, rate / bodies)
+    for end in ends(Link(rate), connection, [(0.0, size)] * bodies):
         assert end == pytest.approx(expected, rel=0.02)
 
 

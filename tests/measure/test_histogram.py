@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamrec.measure.histogram import COLUMNS, histogram_of
+from streamrec.measure.histogram import histogram_of
 
 TIMES = st.lists(st.floats(0, 1e4), min_size=1, max_size=50)
 
 
 @given(TIMES)
+@example([1.75])
 def test_every_time_is_in_a_column_and_every_mark_on_the_axis(times: list[float]) -> None:
     histogram = histogram_of(times, {"least": min(times), "most": max(times)})
     counts = [int(column.detail.partition(": ")[2].split()[0]) for column in histogram.columns]
@@ -17,7 +18,7 @@ def test_every_time_is_in_a_column_and_every_mark_on_the_axis(times: list[float]
     assert max(column.part for column in histogram.columns) == 1
     least, most = histogram.marks
     assert 0 <= least.place <= most.place <= 1
-    assert least.place <= histogram.columns[0].left + 1 / COLUMNS
+    assert least.place <= histogram.columns[0].left + histogram.columns[0].width
     assert most.place >= histogram.columns[-1].left
     assert all(0 <= tick.place <= 1 for tick in histogram.ticks)
 
