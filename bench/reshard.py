@@ -5,9 +5,10 @@
     python -m bench.reshard --output bench/results
 
 Records of 2 KB and of 110 KB, sorted by class, go from the local disk to the local disk, and from a
-store with 20 ms to the first byte to itself. Both sides share the machine. Local writers flush each
-shard to the disk. The shuffle has a tenth of the data's size as its memory; its *chi-square* is
-that of ``bench.shuffle``: 1 is perfect. Peak memory is that of the whole process, with Python.
+store with 20 ms to the first byte to itself: once as fast as both can, sharing the machine, and
+once with a link of 40 MB/s from the store. Local writers flush each shard to the disk. The shuffle
+has a tenth of the data's size as its memory; its *chi-square* is that of ``bench.shuffle``: 1 is
+perfect. Peak memory is that of the whole process, with Python.
 
 ``--large-gigabytes 20`` shuffles 20 GB with a GiB of memory, too. Its records are zeros behind
 their numbers, and its shards are compressed, so that only the temporary file takes so much of the
@@ -46,6 +47,8 @@ KINDS = {"2 KB": 2_000, "110 KB": 110_000}
 LOCAL = ("copy of files", "reshard --shard-size 50MB", "reshard --shards 8")
 REMOTE = ("copy of objects", "reshard --shard-size 50MB", "reshard --shards 8")
 LATENCY = 0.02
+LINK = 40_000_000
+"""Bytes a second that the store sends over the slower link."""
 LARGE_RECORD_BYTES, LARGE_MEMORY = 2_000, 1 << 30
 HEAD = ["", "MB/s", "of a copy", "CPU s/GB", "idle, MB", "peak, MB", "chi-square"]
 
@@ -77,6 +80,7 @@ def main(
             (_disk, megabytes),
             (_shuffle, shuffle_megabytes),
             (_store, megabytes),
+            (partial(_store, link=LINK), megabytes),
         ):
             with tempfile.TemporaryDirectory(dir=data) as directory:
                 records = round(size * 1e6 / record_bytes)
@@ -154,14 +158,18 @@ def _locally(
     return _measured(cases, judge, repeat, only)
 
 
-def _store(kind: str, shards: SortedShards, repeat: int, only: Sequence[str]) -> list[Result]:
-    """Reshard from a store to the same store."""
-    group = f"store to store, {LATENCY * 1000:.0f} ms: {kind}"
+def _store(
+    kind: str, shards: SortedShards, repeat: int, only: Sequence[str], link: int | None = None
+) -> list[Result]:
+    """Reshard from a store to the same store, which may send only so many bytes a second."""
+    over = "" if link is None else f", {link / 1e6:.0f} MB/s"
+    group = f"store to store, {LATENCY * 1000:.0f} ms{over}: {kind}"
     arguments: dict[str, Any] = {"source": "s3://bucket/x-*.tfrecord"}
     if not any(selected(_case(group, way, arguments, ""), only) for way in REMOTE):
         return []
     shards.write()
-    with store(latency=LATENCY, bandwidth=None) as served:
+    caps = {} if link is None else {"link": link}
+    with store(latency=LATENCY, bandwidth=None, caps=caps) as served:
         arguments["storage_options"] = options = {"endpoint_url": served.endpoint, **STORE_KEYS}
         files, _ = filesystem_of("s3://out", options)
         for bucket in ("bucket", "out"):

@@ -109,7 +109,6 @@ TABLES = (
         "bench.simulation",
         quick=("--repeat", "1"),
     ),
-    Table("verdicts", "planted bottlenecks, named and mended", "bench.verdicts"),
     Table(
         "kernel",
         "the kernel beside TensorFlow, protobuf and others",

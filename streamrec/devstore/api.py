@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import list_page
 from streamrec.devstore.messages import ObjectBody, Reply
+from streamrec.devstore.objects import etag_of_parts
 from streamrec.devstore.ranges import parse_range
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Upload:
     """The headers that each later read returns."""
     parts: dict[int, bytes] = field(default_factory=dict)
     """The content of each part, by its number (S3) or its offset (GCS)."""
+    etags: dict[int, str] = field(default_factory=dict)
+    """The ETag of each part, where parts have one (S3)."""
 
 
 class API(ABC):
@@ -89,8 +92,10 @@ class API(ABC):
         """Join the parts of an upload in the order of their numbers, and write the object."""
         upload = self._upload(identity)
         del self._uploads[identity]
-        data = b"".join(upload.parts[number] for number in sorted(upload.parts))
-        return self._objects.write(upload.bucket, upload.key, data, upload.headers)
+        numbers = sorted(upload.parts)
+        data = b"".join(upload.parts[number] for number in numbers)
+        etag = etag_of_parts([upload.etags[number] for number in numbers]) if upload.etags else None
+        return self._objects.write(upload.bucket, upload.key, data, upload.headers, etag)
 
     def _require_bucket(self, call: Call) -> None:
         if call.bucket not in self._objects.buckets():

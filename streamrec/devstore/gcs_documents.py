@@ -34,8 +34,12 @@ _REASONS = {
 
 
 def object_resource(bucket: str, key: str, stored: Stored) -> dict[str, Any]:
-    """Return an object's resource; numbers are text, as Google writes 64-bit ones."""
+    """Return an object's resource; numbers are text, as Google writes 64-bit ones.
+
+    What S3's API wrote in parts has no MD5, like Google's composite objects.
+    """
     encoding = stored.headers.get("Content-Encoding")
+    md5 = None if "-" in stored.etag else base64.b64encode(bytes.fromhex(stored.etag)).decode()
     return {
         "kind": "storage#object",
         "id": f"{bucket}/{key}/{stored.generation}",
@@ -44,7 +48,7 @@ def object_resource(bucket: str, key: str, stored: Stored) -> dict[str, Any]:
         "generation": str(stored.generation),
         "size": str(stored.size),
         "updated": timestamp(stored.modified),
-        "md5Hash": base64.b64encode(bytes.fromhex(stored.etag)).decode(),
+        **({"md5Hash": md5} if md5 else {}),
         **({"contentEncoding": encoding} if encoding else {}),
     }
 

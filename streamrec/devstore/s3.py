@@ -98,7 +98,7 @@ class S3(API):
         await call.read()
         self._require_bucket(call)
         before, data = await self._copied(call)
-        stored = self._objects.write(call.bucket, call.key, data, before.headers)
+        stored = self._objects.write(call.bucket, call.key, data, before.headers, before.etag)
         return xml_reply("CopyObjectResult", _copy(stored.etag, stored.modified))
 
     async def _copied(self, call: Call) -> tuple[Stored, bytes]:
@@ -138,10 +138,10 @@ class S3(API):
         data, number = await call.read(), call.query["partNumber"]
         if not re.fullmatch("[0-9]{1,5}", number):
             raise Refusal(400, "InvalidArgument", "Part number must be between 1 and 10000.")
-        parts = self._upload(call.query["uploadId"]).parts
+        upload = self._upload(call.query["uploadId"])
         is_copy = _COPY in call.headers
-        parts[int(number)] = data = (await self._copied(call))[1] if is_copy else data
-        etag = digest(data)
+        upload.parts[int(number)] = data = (await self._copied(call))[1] if is_copy else data
+        upload.etags[int(number)] = etag = digest(data)
         if is_copy:
             return xml_reply("CopyPartResult", _copy(etag, time.time()))
         return Reply(headers={"ETag": f'"{etag}"'})

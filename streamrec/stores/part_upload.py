@@ -10,7 +10,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
-from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.flow.cleanup import end
@@ -73,7 +72,8 @@ class PartUpload:
     def __init__(self, session: Session) -> None:
         self.file = self
         self._session = session
-        self._part = BytesIO()
+        self._pieces: list[bytes] = []
+        self._held = 0
         self._count = 0
         self._sending: deque[Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -88,8 +88,11 @@ class PartUpload:
         view = memoryview(data).cast("B")
         taken = 0
         while taken < len(view):
-            taken += self._part.write(view[taken : taken + self._size - self._part.tell()])
-            if self._part.tell() == self._size:
+            piece = bytes(view[taken : taken + self._size - self._held])
+            self._pieces.append(piece)
+            self._held += len(piece)
+            taken += len(piece)
+            if self._held == self._size:
                 self._send()
         return taken
 
@@ -106,7 +109,7 @@ class PartUpload:
 
     def discard(self) -> None:
         """Abort the upload, unless it is committed."""
-        self._part = BytesIO()
+        self._taken()
         if not self._is_open:
             return
         self._is_open = False
@@ -120,7 +123,7 @@ class PartUpload:
         return PART << (self._count // GROWTH)
 
     def _complete(self) -> None:
-        if self._part.tell() and self._session.at_once > 1:
+        if self._held and self._session.at_once > 1:
             self._send()
         while self._sending:
             self._wait()
@@ -133,9 +136,9 @@ class PartUpload:
         self._count += 1
 
     def _taken(self) -> bytes:
-        """Return the part that is being written, which is not copied, and begin another one."""
-        part, self._part = self._part, BytesIO()
-        return part.getvalue()
+        """Return the part that is being written, and begin another one."""
+        pieces, self._pieces, self._held = self._pieces, [], 0
+        return b"".join(pieces)
 
     async def _sent(self, number: int, part: bytes) -> None:
         """Send a part, as one of the tasks that are to end before the upload is aborted."""

@@ -45,6 +45,7 @@ def test_an_object() -> None:
     assert (resource["size"], resource["generation"]) == ("5", "7")
     assert (resource["contentEncoding"], resource["md5Hash"]) == ("gzip", "A" * 22 + "==")
     assert "contentEncoding" not in object_resource("b", "k", Stored(5, "0" * 32, 1e9))
+    assert "md5Hash" not in object_resource("b", "k", Stored(5, "0" * 32 + "-2", 1e9))
 
 
 KIND = 'multipart/related; boundary="==0=="'
