@@ -74,7 +74,8 @@ class Conversion:
         """
         reader = Reader(source, self.splits, skips=self.skips)
         workers = self.workers_for(source)
-        blocks = read_source(source, reader, self.destination.task, workers)
+        is_mixed = self.shuffle is not None
+        blocks = read_source(source, reader, self.destination.task, workers, is_mixed=is_mixed)
         return convert(
             source,
             blocks,

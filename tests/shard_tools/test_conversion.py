@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from streamrec.plan.splits import Splits
 from streamrec.shard_tools.conversion import Conversion
 from streamrec.shard_tools.convert import Destination, Shuffle
 from tests.shard_tools.datasets import contents, names, records
-from tests.shard_tools.sources.tables import ROWS, TABLE
+from tests.shard_tools.sources.tables import NAMES, ROWS, TABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,23 @@ def test_tasks_in_other_processes(tmp_path: Path) -> None:
         for split in ("train", "test"):
             sr.merge_index(tmp_path / name / f"{split}.tfrecord")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_tasks_that_read_files_of_their_own_keep_the_order(tmp_path: Path) -> None:
+    source = tmp_path / "tables"
+    source.mkdir()
+    for number, row in enumerate(ROWS[:7]):
+        (source / f"{number}.csv").write_text(f"{','.join(NAMES)}\n{','.join(row)}\n")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for into, tasks in ((whole, 1), (parts, 3)):
+        into.mkdir()
+        where = Destination(f"{into}/data.tfrecord", Task(0, 1), shard_bytes=1000)
+        for number in range(tasks):
+            Conversion(str(source), where, workers=1).run_task(number, tasks)
+        if tasks > 1:
+            sr.merge_index(into / "data.tfrecord")
+    found, expected = (list(chain(*records(place, "data"))) for place in (parts, whole))
+    assert found == expected
 
 
 def test_no_path_is_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

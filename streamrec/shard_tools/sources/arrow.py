@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -13,6 +13,7 @@ from streamrec.shard_tools.sources.source import (
     Block,
     files_of,
     leave_out,
+    part_of,
     selected,
     table_identity,
 )
@@ -20,8 +21,9 @@ from streamrec.shard_tools.sources.table_columns import DTYPES, encode_table
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from streamrec.plan.shard_names import Task
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
 
@@ -53,20 +55,35 @@ class Arrow:
     features: dict[str, str]
     key: str | None
     total: int | None
+    groups: Mapping[StoredFile, range] = field(default_factory=dict)
+    """The row groups of Parquet to read, where they are not all of a file."""
 
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
         return table_identity(self.files, self.features, self.key)
 
+    def part(self, task: Task) -> Arrow | None:
+        """Return a task's files, or row groups of Parquet, or ``None`` where there are fewer."""
+        files = part_of(self.files, task)
+        if files is not None:
+            return replace(self, files=files)
+        if self.total is None:
+            return None  # not all is Parquet
+        own = part_of([(f, n) for f in self.files for n in range(_row_groups(f))], task)
+        if own is None:
+            return None
+        groups: dict[StoredFile, range] = {}
+        for file, number in own:
+            groups[file] = range(groups.get(file, range(number, number)).start, number + 1)
+        return replace(self, files=list(groups), groups=groups)
+
     def pieces(self) -> Iterator[_Rows]:
         """Yield rows of each file; Arrow's own threads decode them."""
         for file in self.files:
-            first = 0
-            for batch in _batches(file):
+            for first, batch in _batches(file, self.groups.get(file)):
                 for at in range(0, batch.num_rows, ROWS):
                     yield _Rows(file, first + at, batch.slice(at, ROWS))
-                first += batch.num_rows
 
     def read(self, piece: _Rows, refuse: Refuse) -> Block:
         """Convert columns, without the rows that are refused."""
@@ -189,38 +206,55 @@ def _schema(file: StoredFile) -> Any:
 def _count(files: list[StoredFile]) -> int | None:
     if not all(map(_is_parquet, files)):
         return None
-    parquet = _module("pyarrow.parquet")
-    return sum(int(parquet.read_metadata(_opened(file, FOOT)).num_rows) for file in files)
+    return sum(int(_metadata(file).num_rows) for file in files)
 
 
-def _batches(file: StoredFile) -> Iterator[Any]:
+def _metadata(file: StoredFile) -> Any:
+    """Return what a file of Parquet says of itself."""
+    return _module("pyarrow.parquet").read_metadata(_opened(file, FOOT))
+
+
+def _row_groups(file: StoredFile) -> int:
+    return int(_metadata(file).num_row_groups)
+
+
+def _batches(file: StoredFile, groups: range | None) -> Iterator[tuple[int, Any]]:
+    """Yield batches of a file, or of some of its row groups, each with its first row's number."""
     pyarrow = _module("pyarrow")
     try:
         if _is_parquet(file):
             parquet = _module("pyarrow.parquet").ParquetFile
             with parquet(_opened(file), pre_buffer=not file.is_local) as opened:
-                yield from opened.iter_batches(batch_size=ROWS)
+                own = groups or range(opened.num_row_groups)
+                rows = sum(opened.metadata.row_group(n).num_rows for n in range(own.start))
+                yield from _numbered(opened.iter_batches(ROWS, list(own)), rows)
             return
         reader = _ipc(file)
         count = getattr(reader, "num_record_batches", None)
-        yield from reader if count is None else map(reader.get_batch, range(count))
+        yield from _numbered(reader if count is None else map(reader.get_batch, range(count)))
     except StoreError:
         raise
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise _guarded(file, error) from None
 
 
+def _numbered(batches: Iterable[Any], first: int = 0) -> Iterator[tuple[int, Any]]:
+    for batch in batches:
+        yield first, batch
+        first += batch.num_rows
+
+
 def _types(fields: Any, prefix: str) -> Iterator[tuple[str, str | None]]:
     """Yield the type of each column that is no struct, by name; ``None``: no feature has it."""
     types = _module("pyarrow").types
-    for field in fields:
-        name = prefix + field.name
-        if types.is_struct(field.type):
-            yield from _types(list(field.type), f"{name}/")
+    for column in fields:
+        name = prefix + column.name
+        if types.is_struct(column.type):
+            yield from _types(list(column.type), f"{name}/")
         else:
-            dtype = _type_of(field.type)
+            dtype = _type_of(column.type)
             yield name, dtype
-            if dtype is not None and _is_list(field.type) and _is_list(field.type.value_type):
+            if dtype is not None and _is_list(column.type) and _is_list(column.type.value_type):
                 yield name + LENGTHS, "int64"
 
 
@@ -252,7 +286,7 @@ def _flat(names: list[str], arrays: Any) -> Iterator[tuple[str, Any]]:
     types = _module("pyarrow").types
     for name, array in zip(names, arrays, strict=True):
         if types.is_struct(array.type):
-            inner = [f"{name}/{field.name}" for field in array.type]
+            inner = [f"{name}/{column.name}" for column in array.type]
             yield from _flat(inner, array.flatten())  # its own nulls become theirs
         else:
             yield name, array

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
-from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
+from streamrec.shard_tools.sources.source import (
+    Block,
+    files_of,
+    part_of,
+    selected,
+    table_identity,
+)
 from streamrec.shard_tools.sources.table_columns import (
     RowError,
     TableRows,
@@ -20,6 +26,7 @@ from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from streamrec.plan.shard_names import Task
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
@@ -54,6 +61,11 @@ class JSONLines:
     def identity(self) -> Any:
         """The name and version of the rows."""
         return table_identity(self.files, self.features, self.key)
+
+    def part(self, task: Task) -> JSONLines | None:
+        """Return the source with a task's files alone, or ``None`` where there are fewer."""
+        own = part_of(self.files, task)
+        return None if own is None else replace(self, files=own)
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole lines of each file."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.plan.digests import views
+from streamrec.shard_tools.sources.source import Divisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,16 +78,26 @@ class Reader:
         return self._splits.of(keys)
 
 
-def read_source(source: Source, reader: Reader, task: Task, workers: int) -> Iterator[ReadBlock]:
-    """Read a task's part of a source: every n-th piece, in order, whatever the number of workers.
+def read_source(
+    source: Source, reader: Reader, task: Task, workers: int, *, is_mixed: bool = False
+) -> Iterator[ReadBlock]:
+    """Read a task's part of a source, in order, whatever the number of workers.
 
-    It begins with the reader's ``first`` of them.
+    Where a file can only be read from its beginning, a task reads files of its own, if there are
+    enough. Else it takes every n-th piece of all.
+
+    Args:
+        source: The source.
+        reader: Its reader. The task begins with the ``first`` of its pieces.
+        task: The task.
+        workers: The number of threads or processes.
+        is_mixed: Take every n-th piece in any case, so that each task has records of all files.
 
     Raises:
         DataError: A record is wrong, and is not to be skipped.
         StreamrecError: A worker process ended.
     """
-    pieces = islice(source.pieces(), task.number + reader.first * task.tasks, None, task.tasks)
+    pieces = _pieces(source, task, reader.first, is_mixed=is_mixed)
     # A source that is read by itself may close a file when the next piece is asked for.
     first = [] if source.reads_in == "itself" else list(islice(pieces, 2))
     if workers == 1 or len(first) < 2:  # one piece needs no pool
@@ -101,6 +112,15 @@ def read_source(source: Source, reader: Reader, task: Task, workers: int) -> Ite
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _pieces(source: Source, task: Task, first: int, *, is_mixed: bool) -> Iterator[Any]:
+    """Yield a task's pieces, from one of them on."""
+    part = source.part(task) if isinstance(source, Divisible) and not is_mixed else None
+    if part is not None:
+        yield from islice(part.pieces(), first, None)
+    else:
+        yield from islice(source.pieces(), task.number + first * task.tasks, None, task.tasks)
 
 
 @contextmanager

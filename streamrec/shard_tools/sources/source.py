@@ -5,10 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
+from streamrec.plan.shard_names import owned_shards
 from streamrec.stores.stored_files import find_files
 
 if TYPE_CHECKING:
@@ -16,20 +26,25 @@ if TYPE_CHECKING:
 
     from streamrec.errors import DataError
     from streamrec.formats.examples.feature_types import FeatureTypes
+    from streamrec.plan.shard_names import Task
     from streamrec.stores.stored_files import StoredFile
     from streamrec.values.columns import BytesColumn
 
 __all__ = [
     "Block",
+    "Divisible",
     "ReadsIn",
     "Refuse",
     "Source",
     "files_digest",
     "files_of",
     "leave_out",
+    "part_of",
     "selected",
     "table_identity",
 ]
+
+T = TypeVar("T")
 
 Refuse: TypeAlias = Callable[["DataError"], None]
 """A function that is called with what is wrong with one record. It raises, or notes that the record
@@ -91,6 +106,32 @@ class Source(Protocol):
 
     def read(self, piece: Any, refuse: Refuse) -> Block:
         """Read the records of a piece."""
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A source whose pieces are found only by reading what stands before them in a file."""
+
+    def part(self, task: Task) -> Source | None:
+        """Return the source with a task's files alone, so that no other task reads them.
+
+        ``None``: There are fewer files than tasks.
+
+        Raises:
+            DataError: A file cannot be read.
+            StoreError: It is in a store, and cannot be read.
+        """
+
+
+def part_of(items: Sequence[T], task: Task) -> list[T] | None:
+    """Return a task's items: consecutive ones, so that the parts of all tasks keep their order.
+
+    ``None``: There are fewer items than tasks.
+    """
+    if len(items) < task.tasks:
+        return None
+    own = owned_shards(len(items), task)
+    return list(items[own.start : own.stop])
 
 
 def files_of(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.json_lines import json_object
-from streamrec.shard_tools.sources.source import Block, files_of, selected, table_identity
+from streamrec.shard_tools.sources.source import (
+    Block,
+    files_of,
+    part_of,
+    selected,
+    table_identity,
+)
 from streamrec.shard_tools.sources.table_columns import (
     RowError,
     TableRows,
@@ -21,6 +27,7 @@ from streamrec.shard_tools.sources.text_pieces import total_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from streamrec.plan.shard_names import Task
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.tar_samples import TarPiece, TarSample
     from streamrec.stores.stored_files import StoredFile
@@ -61,6 +68,11 @@ class WebDataset:
     def identity(self) -> Any:
         """The name and version of the samples."""
         return table_identity(self.files, self.features, self.key)
+
+    def part(self, task: Task) -> WebDataset | None:
+        """Return the source with a task's files alone, or ``None`` where there are fewer."""
+        own = part_of(self.files, task)
+        return None if own is None else replace(self, files=own)
 
     def pieces(self) -> Iterator[TarPiece]:
         """Yield whole samples of each tar."""

@@ -11,6 +11,7 @@ import pytest
 import streamrec as sr
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ConfigError, DataError
+from streamrec.plan.shard_names import Task
 from streamrec.shard_tools.sources.arrow import open_arrow
 from tests.shard_tools.sources.tables import NAMES, ROWS
 from tests.shard_tools.sources.test_delimited import fail, records_of
@@ -42,6 +43,34 @@ def test_a_real_table(tmp_path: Path) -> None:
         for name, column in columns.items():
             np.testing.assert_array_equal(found[name], np.array(column, np.float32))
     assert open_arrow(str(tmp_path / "x.parquet")).total == len(ROWS)
+
+
+def test_tasks_read_files_or_row_groups_of_their_own(tmp_path: Path) -> None:
+    for name, first in (("a", 0), ("b", 3000)):
+        table = pa.table({"n": list(range(first, first + 3000))})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=1000)
+    source = open_arrow(f"{tmp_path}/")
+    for tasks in (1, 2, 4, 6):
+        parts = [source.part(Task(number, tasks)) for number in range(tasks)]
+        assert all(parts)
+        assert [r for part in parts if part for r in records_of(part)] == records_of(source)
+    second = source.part(Task(1, 6))
+    assert second is not None
+    assert next(iter(second.pieces())).first == 1000
+    assert source.part(Task(0, 7)) is None
+    table = pa.table({"n": [1, 2, 3]})
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as file:
+        file.write_table(table, 1)
+    assert open_arrow(f"{tmp_path}/x.arrow").part(Task(0, 2)) is None
+
+
+def test_errors_name_the_row_of_the_file(tmp_path: Path) -> None:
+    lists = [[1]] * 2500 + [[None]] + [[1]] * 499
+    pq.write_table(pa.table({"n": lists}), tmp_path / "x.parquet", row_group_size=1000)
+    part = open_arrow(f"{tmp_path}/x.parquet").part(Task(1, 2))
+    assert part is not None
+    with pytest.raises(DataError, match="row 2500, column 'n'"):
+        records_of(part)
 
 
 def test_tables_in_a_store(tmp_path: Path) -> None:

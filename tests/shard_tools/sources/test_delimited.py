@@ -7,6 +7,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
+from streamrec.plan.shard_names import Task
 from streamrec.shard_tools.sources.delimited import open_delimited
 from tests.shard_tools.sources.tables import NAMES, ROWS, TABLE
 
@@ -128,6 +129,19 @@ def test_files_of_one_table(tmp_path: Path) -> None:
     write(tmp_path / "3.csv", "b\n1\n")
     with pytest.raises(ConfigError, match=r"3\.csv: its columns are b, but those of .* are a"):
         open_delimited(str(tmp_path))
+
+
+def test_tasks_read_files_of_their_own(tmp_path: Path) -> None:
+    for number in range(5):
+        write(tmp_path / f"{number}.csv", f"a\n{number}\n{number + 0.5}\n")
+    source = open_delimited(str(tmp_path))
+    parts = [source.part(Task(number, 2)) for number in range(2)]
+    assert [[file.name for file in part.files] for part in parts if part] == [
+        ["0.csv", "1.csv"],
+        ["2.csv", "3.csv", "4.csv"],
+    ]
+    assert [r for part in parts if part for r in records_of(part)] == records_of(source)
+    assert source.part(Task(0, 6)) is None
 
 
 @pytest.mark.parametrize("text", ["", "a,a\n1,2\n", "a,\n1,2\n"])

@@ -8,6 +8,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
+from streamrec.plan.shard_names import Task
 from streamrec.shard_tools.sources.json_lines import open_json_lines
 from tests.shard_tools.sources.tables import NAMES, ROWS
 from tests.shard_tools.sources.test_delimited import records_of, write
@@ -68,6 +69,16 @@ def test_wrong_rows_are_named_by_file_and_line(tmp_path: Path) -> None:
     errors.clear()
     records_of(open_json_lines(str(path)), errors.append)
     assert "line 1008: 'b' is in none of the first 1000 rows" in str(errors[-1])
+
+
+def test_tasks_read_files_of_their_own(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path / f"{number}.jsonl", f'{{"a": {number}}}\n')
+    source = open_json_lines(str(tmp_path))
+    second = source.part(Task(1, 3))
+    assert second is not None
+    assert records_of(second) == [sr.encode_example({"a": 1})]
+    assert source.part(Task(1, 4)) is None
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -12,7 +13,7 @@ from streamrec.errors import DataError, StreamrecError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
 from streamrec.shard_tools.sources.reading import AHEAD, Reader, read_source
-from streamrec.shard_tools.sources.source import Block
+from streamrec.shard_tools.sources.source import Block, part_of
 from streamrec.values.columns import BytesColumn
 from tests.by_day import at_night
 
@@ -71,6 +72,40 @@ def test_tasks_take_turns() -> None:
     parts = [lines_of(Lines(), 1, Task(n, 3)) for n in range(3)]
     assert parts[1] == [[line] if line else [] for line in LINES[1::3]]
     assert sum(map(len, parts)) == len(LINES)
+
+
+@dataclass
+class Files(Lines):
+    """A source of files of one line each, which tasks may divide."""
+
+    own: range = range(len(LINES))
+
+    def part(self, task: Task) -> Files | None:
+        own = part_of(self.own, task)
+        return None if own is None else replace(self, own=range(own[0], own[-1] + 1))
+
+    def pieces(self) -> Iterator[int]:
+        yield from self.own
+
+
+def test_tasks_have_files_of_their_own_where_there_are_enough() -> None:
+    parts = [lines_of(Files(), 1, Task(n, 3)) for n in range(3)]
+    assert list(chain.from_iterable(parts)) == lines_of(Lines(), 1)
+    reader = Reader(cast("Any", Files()), None, skips=True)
+    reader.first = 2
+    source: Any = Files()
+    (second, *_) = read_source(source, reader, Task(1, 3), 1)
+    assert list(map(bytes, cast("Any", second.block.records))) == parts[1][2]
+    many = len(LINES) + 1
+    assert lines_of(Files(), 1, Task(1, many)) == lines_of(Lines(), 1, Task(1, many))
+
+
+def test_mixed_parts_take_turns_at_files_too() -> None:
+    source: Any = Files()
+    reader = Reader(source, None, skips=True)
+    mixed = read_source(source, reader, Task(1, 3), 1, is_mixed=True)
+    found = [list(map(bytes, cast("Any", read.block.records))) for read in mixed]
+    assert found == lines_of(Lines(), 1, Task(1, 3))
 
 
 class Turning(Lines):

@@ -7,6 +7,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
+from streamrec.plan.shard_names import Task
 from streamrec.shard_tools.sources import webdataset as module
 from streamrec.shard_tools.sources.webdataset import open_webdataset
 from tests.shard_tools.sources.tars import pictures, write_tar
@@ -30,6 +31,15 @@ def tars(root: Path) -> list[tuple[str, bytes]]:
     write_tar(root / "x-000.tar", files[:20])
     write_tar(root / "x-001.tar.gz", files[20:])
     return files
+
+
+def test_tasks_read_tars_of_their_own(tmp_path: Path) -> None:
+    tars(tmp_path)
+    source = open_webdataset(str(tmp_path))
+    parts = [source.part(Task(number, 2)) for number in range(2)]
+    assert [len(part.files) for part in parts if part] == [1, 1]
+    assert [r for part in parts if part for r in records_of(part)] == records_of(source)
+    assert source.part(Task(0, 3)) is None
 
 
 def test_pictures(tmp_path: Path) -> None:
