@@ -54,6 +54,11 @@ class Table:
 
 LITTLE = ("--repeat", "1", "--gigabytes", "1.1")
 PEERS = {"peers": "--peers-python"}
+FAST_WRITERS = tuple(
+    argument
+    for way in ("columns", "encode", "one by one", "TensorFlow", "plain", "read", "streamrec")
+    for argument in ("--only", way)
+)
 
 
 def _remote(name: str, about: str, *options: str, quick: tuple[str, ...] = LITTLE) -> Table:
@@ -137,6 +142,14 @@ TABLES = (
         "write",
         "writers of datasets beside other writers, to a disk and to a store",
         "bench.write",
+        quick=("--quick",),
+        peers=PEERS,
+    ),
+    Table(
+        "write_large",
+        "the same with ten times the records, without the slowest writers",
+        "bench.write",
+        ("--name", "write_large", "--size", "3", "--repeat", "1", *FAST_WRITERS),
         quick=("--quick",),
         peers=PEERS,
     ),

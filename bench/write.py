@@ -9,8 +9,11 @@ size of pictures. What was written is read again and counted, of TFRecords with 
 bytes of the records' values, so that formats can be compared. Only streamrec's writers and the
 plain files flush to the disk, which the rate by the clock contains; the rate by CPU time does not
 depend on the disk. Ray's processes start before the clock does. The store shares the machine.
+``--size`` and ``--name`` write more, of which round trips are a smaller part, to files of another
+name; ``--only`` leaves out the writers that would take an hour.
 
-A folder of pictures and a table are converted beside what the conversion needs at least.
+A folder of pictures and a table are converted beside what the conversion needs at least, text for
+BERT beside the script of TensorFlow's models.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from bench.measure import Result
 from bench.progress import say
 from bench.results import facts, rows, write
 from bench.services import STORE_KEYS, store
-from bench.writing.cases import LATENCY, PEERS, cases_of, conversions_of, is_there
+from bench.writing.bert import make_text
+from bench.writing.cases import LATENCY, MODULES, cases_of, conversions_of, is_there
 from bench.writing.conversions import make_csv, make_pictures
 from bench.writing.judging import judge, judge_conversion
 from bench.writing.kinds import KINDS
@@ -43,8 +47,8 @@ if TYPE_CHECKING:
 
     from bench.measure import Case
 
-FILES, ROWS = 1_000, 200_000
-"""The pictures of the folder, and the rows of the table, where ``--size`` is 1."""
+FILES, DOCUMENTS, ROWS = 1_000, 3_000, 200_000
+"""The pictures, the documents of text and the rows of the table, where ``--size`` is 1."""
 FEW = 10
 QUICK = {"size": 0.02, "repeat": 1}
 
@@ -74,6 +78,7 @@ class Settings:
 @click.command()
 @case_options(2)
 @click.option("--size", default=0.3, show_default=True, help="Records; 1 is some 300 MB.")
+@click.option("--name", default="write", show_default=True, help="Name of the files of results.")
 @click.option("--quick", is_flag=True, help="Little data, one round: to see that all runs.")
 @click.option(
     "--kinds", multiple=True, type=click.Choice(list(KINDS)), help="Kind of data; all by default."
@@ -83,10 +88,10 @@ class Settings:
     default=sys.executable,
     help="Python interpreter that has the other writers; this one by default.",
 )
-def main(*, output: Path | None, data: Path, **options: Any) -> None:
+def main(*, output: Path | None, data: Path, name: str, **options: Any) -> None:
     """Measure, print tables, and write JSON and Markdown."""
     settings = Settings(**options)
-    versions = machine.module_versions(settings.peers_python, [*PEERS.values()])
+    versions = machine.module_versions(settings.peers_python, [*MODULES.values()])
     data.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
     for measure in (_local, _remote, _convert):
@@ -98,10 +103,10 @@ def main(*, output: Path | None, data: Path, **options: Any) -> None:
     print_failures(results)
     if output is not None:
         told = {"size": settings.scale, "rounds": settings.rounds, "latency": LATENCY}
-        content = facts("write", settings=told, rows=rows(results))
+        content = facts(name, settings=told, rows=rows(results))
         content["targets"] = [aim.facts() for aim in aims]
         content["machine"]["libraries"] |= versions
-        write(output, "write", content, report)
+        write(output, name, content, report)
     sys.exit(any(result.failures for result in results))
 
 
@@ -133,13 +138,18 @@ def _measured(
 def _convert(
     settings: Settings, directory: Path, versions: Mapping[str, str | None]
 ) -> list[Result]:
-    """Convert a folder of pictures, and a table."""
-    cases = [case for case in conversions_of(directory) if selected(case, settings.only)]
+    """Convert a folder of pictures, text, and a table."""
+    cases = [
+        case
+        for case in conversions_of(directory, settings.peers_python)
+        if selected(case, settings.only)
+    ]
     if not cases:
         return []
-    say("making the pictures and the table")
+    say("making the pictures, the text and the table")
     for name, scale in (("all", settings.scale), ("few", 0.0)):
         make_pictures(directory / name / "pictures", max(FEW, round(FILES * scale)))
+        make_text(directory / name / "text.txt", max(FEW, round(DOCUMENTS * scale)))
         make_csv(directory / name / "table.csv", max(FEW, round(ROWS * scale)))
     return _run(settings, cases, versions, judge_conversion)
 

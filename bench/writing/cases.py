@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from bench.measure import Case, Comparison
+from bench.writing.bert import SCRIPT
 from bench.writing.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from bench.writing.place import Place
 
-__all__ = ["LATENCY", "PEERS", "cases_of", "conversions_of", "is_there"]
+__all__ = ["LATENCY", "MODULES", "PEERS", "cases_of", "conversions_of", "is_there"]
 
 LATENCY = 0.05
 OURS = (
@@ -32,6 +33,8 @@ PEERS = {
     "plain upload, boto3": "boto3",
 }
 """The modules that other writers need."""
+MODULES = {**PEERS, SCRIPT: "official"}
+"""The modules that those and other converters need."""
 LOCAL = (*OURS, *list(PEERS)[:-1], "plain files")
 REMOTE = (*OURS, *list(PEERS)[2:])
 """Where the writers of TensorFlow and of the ``tfrecord`` package write no objects."""
@@ -41,6 +44,7 @@ CONVERSIONS = {
         "pictures",
         ("read, decoded and encoded", "streamrec write --encode jpeg"),
     ),
+    "text for BERT": ("text.txt", (SCRIPT, "streamrec write --kind bert")),
     "table of CSV": (
         "table.csv",
         ("streamrec write --workers 1", "streamrec write --workers 2"),
@@ -92,10 +96,10 @@ def _case(group: str, way: str, arguments: dict[str, object], peers_python: str)
 
 def is_there(case: Case, versions: Mapping[str, str | None]) -> bool:
     """Return whether the module that a case needs is installed."""
-    return case.name not in PEERS or versions[PEERS[case.name]] is not None
+    return case.name not in MODULES or versions[MODULES[case.name]] is not None
 
 
-def conversions_of(directory: Path) -> Iterator[Case]:
+def conversions_of(directory: Path, peers_python: str) -> Iterator[Case]:
     """Yield the cases of conversions."""
     for group, (source, ways) in CONVERSIONS.items():
         compared = Comparison(f"of {ways[0]}", (f"{group}: {ways[0]}",))
@@ -108,4 +112,7 @@ def conversions_of(directory: Path) -> Iterator[Case]:
                 "warm_up": str(directory / "warm"),
             }
             comparisons = () if way == ways[0] else (compared,)
-            yield Case(group, way, "bench.writing.conversions", arguments, comparisons=comparisons)
+            module, python = "bench.writing.conversions", sys.executable
+            if way == SCRIPT:
+                module, python = "bench.writing.bert", peers_python
+            yield Case(group, way, module, arguments, python=python, comparisons=comparisons)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.writing.bert import SETTINGS
+from bench.writing.timing import timed
 from streamrec.cli.write import write as streamrec_write
 from streamrec.formats.images.image import encode_jpeg, read_picture
 from streamrec.formats.images.picture import Wanted
@@ -85,11 +86,19 @@ def converted(*options: str) -> Callable[[dict[str, Any]], None]:
     return write
 
 
+def write_bert(arguments: dict[str, Any]) -> None:
+    """Convert text for BERT, with the vocabulary beside it."""
+    vocabulary = str(Path(arguments["source"]).with_name("vocab.txt"))
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
+    converted("--kind", "bert", "--vocab-file", vocabulary, *options, "--json")(arguments)
+
+
 WAYS: dict[str, Callable[[dict[str, Any]], None]] = {
     "read and copied": read_and_copy,
     "streamrec write": converted("--json"),
     "read, decoded and encoded": read_decode_and_encode,
     "streamrec write --encode jpeg": converted("--encode", "jpeg", "--json"),
+    "streamrec write --kind bert": write_bert,
     "streamrec write --workers 1": converted("--workers", "1", "--json"),
     "streamrec write --workers 2": converted("--workers", "2", "--json"),
 }
@@ -102,20 +111,7 @@ def _files(arguments: dict[str, Any]) -> list[Path]:
 def main() -> None:
     """Convert as the arguments say, first a little to warm up, and print the report."""
     arguments: dict[str, Any] = json.loads(sys.argv[1])
-    way = WAYS[arguments["way"]]
-    for name in ("dest", "warm_up"):
-        Path(arguments[name]).mkdir(parents=True, exist_ok=True)
-    way({"source": arguments["few"], "dest": arguments["warm_up"]})
-    began, cpu = time.perf_counter(), _cpu_seconds()
-    way(arguments)
-    seconds = time.perf_counter() - began
-    print()
-    print(json.dumps({"seconds": seconds, "cpu_seconds": _cpu_seconds() - cpu}))
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process and of its workers, which have ended."""
-    return sum(os.times()[:4])
+    timed(WAYS[arguments["way"]], arguments)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from bench.measure import Case, Failure, Result
 from bench.services import STORE_KEYS, store
 from bench.write import targets
 from bench.writing import writers
+from bench.writing.bert import make_text
 from bench.writing.cases import PEERS, cases_of, conversions_of, is_there
 from bench.writing.conversions import make_csv, make_pictures
 from bench.writing.judging import judge, judge_conversion, rates
@@ -95,14 +96,17 @@ def test_aims_are_ratios_of_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("group", ["folder of pictures, as they are", "table of CSV"])
+@pytest.mark.parametrize(
+    "group", ["folder of pictures, as they are", "text for BERT", "table of CSV"]
+)
 def test_conversions(group: str, tmp_path: Path) -> None:
     for name in ("all", "few"):
         make_pictures(tmp_path / name / "pictures", 12)
+        make_text(tmp_path / name / "text.txt", 12)
         make_csv(tmp_path / name / "table.csv", 12)
     case = next(
         case
-        for case in conversions_of(tmp_path)
+        for case in conversions_of(tmp_path, sys.executable)
         if case.group == group and "streamrec" in case.name
     )
     command = [sys.executable, "-m", case.module, json.dumps(dict(case.arguments))]
