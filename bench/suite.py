@@ -54,10 +54,9 @@ class Table:
 
 LITTLE = ("--repeat", "1", "--gigabytes", "1.1")
 PEERS = {"peers": "--peers-python"}
-FAST_WRITERS = tuple(
-    argument
-    for way in ("columns", "encode", "one by one", "TensorFlow", "plain", "read", "streamrec")
-    for argument in ("--only", way)
+FAST_WRITERS = (
+    *("columns", "encode", "one by one", "TensorFlow", "plain"),
+    *("read", "streamrec", "create_pretraining"),
 )
 
 
@@ -142,6 +141,7 @@ TABLES = (
         "write",
         "writers of datasets beside other writers, to a disk and to a store",
         "bench.write",
+        ("--repeat", "1"),
         quick=("--quick",),
         peers=PEERS,
     ),
@@ -149,7 +149,10 @@ TABLES = (
         "write_large",
         "the same with ten times the records, without the slowest writers",
         "bench.write",
-        ("--name", "write_large", "--size", "3", "--repeat", "1", *FAST_WRITERS),
+        (
+            *("--name", "write_large", "--size", "3", "--repeat", "1"),
+            *(argument for way in FAST_WRITERS for argument in ("--only", way)),
+        ),
         quick=("--quick",),
         peers=PEERS,
     ),

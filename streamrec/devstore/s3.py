@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from streamrec.devstore.api import API, Upload
+from streamrec.devstore.aws_chunked import LENGTH, content_encoding, decoded
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import page_limit
 from streamrec.devstore.messages import Call, Reply
@@ -45,7 +46,6 @@ _COPY = "x-amz-copy-source"
 _COPY_RANGE = "x-amz-copy-source-range"
 """The header that names the bytes to copy; those of a part alone."""
 _UNSUPPORTED = {
-    "x-amz-decoded-content-length": "This store reads no aws-chunked bodies.",
     "If-None-Match": "This store knows no conditional writes.",
 }
 """Messages about headers of a write that must not be ignored."""
@@ -90,7 +90,7 @@ class S3(API):
     async def _put_object(self, call: Call) -> Reply:
         if _COPY in call.headers:
             return await self._copy_object(call)
-        headers, data = self._kept(call), await call.read()
+        headers, data = self._kept(call), await _content_of(call)
         stored = self._objects.write(call.bucket, call.key, data, headers)
         return Reply(headers={"ETag": f'"{stored.etag}"'})
 
@@ -135,7 +135,7 @@ class S3(API):
 
     async def _upload_part(self, call: Call) -> Reply:
         self._kept(call)
-        data, number = await call.read(), call.query["partNumber"]
+        data, number = await _content_of(call), call.query["partNumber"]
         if not re.fullmatch("[0-9]{1,5}", number):
             raise Refusal(400, "InvalidArgument", "Part number must be between 1 and 10000.")
         upload = self._upload(call.query["uploadId"])
@@ -166,7 +166,15 @@ class S3(API):
         for name, message in _UNSUPPORTED.items():
             if name in call.headers:
                 raise Refusal(501, "NotImplemented", message)
-        return {name: call.headers[name] for name in _KEPT_HEADERS if name in call.headers}
+        kept = {name: call.headers[name] for name in _KEPT_HEADERS if name in call.headers}
+        kept["Content-Encoding"] = content_encoding(kept.get("Content-Encoding", ""))
+        return {name: value for name, value in kept.items() if value}
+
+
+async def _content_of(call: Call) -> bytes:
+    """Return the content of a write, without what chunks put around it."""
+    body = await call.read()
+    return decoded(body, call.headers) if LENGTH in call.headers else body
 
 
 def operation_of(method: str, path: str, query: Mapping[str, str]) -> tuple[str, str, str]:

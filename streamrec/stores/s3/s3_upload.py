@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from streamrec.stores.part_upload import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
 
 __all__ = ["S3Session", "abort_uploads", "copy_object", "list_directory"]
 
+CHUNK = 1 << 20
+"""Bytes of a request that are handed to the connection at once."""
 ONE_COPY = 1 << 29
 """The bytes of the largest object that one request copies. S3 takes up to 5 GB; the answer may come
 only when all is copied, and s3fs waits 15 s for it. From 150 MiB on, s3fs itself would copy in
@@ -43,14 +45,15 @@ class S3Session(Session):
 
     async def put_whole(self, data: bytes) -> None:
         """Write an object of less than one part."""
-        await self._files._call_s3("put_object", Body=data, **self._place)  # noqa: SLF001
+        body = _Body(data)
+        await self._files._call_s3("put_object", Body=body, **self._place)  # noqa: SLF001
         self._forget()
 
     async def put_part(self, number: int, data: bytes) -> None:
         """Send a part."""
         identity = await self._begun()
         sent = await self._files._call_s3(  # noqa: SLF001
-            "upload_part", **self._place, UploadId=identity, PartNumber=number + 1, Body=data
+            "upload_part", **self._place, UploadId=identity, PartNumber=number + 1, Body=_Body(data)
         )
         self._etags[number] = sent["ETag"]
 
@@ -89,6 +92,41 @@ class S3Session(Session):
     def _forget(self) -> None:
         """Have listings ask the store again."""
         self._files.invalidate_cache(self._path)
+
+
+class _Body:
+    """The bytes of a request, as a file that gives parts of them without a copy.
+
+    botocore reads it for the checksum and the signature, and from the beginning again for a retry.
+    aiohttp iterates over it; it would copy bytes, or a ``BytesIO``, twice.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._view = memoryview(data)
+        self._place = 0
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def read(self, size: int | None = -1) -> memoryview:
+        """Return the next bytes."""
+        end = len(self._view) if size is None or size < 0 else self._place + size
+        found = self._view[self._place : end]
+        self._place += len(found)
+        return found
+
+    def tell(self) -> int:
+        """Return the place that is read next."""
+        return self._place
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Read from another place next."""
+        self._place = place + (0, self._place, len(self._view))[whence]
+        return self._place
+
+    async def __aiter__(self) -> AsyncIterator[memoryview]:
+        while chunk := self.read(CHUNK):
+            yield chunk
 
 
 def list_directory(filesystem: Any, path: str) -> list[dict[str, Any]]:

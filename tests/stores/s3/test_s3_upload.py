@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
 from streamrec.stores.folder import Folder
-from streamrec.stores.s3.s3_upload import ONE_COPY
+from streamrec.stores.s3.s3_upload import CHUNK, ONE_COPY, _Body
 from streamrec.stores.targets import open_target, write_object
+from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.stores.certificates import Authority
 
 PART = 5 << 20  # the least that S3 takes
 
@@ -44,6 +50,44 @@ def test_written(store: DevStore, size: int) -> None:
     write_object("s3://bucket/a b/x", data[:size], store.storage_options)
     assert store.objects["bucket/a b/x"] == data[:size]
     assert uploads(store) == []
+
+
+@pytest.mark.parametrize("size", [0, 10, 3 * PART + 7])
+def test_written_over_tls(authority: Authority, size: int) -> None:
+    """Over TLS botocore sends chunks, with a checksum behind them that the store compares."""
+    data = bytes(range(256)) * (size // 256 + 1)
+    with DevStore(tls=authority.server) as store:
+        store.objects.create_bucket("bucket")
+        store.faults = [Fault(method="PUT", nth=1, status=503)]
+        options = {**store.storage_options, "client_kwargs": {"verify": authority.file}}
+        write_object("s3://bucket/x", data[:size], options)
+        assert store.objects["bucket/x"] == data[:size]
+
+
+class TestBody:
+    """What botocore and aiohttp do with the bytes of a request."""
+
+    @given(data=st.binary(max_size=40), reads=st.lists(st.integers(-1, 9)))
+    def test_it_is_read_like_a_file(self, data: bytes, reads: list[int]) -> None:
+        body, file = _Body(data), BytesIO(data)
+        for size in reads:
+            assert bytes(body.read(size)) == file.read(size)
+            assert body.tell() == file.tell()
+        assert len(body) == len(data)
+
+    @given(data=st.binary(max_size=40), place=st.integers(0, 40), whence=st.sampled_from([0, 1, 2]))
+    def test_it_is_read_from_another_place(self, data: bytes, place: int, whence: int) -> None:
+        place = place % (len(data) + 1) * (-1 if whence == 2 else 1)
+        body, file = _Body(data), BytesIO(data)
+        assert body.seek(place, whence) == file.seek(place, whence)
+        assert bytes(body.read()) == file.read()
+
+    @asynchronous
+    async def test_it_is_sent_again_from_the_beginning(self) -> None:
+        body = _Body(bytes(2 * CHUNK + 1))
+        for _ in range(2):
+            assert [len(chunk) async for chunk in body] == [CHUNK, CHUNK, 1]
+            body.seek(0)
 
 
 def test_nothing_is_seen_before_the_end(store: DevStore) -> None:
