@@ -150,7 +150,7 @@ TABLES = (
         "the same with ten times the records, without the slowest writers",
         "bench.write",
         (
-            *("--name", "write_large", "--size", "3", "--repeat", "1"),
+            *("--name", "write_large", "--size", "3", "--repeat", "2"),
             *(argument for way in FAST_WRITERS for argument in ("--only", way)),
         ),
         quick=("--quick",),
