@@ -37,7 +37,7 @@ async def test_a_cell() -> None:
             found.store, found.shards, 64 << 10, 4, 0.05, MEMORY
         )
         assert (cell.range_bytes, cell.concurrency, cell.throttled) == (64 << 10, 4, 0)
-        assert cell.seconds >= 0.05
+        assert cell.seconds > 0.0499  # a timer may ring early by the resolution of its clock
         assert cell.bytes == pytest.approx(cell.requests * cell.range_bytes, abs=cell.range_bytes)
         assert 0 < cell.bytes < found.devstore.statistics.bytes_sent
         assert 0 < cell.loop_busy <= 1
