@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from streamrec.errors import ConfigError, DataError, StoreError, WrongFeatureType
 from streamrec.shard_tools.sources.source import (
     Block,
+    Divisible,
     files_of,
     leave_out,
     part_of,
@@ -45,13 +46,12 @@ class _Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Arrow:
+class Arrow(Divisible):
     """Files of Parquet or Arrow (Feather). Structs are named ``outer/inner``."""
 
     reads_in: ClassVar[ReadsIn] = "threads"
     unit: ClassVar[str] = "rows"
     labels: ClassVar[None] = None
-    files: list[StoredFile]
     features: dict[str, str]
     key: str | None
     total: int | None
@@ -63,13 +63,11 @@ class Arrow:
         """The name and version of the rows."""
         return table_identity(self.files, self.features, self.key)
 
-    def part(self, task: Task) -> Arrow | None:
+    def part(self, task: Task) -> Self | None:
         """Return a task's files, or row groups of Parquet, or ``None`` where there are fewer."""
-        files = part_of(self.files, task)
-        if files is not None:
-            return replace(self, files=files)
-        if self.total is None:
-            return None  # not all is Parquet
+        part = super().part(task)
+        if part is not None or self.total is None:  # not all is Parquet
+            return part
         own = part_of([(f, n) for f in self.files for n in range(_row_groups(f))], task)
         if own is None:
             return None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.row_ends import RowEnds
 from streamrec.shard_tools.sources.source import (
     Block,
+    Divisible,
     files_of,
-    part_of,
     selected,
     table_identity,
 )
@@ -29,7 +29,6 @@ from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from streamrec.plan.shard_names import Task
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
@@ -44,13 +43,12 @@ _OTHER_BYTE = re.compile("[\udc80-\udcff]")
 
 
 @dataclass(frozen=True)
-class Delimited:
+class Delimited(Divisible):
     """Files of separated values with a row of names, in UTF-8 and quoted as RFC 4180 says."""
 
     reads_in: ClassVar[ReadsIn] = "processes"
     unit: ClassVar[str] = "bytes"
     labels: ClassVar[None] = None
-    files: list[StoredFile]
     names: list[str]
     features: dict[str, str]
     delimiter: str
@@ -67,11 +65,6 @@ class Delimited:
         """The name and version of the rows."""
         form = {"delimiter": self.delimiter, "null": sorted(self.null)}
         return table_identity(self.files, self.features, self.key) | form
-
-    def part(self, task: Task) -> Delimited | None:
-        """Return the source with a task's files alone, or ``None`` where there are fewer."""
-        own = part_of(self.files, task)
-        return None if own is None else replace(self, files=own)
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""

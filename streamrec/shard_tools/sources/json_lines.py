@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.source import (
     Block,
+    Divisible,
     files_of,
-    part_of,
     selected,
     table_identity,
 )
@@ -26,7 +26,6 @@ from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.plan.shard_names import Task
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
@@ -39,13 +38,12 @@ SAMPLE = 1000
 
 
 @dataclass(frozen=True)
-class JSONLines:
+class JSONLines(Divisible):
     """Files of one JSON object a line. Objects in objects are named ``outer/inner``."""
 
     reads_in: ClassVar[ReadsIn] = "processes"
     unit: ClassVar[str] = "bytes"
     labels: ClassVar[None] = None
-    files: list[StoredFile]
     features: dict[str, str]
     lists: frozenset[str]
     is_chosen: bool
@@ -61,11 +59,6 @@ class JSONLines:
     def identity(self) -> Any:
         """The name and version of the rows."""
         return table_identity(self.files, self.features, self.key)
-
-    def part(self, task: Task) -> JSONLines | None:
-        """Return the source with a task's files alone, or ``None`` where there are fewer."""
-        own = part_of(self.files, task)
-        return None if own is None else replace(self, files=own)
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole lines of each file."""

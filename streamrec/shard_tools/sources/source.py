@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Literal,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    runtime_checkable,
-)
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
@@ -108,21 +99,6 @@ class Source(Protocol):
         """Read the records of a piece."""
 
 
-@runtime_checkable
-class Divisible(Protocol):
-    """A source whose pieces are found only by reading what stands before them in a file."""
-
-    def part(self, task: Task) -> Source | None:
-        """Return the source with a task's files alone, so that no other task reads them.
-
-        ``None``: There are fewer files than tasks.
-
-        Raises:
-            DataError: A file cannot be read.
-            StoreError: It is in a store, and cannot be read.
-        """
-
-
 def part_of(items: Sequence[T], task: Task) -> list[T] | None:
     """Return a task's items: consecutive ones, so that the parts of all tasks keep their order.
 
@@ -132,6 +108,25 @@ def part_of(items: Sequence[T], task: Task) -> list[T] | None:
         return None
     own = owned_shards(len(items), task)
     return list(items[own.start : own.stop])
+
+
+@dataclass(frozen=True)
+class Divisible:
+    """A source of files whose pieces are found only by reading what stands before them."""
+
+    files: list[StoredFile]
+
+    def part(self, task: Task) -> Self | None:
+        """Return the source with a task's files alone, so that no other task reads them.
+
+        ``None``: There are fewer files than tasks.
+
+        Raises:
+            DataError: A file cannot be read.
+            StoreError: It is in a store, and cannot be read.
+        """
+        own = part_of(self.files, task)
+        return None if own is None else replace(self, files=own)
 
 
 def files_of(

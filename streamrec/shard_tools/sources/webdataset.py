@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,8 +10,8 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.json_lines import json_object
 from streamrec.shard_tools.sources.source import (
     Block,
+    Divisible,
     files_of,
-    part_of,
     selected,
     table_identity,
 )
@@ -27,7 +27,6 @@ from streamrec.shard_tools.sources.text_pieces import total_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.plan.shard_names import Task
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.tar_samples import TarPiece, TarSample
     from streamrec.stores.stored_files import StoredFile
@@ -46,13 +45,12 @@ SAMPLE_PIECES = 16
 
 
 @dataclass(frozen=True)
-class WebDataset:
+class WebDataset(Divisible):
     """Tars of samples. Values of JSON are features ``json/name``, where they are named."""
 
     reads_in: ClassVar[ReadsIn] = "threads"
     unit: ClassVar[str] = "bytes"
     labels: ClassVar[None] = None
-    files: list[StoredFile]
     features: dict[str, str]
     lists: frozenset[str]
     is_chosen: bool
@@ -68,11 +66,6 @@ class WebDataset:
     def identity(self) -> Any:
         """The name and version of the samples."""
         return table_identity(self.files, self.features, self.key)
-
-    def part(self, task: Task) -> WebDataset | None:
-        """Return the source with a task's files alone, or ``None`` where there are fewer."""
-        own = part_of(self.files, task)
-        return None if own is None else replace(self, files=own)
 
     def pieces(self) -> Iterator[TarPiece]:
         """Yield whole samples of each tar."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -13,7 +13,7 @@ from streamrec.errors import DataError, StreamrecError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
 from streamrec.shard_tools.sources.reading import AHEAD, Reader, read_source
-from streamrec.shard_tools.sources.source import Block, part_of
+from streamrec.shard_tools.sources.source import Block, Divisible
 from streamrec.values.columns import BytesColumn
 from tests.by_day import at_night
 
@@ -74,18 +74,18 @@ def test_tasks_take_turns() -> None:
     assert sum(map(len, parts)) == len(LINES)
 
 
-@dataclass
-class Files(Lines):
-    """A source of files of one line each, which tasks may divide."""
+@dataclass(frozen=True)
+class Files(Divisible):
+    """A source of files of one line each."""
 
-    own: range = range(len(LINES))
-
-    def part(self, task: Task) -> Files | None:
-        own = part_of(self.own, task)
-        return None if own is None else replace(self, own=range(own[0], own[-1] + 1))
+    files: Any = tuple(range(len(LINES)))
+    reads_in: ClassVar[str] = "itself"
 
     def pieces(self) -> Iterator[int]:
-        yield from self.own
+        yield from self.files
+
+    def read(self, piece: int, refuse: Refuse) -> Block:
+        return Lines().read(piece, refuse)
 
 
 def test_tasks_have_files_of_their_own_where_there_are_enough() -> None:
