@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ROOT = Path(streamrec.__file__).parent
 TESTS = Path(__file__).parent
 LAYERS = [
-    {"config", "errors", "masking", "values"},
+    {"config", "errors", "masking", "surroundings", "values"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow"},
@@ -31,7 +31,9 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 WITHIN_A_LEVEL = {
     ("config", "errors"),
     ("config", "masking"),
+    ("config", "surroundings"),
     ("errors", "masking"),
+    ("surroundings", "errors"),
     ("__main__", "cli"),
 }
 DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}

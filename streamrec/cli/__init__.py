@@ -15,5 +15,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run ``streamrec`` with the arguments of this process, and exit."""
     from streamrec.cli.program import run
+    from streamrec.surroundings import hold_standard_streams
 
+    hold_standard_streams()
     sys.exit(run(sys.argv[1:]))

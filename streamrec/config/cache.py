@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, ByteSize
 
 from streamrec.config.validation import Settings
+from streamrec.surroundings import home
 
 __all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "default_folder"]
 
@@ -46,11 +47,16 @@ class CacheSettings(Settings):
     quarter of the machine's."""
 
 
-def default_folder(of: Kept = "ranges") -> Path:
-    """Return the folder in the user's cache directory (``XDG_CACHE_HOME``, or ``~/.cache``)."""
+def default_folder(of: Kept = "ranges") -> Path | None:
+    """Return the folder in the user's cache directory (``XDG_CACHE_HOME``, or ``~/.cache``).
+
+    ``None``: the user has no home.
+    """
     named = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(named) if named.startswith("/") else Path.home() / ".cache"
-    return base / "streamrec" / of
+    at_home = home()
+    if named.startswith("/"):
+        return Path(named) / "streamrec" / of
+    return None if at_home is None else at_home / ".cache" / "streamrec" / of
 
 
 def _in_full(cache: object) -> Any:

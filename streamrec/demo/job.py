@@ -7,8 +7,6 @@ import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,9 +18,11 @@ from streamrec.demo.ranks import Account, Rank
 from streamrec.demo.shards import write_shards
 from streamrec.errors import ConfigError
 from streamrec.shard_tools.sample_pictures import sample_pictures
+from streamrec.surroundings import absolute, temporary_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 __all__ = ["Summary", "run"]
 
@@ -111,8 +111,8 @@ def run(
 @contextmanager
 def _directory(keep: Path | None) -> Iterator[Path]:
     if keep is None:
-        with TemporaryDirectory(prefix="streamrec-demo-") as name:
-            yield Path(name)
+        with temporary_directory("the demo") as place:
+            yield place
         return
     try:
         keep.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _directory(keep: Path | None) -> Iterator[Path]:
         raise ConfigError(f"{keep}: {error.strerror}; name a new directory") from None
     if used:
         raise ConfigError(f"{keep} is not empty; name a new directory")
-    yield keep.absolute()
+    yield absolute(keep)
 
 
 def _stream(

@@ -21,10 +21,8 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import weakref
 from collections import deque
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 from pydantic_core import PydanticSerializationError
@@ -36,6 +34,7 @@ from streamrec.feeder.child import child_command, child_environment
 from streamrec.feeder.sent_functions import pickled
 from streamrec.masking import printable
 from streamrec.pipeline.functions import SETTINGS, importable
+from streamrec.surroundings import hold_standard_descriptors, scratch_file, working_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,15 +104,17 @@ class Engine:
         """
         scheme, separator, _ = source.partition("://")
         store = scheme + separator if separator else source and "/"
-        ours, theirs = socket.socketpair()
-        errors = tempfile.TemporaryFile(prefix="streamrec-engine-")  # noqa: SIM115 - ends with the engine
+        hold_standard_descriptors()
+        kept = contextlib.ExitStack()
         try:
+            ours, theirs = socket.socketpair()
+            kept.enter_context(ours)
             with theirs:
+                errors = kept.enter_context(scratch_file())
                 theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
                 process = _spawn(theirs.fileno(), store, errors)
         except OSError as error:
-            ours.close()
-            errors.close()
+            kept.close()
             raise ConfigError(
                 f"cannot start {sys.executable!r} as the engine process: {error.strerror}; "
                 'set engine="thread"'
@@ -198,10 +199,7 @@ def _ready() -> Engine | None:
 
 def _situation() -> tuple[object, ...]:
     """Return everything that a process takes over from its parent when it is started."""
-    directory = None
-    with contextlib.suppress(OSError):
-        directory = Path.cwd()
-    return os.getpid(), sys.executable, dict(os.environ), directory
+    return os.getpid(), sys.executable, dict(os.environ), working_directory()
 
 
 def order_for(
@@ -240,9 +238,16 @@ def order_for(
             "settings": plain,
             "functions": by_value,
             "objects": listed,
-            "path": [place or str(Path.cwd()) for place in sys.path],
+            "path": _search_path(),
         }
     ).encode()
+
+
+def _search_path() -> list[str]:
+    """Return the places of modules; an empty one stands for the working directory."""
+    directory = working_directory()
+    here = [] if directory is None else [str(directory)]
+    return [found for place in sys.path for found in ([place] if place else here)]
 
 
 def _spawn(sock: int, store: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:

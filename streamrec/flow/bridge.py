@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamrec.errors import ConfigError
 from streamrec.flow import forks
+from streamrec.surroundings import hold_standard_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Create an event loop of uvloop where it is installed, else of asyncio."""
+    hold_standard_descriptors()
     try:
         import uvloop
     except ImportError:  # not on this platform

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.errors import StreamrecError
+from streamrec.surroundings import hold_standard_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ class ChildProcess:
     def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
         self.name = name
         self._log = log
+        hold_standard_descriptors()
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *arguments, "--until-eof"],

@@ -6,8 +6,6 @@ import json
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -26,9 +24,11 @@ from streamrec.measure.quantities import (
 )
 from streamrec.measure.sample_records import DEFAULT_FEATURES, sample_records
 from streamrec.shard_tools.writer import TFRecordWriter
+from streamrec.surroundings import absolute, temporary_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 __all__ = ["SimulatedStore", "Simulation", "parse_simulation", "simulated"]
 
@@ -152,8 +152,7 @@ def simulated(
     simulation = parse_simulation(text)
     if template is None:
         features = DEFAULT_FEATURES if features is None else features
-    with TemporaryDirectory(prefix="streamrec-simulation-") as name:
-        directory = Path(name)
+    with temporary_directory("a simulation") as directory:
         if template is None:
             assert features is not None
             template, copies = _make_template(directory, features, shard_bytes)
@@ -197,7 +196,7 @@ def _size_of(template: Path) -> int:
 def _recipe(template: Path, shards: int, copies: int) -> dict[str, Any]:
     suffix = template.suffix.replace("{", "{{").replace("}", "}}")
     name = f"shard-{{:05}}-of-{shards:05}{suffix}"
-    paths = [str(template.absolute())]
+    paths = [str(absolute(template))]
     return {BUCKET: {"templates": paths, "name": name, "objects": shards, "copies": copies}}
 
 

@@ -106,11 +106,11 @@ class Dataset:
 
     def _next_use(self) -> NextUse | None:
         """Let the cache know what a run reads; a mix's components have epochs of their own."""
-        if not self._keeps("ranges") or self._draws is not None:
+        cache = self._stores.cache
+        if cache is None or not self._keeps("ranges") or self._draws is not None:
             return None
-        assert self._stores.cache is not None
         forecast = NextUse(self._order, self.shards)
-        self._stores.cache.expect(forecast, self.objects)
+        cache.expect(forecast, self.objects)
         return forecast
 
     def _make_orders(self) -> tuple[ShardOrder | RecordOrder, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.cores import usable_cores
@@ -12,6 +13,7 @@ from streamrec.plan.shard_names import Task
 from streamrec.shard_tools.convert import convert
 from streamrec.shard_tools.sources.opening import kind_of, open_source
 from streamrec.shard_tools.sources.reading import Reader, read_source
+from streamrec.surroundings import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,4 +125,4 @@ class Conversion:
 
 
 def _absolute(place: str) -> str:
-    return place if "://" in place else os.path.join(os.getcwd(), place)  # noqa: PTH109, PTH118 - keeps a slash at the end
+    return place if "://" in place else os.path.join(absolute(Path()), place)  # noqa: PTH118 - keeps a slash at the end

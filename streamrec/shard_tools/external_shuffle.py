@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple, Self, TypeVar
 
@@ -13,6 +12,7 @@ from streamrec import kernel
 from streamrec.errors import ConfigError, StoreError
 from streamrec.plan.permutation import numbers, seed_of
 from streamrec.plan.shard_names import Task
+from streamrec.surroundings import temporary_file, temporary_place
 from streamrec.values.columns import BytesColumn, offsets_of
 from streamrec.values.records import RecordRows
 
@@ -33,6 +33,7 @@ PIECE = 1 << 20
 """Bytes that are put in order, and written or given, at a time."""
 PREFIXES = 1 << 12
 """Ranges of keys of which a bucket has some: of 4 TiB, each has 1 GiB."""
+NEEDS = "a shuffle of more than its memory holds"
 SALT = 0x5F0E
 """Keeps the keys apart from other numbers drawn with the same seed."""
 
@@ -96,7 +97,7 @@ class ExternalShuffle:
         self._seed = seed_of(seed, SALT)
         self._limit = memory // 2  # half for what is held, half for what is made of it
         self._part = Task.of(task)
-        self._directory = directory or tempfile.gettempdir()
+        self._directory = directory
         self._file: IO[bytes] | None = None
         self._runs: list[_Run] = []
         self._table = np.zeros((PREFIXES + 1, 2), np.int64)
@@ -183,7 +184,8 @@ class ExternalShuffle:
         self._table += table
         with self._translated():
             if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115
+                self._directory = self._directory or temporary_place(NEEDS)
+                self._file = temporary_file(NEEDS, directory=self._directory)
             begin = self._file.tell()
             ends = begin + np.cumsum([table.nbytes, keys.nbytes, rows.lengths.nbytes])
             self._runs.append(_Run(begin, *ends.tolist()))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread, let_pass
+from streamrec.surroundings import working_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -174,7 +174,8 @@ def _refuse(url: str, error: OSError) -> NoReturn:
     """Raise streamrec's error for one of the operating system."""
     path = path_of(url)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        where = "" if path.startswith("/") else f" under {Path.cwd()}"
+        here = working_directory() or "the working directory, which was deleted"
+        where = "" if path.startswith("/") else f" under {here}"
         raise ObjectNotFound(f"there is no such file{where}; check the name", url=url) from None
     if isinstance(error, PermissionError):
         raise AccessDenied(

@@ -25,6 +25,7 @@ from streamrec.stores.source_text import (
     split_chain,
     store_kind,
 )
+from streamrec.surroundings import hold_standard_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -71,6 +72,7 @@ class Stores:
         cache: CacheSettings | None = None,
         before_request: BeforeRequest = let_pass,
     ) -> None:
+        hold_standard_descriptors()  # before the first file or socket
         self._options = dict(storage_options or {})
         self._stall_timeout = stall_timeout
         self._before_request = before_request

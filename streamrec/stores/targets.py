@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StreamrecError
 from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.part_file import BUFFER, PartFile
 from streamrec.stores.part_upload import PartUpload
+from streamrec.surroundings import hold_standard_descriptors, temporary_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -67,9 +67,7 @@ class Upload:
         self, url: str, storage_options: Mapping[str, Any], *, make_directory: bool = False
     ) -> None:
         self._upload = _uploader(url, storage_options, make_directory=make_directory)
-        self.file: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115 - closed by discard
-            buffering=BUFFER
-        )
+        self.file = temporary_file(f"an upload to {url.partition('://')[0]}", buffering=BUFFER)
 
     def commit(self) -> None:
         """Make the object visible."""
@@ -114,6 +112,7 @@ def open_target(
         OSError: It cannot be written; :func:`translated` turns this into streamrec's error.
         ConfigError: The scheme is not known.
     """
+    hold_standard_descriptors()  # else this object may become standard error
     path = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else Path(url)
     scheme = url.partition("://")[0].lower()
     if scheme in _SESSIONS and not spooled:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.cache import MEMORY, default_folder
@@ -11,6 +11,7 @@ from streamrec.config.memory_budget import memory_share
 from streamrec.stores.cache.folder import Folder
 from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.process_memory import ProcessMemory
+from streamrec.surroundings import expand_user
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["open_cache"]
 
+_log = logging.getLogger("streamrec.cache")
+
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
 
 
-def open_cache(settings: CacheSettings, storage_options: Mapping[str, Any]) -> PieceCache:
+def open_cache(settings: CacheSettings, storage_options: Mapping[str, Any]) -> PieceCache | None:
     """Make a cache; its folder is made when the first piece is kept.
+
+    Returns ``None``, with a warning, if the settings name no folder and the user has no home.
 
     Args:
         settings: What it keeps, its folder and its size.
@@ -34,8 +39,15 @@ def open_cache(settings: CacheSettings, storage_options: Mapping[str, Any]) -> P
     if settings.folder == MEMORY:
         size = size or memory_share()
         return PieceCache(ProcessMemory(size), size, endpoint=endpoint)
-    folder = default_folder(settings.of) if settings.folder is None else Path(settings.folder)
-    return PieceCache(Folder(folder.expanduser()), size, endpoint=endpoint)
+    named = settings.folder
+    folder = default_folder(settings.of) if named is None else expand_user(named)
+    if folder is None:
+        _log.warning(
+            "nothing is cached, since this user has no home directory; set XDG_CACHE_HOME, or set "
+            "cache to a folder"
+        )
+        return None
+    return PieceCache(Folder(folder), size, endpoint=endpoint)
 
 
 def _endpoint(options: Mapping[str, Any]) -> str:

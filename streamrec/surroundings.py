@@ -1,0 +1,159 @@
+"""The process as its platform made it: home, temporary files, working directory, descriptors.
+
+Containers run with a read-only root, without a home or an entry in the user database, and with
+standard input closed. This file decides what is used instead; all others ask it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "absolute",
+    "expand_user",
+    "hold_standard_descriptors",
+    "hold_standard_streams",
+    "home",
+    "scratch_file",
+    "temporary_directory",
+    "temporary_file",
+    "temporary_place",
+    "working_directory",
+]
+
+STANDARD = ("stdin", "stdout", "stderr")
+
+
+def home() -> Path | None:
+    """Return the user's home directory, or ``None`` if neither HOME nor the system names one."""
+    # Not Path.home(), which raises RuntimeError for a user without an entry, and takes HOME="".
+    named = os.path.expanduser("~")  # noqa: PTH111 - it returns "~" where there is no home
+    return Path(named) if named.startswith("/") else None
+
+
+def expand_user(place: str) -> Path:
+    """Return a path with the home directory in place of a leading ``~``.
+
+    Raises:
+        ConfigError: The user has no home directory.
+    """
+    path = os.path.expanduser(place)  # noqa: PTH111 - it returns "~" where there is no home
+    if path.startswith("~"):
+        raise ConfigError(f"{place}: this user has no home directory; write the path in full")
+    return Path(path)
+
+
+def working_directory() -> Path | None:
+    """Return the working directory, or ``None`` if it was deleted or may not be read."""
+    with contextlib.suppress(OSError):
+        return Path.cwd()
+    return None
+
+
+def absolute(path: Path) -> Path:
+    """Return a path that does not depend on the working directory.
+
+    Raises:
+        ConfigError: The path is relative, and the working directory was deleted.
+    """
+    base = Path("/") if path.is_absolute() else working_directory()
+    if base is None:
+        raise ConfigError(
+            f"{path}: the working directory was deleted; change to another one, or write the path "
+            "in full"
+        )
+    return base / path
+
+
+def temporary_file(purpose: str, *, buffering: int = -1, directory: str | None = None) -> IO[bytes]:
+    """Create a file without a name, which the system removes when the process ends.
+
+    Args:
+        purpose: What needs the file, for the error.
+        buffering: Bytes, as for ``open``.
+        directory: Where; by default that of ``TMPDIR``, or the system's.
+
+    Raises:
+        ConfigError: No directory for temporary files can be written.
+    """
+    where = directory or temporary_place(purpose)
+    file = tempfile.TemporaryFile(buffering=buffering, dir=where)  # noqa: SIM115 - the caller's
+    return cast("IO[bytes]", file)
+
+
+@contextmanager
+def temporary_directory(purpose: str) -> Iterator[Path]:
+    """Create a directory, and remove it and all that is in it.
+
+    Raises:
+        ConfigError: No directory for temporary files can be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="streamrec-", dir=temporary_place(purpose)) as name:
+        yield Path(name)
+
+
+def scratch_file() -> IO[bytes]:
+    """Create a file without a name for some KB: in memory, else on a disk, else the null device."""
+    if hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError):  # a filter of system calls may forbid it
+            return os.fdopen(os.memfd_create("streamrec-scratch"), "w+b", buffering=0)
+    with contextlib.suppress(OSError, ConfigError):
+        return temporary_file("a log", buffering=0)
+    return open(os.devnull, "w+b", buffering=0)  # noqa: PTH123 - the caller closes it
+
+
+def hold_standard_descriptors() -> None:
+    """Open the null device as each of the descriptors 0 to 2 that is closed.
+
+    Whatever is opened next would get that number. libuv ends a process that closes such a socket,
+    a child would find its own standard input in its place, and what a library prints to standard
+    error would go into a shard that is being written.
+    """
+    for number in range(len(STANDARD)):
+        try:
+            os.fstat(number)
+        except OSError:
+            _open_null(number)
+
+
+def hold_standard_streams() -> None:
+    """Open closed descriptors and the missing streams of ``sys``, in a process of streamrec's."""
+    hold_standard_descriptors()
+    for number, name in enumerate(STANDARD):
+        if getattr(sys, name) is None:
+            # Standard error is never closed by the interpreter, so the file keeps its descriptor.
+            file = open(number, "w" if number else "r", closefd=False, encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, file)
+
+
+def _open_null(number: int) -> None:
+    with contextlib.suppress(OSError):  # without /dev, or without a free descriptor
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != number:  # another thread has taken that number
+            os.close(null)
+
+
+def temporary_place(purpose: str) -> str:
+    """Return the directory for temporary files: that of ``TMPDIR``, or the system's.
+
+    Raises:
+        ConfigError: None can be written.
+    """
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{purpose} needs a directory for temporary files, and none can be written; set TMPDIR "
+            "to one"
+        ) from None
