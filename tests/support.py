@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
 
+from streamrec.config.launchers import LAUNCHERS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+
+    import pytest
 
 FEWEST_EXAMPLES = 5
 """Least number of examples that a property keeps in the daily profile."""
@@ -63,3 +67,11 @@ def another_ran_within(work: Callable[[], object]) -> bool:
     ran = not done.is_set()
     thread.join()
     return ran
+
+
+def without_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away the variables by which launchers tell ranks, for one test."""
+    for launcher in LAUNCHERS:
+        _, rank, sizes, local_sizes, marks = launcher
+        for name in (rank, *sizes, *local_sizes, *marks, "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID"):
+            monkeypatch.delenv(name, raising=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamrec.config.dataset import MIB
+from streamrec.config.launchers import local_ranks
 
 if TYPE_CHECKING:
     from streamrec.config import DaemonSettings, DatasetSettings
@@ -55,19 +56,14 @@ def record_limit(settings: DatasetSettings) -> int:
 def automatic_budget() -> int:
     """Return min(1 GiB, a quarter of the memory limit / local ranks), and 64 MiB at least.
 
-    The ranks on this machine are those of ``LOCAL_WORLD_SIZE``, which torchrun and others set.
+    The ranks on this machine are those that the launcher tells.
     """
     return max(64 * MIB, min(1024 * MIB, memory_share()))
 
 
 def memory_share() -> int:
     """Return, in bytes, a quarter of the memory limit / local ranks."""
-    return _memory_limit() // (4 * _local_ranks())
-
-
-def _local_ranks() -> int:
-    number = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return int(number) if number.isdigit() and int(number) else 1
+    return _memory_limit() // (4 * local_ranks())
 
 
 def _memory_limit() -> int:

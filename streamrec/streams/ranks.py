@@ -1,13 +1,13 @@
-"""The rank of this process: as given, or found in the frameworks and the environment."""
+"""The rank of this process: as given, or by a framework or the launcher."""
 
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from streamrec.config.launchers import launched
 from streamrec.errors import ConfigError
 from streamrec.streams import workers
 
@@ -110,52 +110,16 @@ def _jax() -> Rank | None:
     return Rank(jax.process_index(), jax.process_count())
 
 
-def _environment() -> Rank | None:
-    rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if rank is not None and world_size is not None:
-        return _numbers(RANK=rank, WORLD_SIZE=world_size)
-    if rank is None and world_size in (None, "1"):
-        return None
-    there, missing = ("RANK", "WORLD_SIZE") if world_size is None else ("WORLD_SIZE", "RANK")
-    raise ConfigError(
-        f"the environment has {there}={rank or world_size!r} and no {missing}, so the rank is not "
-        f"known; set {missing} as well, or give rank= and world_size="
-    )
-
-
-def _slurm() -> Rank | None:
-    """Return the task's number in a step of ``srun``; the other variables are in batch scripts too.
-
-    A step of one task says nothing of the ranks that this task may start.
-    """
-    rank, world_size = (os.environ.get(name) for name in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
-    if rank is None or world_size is None or world_size == "1":
-        return None
-    return _numbers(SLURM_PROCID=rank, SLURM_STEP_NUM_TASKS=world_size)
-
-
-def _numbers(**variables: str) -> Rank:
-    try:
-        return Rank(*map(int, variables.values()))
-    except ValueError:
-        said = " and ".join(f"{name}={value!r}" for name, value in variables.items())
-        raise ConfigError(f"{said} are no numbers") from None
-
-
-_SOURCES = {
-    "torch.distributed": _torch,
-    "jax.distributed": _jax,
-    "RANK and WORLD_SIZE": _environment,
-    "SLURM_PROCID and SLURM_STEP_NUM_TASKS": _slurm,
-}
-"""The places that may know the rank; the first that does decides."""
+_FRAMEWORKS = {"torch.distributed": _torch, "jax.distributed": _jax}
+"""The frameworks that may know the rank, before any launcher; the first that does decides."""
 
 
 def _find(last: str = NOTHING) -> tuple[Rank, str] | None:
     """Return the rank and its source; look no further than the ``last`` one."""
-    for source, look in _SOURCES.items():
+    for source, look in _FRAMEWORKS.items():
         if (rank := look()) is not None:
             return rank, source
         if source == last:
             return None
-    return None
+    told = launched(last)
+    return None if told is None else (Rank(told.rank, told.world_size), told.source)
