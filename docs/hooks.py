@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = {
     "bench.md": "bench/README.md",
     "results.md": "bench/results/README.md",
+    "verdicts.md": "bench/results/verdicts.md",
     "changelog.md": "CHANGELOG.md",
 }
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.by_day import PROFILE, is_day
+from tests.skips import Skips
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -41,13 +42,23 @@ os.environ["NO_GCE_CHECK"] = "true"
 
 
 @pytest.hookimpl(trylast=True)  # behind Hypothesis, which reads the option
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Tell the tests and their processes which cases are to run."""
     os.environ[PROFILE] = settings.get_current_profile_name()
+    config.pluginmanager.register(Skips(), "streamrec-skips")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests for the night to the other profiles than that of the day."""
+    """Give properties a limit that ends them; leave the tests for the night out by day."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            # A failure raised in the test, the usual way, is one more example to Hypothesis: it
+            # would try smaller ones, and hang again without end.
+            limits = item.get_closest_marker("timeout") or pytest.mark.timeout().mark
+            item.add_marker(
+                pytest.mark.timeout(*limits.args, **{**limits.kwargs, "method": "thread"}),
+                append=False,
+            )
     if not is_day():
         return
     for_the_night = [item for item in items if item.get_closest_marker("night")]

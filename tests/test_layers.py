@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,9 @@ import streamrec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pytest
+
 
 ROOT = Path(streamrec.__file__).parent
 TESTS = Path(__file__).parent
@@ -49,6 +53,20 @@ TENSORS = {ROOT / f"pipeline/batch/torch_{name}.py" for name in ("batch", "colum
 PICKLES = {"cloudpickle", "marshal", "pickle", "shelve"}
 SENT = ROOT / "feeder/sent_functions.py"
 
+IMPORTERS = ("import_module", "__import__")
+COMPUTED = "<a name that is made at run time>"
+COMPUTING = {
+    "__init__.py",  # the public names, by their table
+    "formats/images/picture.py",  # Pillow and simplejpeg
+    "kernel/choice.py",  # one of the two kernels
+    "pipeline/functions.py",  # the user's own functions, by name
+    "shard_tools/sources/arrow.py",  # parts of pyarrow
+    "shard_tools/sources/opening.py",  # a kind of source
+}
+"""The files that import a module whose name is not in their text."""
+
+PUBLIC = streamrec._HOME_OF
+
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -66,20 +84,48 @@ def imports(path: Path, *, for_types: bool = False) -> list[str]:
             return
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            module = absolute(path, node)
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(IMPORTERS):
+            yield known_part(node.args[0])
         for child in ast.iter_child_nodes(node):
             yield from visit(child)
 
     return list(visit(ast.parse(path.read_text())))
 
 
+def known_part(name: ast.expr) -> str:
+    """Return the name of a module that is imported by a call, as far as the text says it."""
+    if isinstance(name, ast.JoinedStr) and isinstance(name.values[0], ast.Constant):
+        name = name.values[0]
+    value = name.value if isinstance(name, ast.Constant) else None
+    return value.rstrip(".") if isinstance(value, str) else COMPUTED
+
+
+def absolute(path: Path, node: ast.ImportFrom) -> str:
+    """Return the whole name of the module that the file imports from."""
+    if node.level == 0:
+        assert node.module is not None
+        return node.module
+    package = path.relative_to(ROOT.parent).parts[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
 def rooms_used(path: Path) -> set[str]:
-    """The rooms of what the file imports, for types too."""
-    every = imports(path, for_types=True)
-    parts = [name.split(".") for name in every if name.startswith("streamrec.")]
-    return {part[1] for part in parts if part[1] in LEVEL or part[1] == "devstore"}
+    """Return the rooms of what the file imports, for types too."""
+    return {room for name in imports(path, for_types=True) if (room := room_named(name))}
+
+
+def room_named(name: str) -> str | None:
+    """Return the room of a module or of a public name of the package; else ``None``."""
+    parts = name.split(".")
+    if parts[0] != "streamrec" or len(parts) < 2:
+        return None
+    if parts[1] in LEVEL or parts[1] == "devstore":
+        return parts[1]
+    return PUBLIC[parts[1]].split(".")[1] if parts[1] in PUBLIC else None
 
 
 def belongs(name: str, libraries: set[str]) -> bool:
@@ -103,6 +149,35 @@ def upward(path: Path) -> set[str]:
         return used - DEVSTORE_MAY
     down = {other for other in LEVEL if LEVEL[other] < LEVEL[room]}
     return {other for other in used - down - {room} if (room, other) not in WITHIN_A_LEVEL}
+
+
+def test_no_name_of_a_module_is_made_at_run_time_elsewhere() -> None:
+    found = {str(path.relative_to(ROOT)) for path in FILES if COMPUTED in imports(path)}
+    assert found == COMPUTING
+
+
+def test_each_way_to_import_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    path = tmp_path / "stores" / "s3" / "x.py"
+    path.parent.mkdir(parents=True)
+    ways = {
+        "import streamrec.feeder.tls": "feeder",
+        "from streamrec.feeder import tls": "feeder",
+        "from streamrec import connect": "streams",
+        "from streamrec import feeder": "feeder",
+        "from ...feeder import tls": "feeder",
+        "from ... import feeder": "feeder",
+        "from ..base import Store": "stores",
+        "import_module('streamrec.cli.top')": "cli",
+        "importlib.import_module(f'streamrec.cli.{name}')": "cli",
+        "__import__('streamrec.cli')": "cli",
+    }
+    for way, room in ways.items():
+        path.write_text(f"{way}\n")
+        imports.cache_clear()
+        # The package's own name is that of the folder here.
+        used = {name.replace(tmp_path.name, "streamrec") for name in imports(path)}
+        assert room in {room_named(name) for name in used}, way
 
 
 def test_libraries_stay_in_their_rooms() -> None:
