@@ -96,8 +96,9 @@ def main(*, output: Path | None, minutes: float, every: float, seed: int) -> Non
         settings = {"minutes": minutes, "clients": CLIENTS, "server": SERVER, "dataset": DATASET}
         content = facts("feeder_soak", settings=settings, clients=clients, compared=compared(rows))
         heading = f"A feeder of two workers, and {CLIENTS} clients at a time that come and go"
-        write(output, "feeder_soak", content, text, partial(draw, rows, heading))
+        output.mkdir(parents=True, exist_ok=True)
         write_csv(output / "feeder_soak.csv", rows)
+        write(output, "feeder_soak", content, text, partial(draw, rows, heading))
     sys.exit(bool(grown(rows) or clients["failed"]))
 
 

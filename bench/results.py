@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["facts", "rows", "write", "write_json"]
+__all__ = ["digests", "facts", "rows", "seal", "write", "write_json"]
 
 
 def facts(benchmark: str, **more: Any) -> dict[str, Any]:
@@ -48,7 +49,36 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write plain values, floats with six digits; a file that exists is replaced."""
     rounded = json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.6g}"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(rounded, indent=1) + "\n")
+    path.write_text(_text(rounded))
+    seal(path)
+
+
+def seal(path: Path) -> None:
+    """Add to a JSON file the digests of what was measured and of the files beside it.
+
+    A test holds the files against them, so that nobody changes a figure but by measuring.
+    """
+    content = json.loads(path.read_text())
+    path.write_text(_text({**content, "digests": digests(path)}))
+
+
+def digests(path: Path) -> dict[str, str]:
+    """Return the digests of a JSON file's content and of the files of its name beside it."""
+    content = json.loads(path.read_text())
+    content.pop("digests", None)
+    beside = sorted(set(path.parent.glob(f"{path.stem}.*")) - {path})
+    files = {other.name: other.read_bytes() for other in beside}
+    return {
+        name: _digest(data) for name, data in {path.name: _text(content).encode(), **files}.items()
+    }
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
 
 
 def write(
@@ -69,9 +99,9 @@ def write(
     """
     write_json(output / f"{name}.json", content)
     (output / f"{name}.md").write_text(report + "\n")
-    if draw is None:
-        return
-    try:
-        draw(output / f"{name}.svg")
-    except ImportError:
-        click.echo("No chart: matplotlib is missing; pip install 'streamrec[bench]'.")
+    if draw is not None:
+        try:
+            draw(output / f"{name}.svg")
+        except ImportError:
+            click.echo("No chart: matplotlib is missing; pip install 'streamrec[bench]'.")
+    seal(output / f"{name}.json")

@@ -56,7 +56,8 @@ START_STORE = "python -m streamrec.devstore --port 9000 &"
 """A tutorial's own store. It runs on a free port, which stands for the page's."""
 
 _FILE = re.compile(r"# (?P<name>\w+\.py)\n")
-_LINK = re.compile(r"\]\((?!\w+:)([^)\s]+)\)")
+_LINK = re.compile(r"(?:\]\(|^\[[^\]]+\]:\s*<?)(?!\w+:)([^)>\s]+)", re.MULTILINE)
+"""A link in place, ``[text](target)``, or the target of a reference, ``[name]: target``."""
 
 
 def runs(block: Block) -> bool:
@@ -497,6 +498,11 @@ two
     assert files(page) == {"train.py": "# train.py\na = 1\n"}
     assert [block.body for block in blocks(page) if runs(block)] == ["# no file\nb = 2\n"]
     assert transcript(page) == [("export A=1", ""), ("python train.py", "one\n\ntwo\n")]
+
+
+def test_links_of_both_forms_are_followed() -> None:
+    text = "[a](x.md#b) [b][c] [d](https://e)\n\n[c]: ../y.md 'title'\n[f]: <z.md>\n[g]: http://h\n"
+    assert _LINK.findall(text) == ["x.md#b", "../y.md", "z.md"]
 
 
 def test_anchors_are_those_of_github(tmp_path: Path) -> None:

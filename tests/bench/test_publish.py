@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,6 +9,7 @@ from bench import suite
 from bench.machine import ROOT
 from bench.publish import filled, names, pages
 from bench.published import TABLES, duration
+from bench.results import digests, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +37,34 @@ def test_what_stands_around_a_table_is_kept() -> None:
 def test_a_file_of_results_belongs_to_a_table() -> None:
     files = {path.stem for path in (ROOT / suite.RESULTS).glob("*.json")}
     assert files == {table.name for table in suite.TABLES}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / suite.RESULTS).glob("*.json")), ids=lambda p: p.name
+)
+def test_what_was_measured_is_as_it_was_written(path: Path) -> None:
+    assert json.loads(path.read_text())["digests"] == digests(path), (
+        "figures come by measuring alone"
+    )
+
+
+def test_each_file_of_results_is_held_by_its_digest() -> None:
+    files = {path for path in (ROOT / suite.RESULTS).iterdir() if path.name != "README.md"}
+    held = {
+        path.parent / name for path in files if path.suffix == ".json" for name in digests(path)
+    }
+    assert held == files
+
+
+def test_a_figure_that_was_rewritten_is_noticed(tmp_path: Path) -> None:
+    write(tmp_path, "x", {"rows": [1.5]}, "| 1.5 |")
+    path = tmp_path / "x.json"
+    assert json.loads(path.read_text())["digests"] == digests(path)
+    for name in ("x.json", "x.md"):
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text.replace("1.5", "9.5"))
+        assert json.loads(path.read_text())["digests"] != digests(path)
+        (tmp_path / name).write_text(text)
 
 
 @pytest.mark.parametrize(
