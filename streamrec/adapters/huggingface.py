@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.extras import needs
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -35,8 +37,9 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
     Raises:
         ConfigError: There is no such dtype. While iterating: the stream gives batches.
     """
-    from streamrec.adapters.torch.records import Records
-    from streamrec.pipeline.batch.torch_columns import Casts
+    with needs("streamrec.adapters.huggingface", "huggingface"):
+        from streamrec.adapters.torch.records import Records
+        from streamrec.pipeline.batch.torch_columns import Casts
 
     return Records(stream, Casts.of(dtype), None)
 
@@ -55,6 +58,7 @@ def collate(records: Sequence[Record]) -> dict[str, Any]:
         ConfigError: They are others.
         WrongFeatureType: A feature cannot be cast, or has a dtype that torch lacks.
     """
-    from streamrec.adapters.torch.records import collate
+    with needs("streamrec.adapters.huggingface", "huggingface"):
+        from streamrec.adapters.torch.records import collate
 
     return collate(records)

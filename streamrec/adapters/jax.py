@@ -11,15 +11,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from streamrec.adapters.jax_columns import of_jax
-from streamrec.adapters.jax_placement import Placement
 from streamrec.adapters.pairs import Pairs, pick
+from streamrec.config.extras import needs
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.plan.agreement import RankSummary, check_agreement
 from streamrec.streams.ranks import Rank
+
+with needs("streamrec.adapters.jax", "jax"):
+    import jax
+
+    from streamrec.adapters.jax_columns import of_jax
+    from streamrec.adapters.jax_placement import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,6 +15,7 @@ import numpy as np
 
 from streamrec.adapters.pairs import pick
 from streamrec.adapters.passes import Passes
+from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KerasDataset", "as_dataset"]
 
-DataAdapter: Any = import_module("keras.src.trainers.data_adapters.data_adapter").DataAdapter
+with needs("streamrec.adapters.keras", "keras"):
+    DataAdapter: Any = import_module("keras.src.trainers.data_adapters.data_adapter").DataAdapter
 
 
 def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> KerasDataset:

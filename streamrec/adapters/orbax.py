@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import jax
-
+from streamrec.config.extras import needs
 from streamrec.errors import MalformedPosition
 
 if TYPE_CHECKING:
@@ -30,7 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamCheckpointHandler", "StreamRestore", "StreamSave"]
 
-ocp: Any = import_module("orbax.checkpoint")
+with needs("streamrec.adapters.orbax", "jax"):
+    import jax
+
+    ocp: Any = import_module("orbax.checkpoint")
 
 
 class StreamCheckpointHandler(ocp.CheckpointHandler):  # type: ignore[misc]

@@ -7,10 +7,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from streamrec.adapters.pairs import Names, Pairs
 from streamrec.adapters.passes import Passes
+from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import SequenceFeatures, from_description
 from streamrec.formats.examples.image_spec import Image
@@ -22,6 +22,9 @@ from streamrec.formats.examples.specs import (
     VarLenFeature,
 )
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, array_of, cut, offsets_of
+
+with needs("streamrec.adapters.tensorflow", "tensorflow"):
+    import tensorflow as tf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -19,6 +19,7 @@ from streamrec.cli.options import (
     task_option,
 )
 from streamrec.cli.printing import megabytes, next_line, print_json, progress_bar, written_line
+from streamrec.config.extras import install
 
 if TYPE_CHECKING:
     from streamrec.shard_tools.conversion import Conversion
@@ -207,7 +208,7 @@ def _on_ray() -> Any:
     try:
         from streamrec.adapters.ray.conversion import convert_on_ray
     except ImportError:
-        raise click.UsageError("--engine ray needs Ray: run pip install 'streamrec[ray]'") from None
+        raise click.UsageError(f"--engine ray needs Ray; {install('ray')}") from None
     return convert_on_ray
 
 

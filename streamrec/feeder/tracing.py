@@ -8,6 +8,7 @@ import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.extras import install
 from streamrec.errors import ConfigError, FeederDraining, FeederLost, StreamrecError
 from streamrec.flow.cleanup import finish
 
@@ -82,7 +83,7 @@ async def exporting(collector: str | None) -> AsyncIterator[Traces | None]:
     try:
         provider = _provider(collector)
     except ImportError:
-        text = "traces need OpenTelemetry's SDK and exporter; install streamrec[otel]"
+        text = f"traces need OpenTelemetry's SDK and exporter; {install('otel')}"
         if collector is not None:
             raise ConfigError(text) from None
         log.warning("%s: the environment names a collector, but no span is sent", text)

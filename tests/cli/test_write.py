@@ -120,7 +120,7 @@ def test_engines(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert_one_sentence(both, 2, "leave out --task")
     monkeypatch.setitem(sys.modules, "ray", None)
     refused = cli("write", pictures, into, "--engine", "ray")
-    assert_one_sentence(refused, 2, "pip install 'streamrec[ray]'")
+    assert_one_sentence(refused, 2, "pip install -e '.[ray]'")
     assert names(tmp_path / "out") == []
 
 

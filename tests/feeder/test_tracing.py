@@ -103,10 +103,10 @@ async def test_without_the_extra(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(ConfigError, match=r"install streamrec\[otel\]"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[otel\]'"):
         async with exporting("http://127.0.0.1:1"):
             pass
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     async with exporting(None) as traces:
         assert traces is None
-    assert "install streamrec[otel]" in caplog.text
+    assert "pip install -e '.[otel]'" in caplog.text

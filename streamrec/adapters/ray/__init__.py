@@ -13,12 +13,15 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import ray.data
-
-from streamrec.adapters.ray.datasink import TFRecordDatasink
-from streamrec.adapters.ray.datasource import TFRecordDatasource
-from streamrec.adapters.ray.tasks import run_tasks
+from streamrec.config.extras import needs
 from streamrec.config.validation import byte_size
+
+with needs("streamrec.adapters.ray", "ray"):
+    import ray.data
+
+    from streamrec.adapters.ray.datasink import TFRecordDatasink
+    from streamrec.adapters.ray.datasource import TFRecordDatasource
+    from streamrec.adapters.ray.tasks import run_tasks
 
 if TYPE_CHECKING:
     import os

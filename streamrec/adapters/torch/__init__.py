@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.adapters.torch.agreement import agree
+from streamrec.config.extras import needs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,8 +62,10 @@ def as_loader(
             While iterating: there is no feature of a name, or one cannot be cast.
     """
     from streamrec.adapters.pairs import Pairs
-    from streamrec.adapters.torch.device import device_of
-    from streamrec.adapters.torch.loader import Loader
-    from streamrec.pipeline.batch.torch_columns import Casts
+
+    with needs("streamrec.adapters.torch", "torch"):
+        from streamrec.adapters.torch.device import device_of
+        from streamrec.adapters.torch.loader import Loader
+        from streamrec.pipeline.batch.torch_columns import Casts
 
     return Loader(stream, Casts.of(dtype), device_of(device), Pairs.asked(inputs, targets))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
 from streamrec.plan.agreement import RankSummary, check_agreement
 
@@ -25,7 +26,8 @@ def agree(stream: Stream) -> None:
     Raises:
         ConfigError: The streams differ, and in what; or torch.distributed is not initialised.
     """
-    from torch import distributed
+    with needs("streamrec.adapters.torch", "torch"):
+        from torch import distributed
 
     if not distributed.is_available() or not distributed.is_initialized():
         raise ConfigError(

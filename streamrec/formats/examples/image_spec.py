@@ -34,7 +34,7 @@ class Image(Spec[Gives_co]):
         dct_method: As :func:`streamrec.decode_jpeg`'s; ``""`` is TensorFlow's default.
         crop: The window ``(top, left, height, width)`` that is cut out of each picture, in pixels;
             ``resize`` then resizes it. Of a JPEG only the window is decoded where nvImageCodec is
-            installed (``pip install 'streamrec[crop]'``).
+            installed (the extra ``crop``).
 
     Raises:
         ConfigError: An argument is wrong.

@@ -126,8 +126,8 @@ def decode_and_crop_jpeg(
 ) -> npt.NDArray[np.uint8]:
     """Decode a JPEG and cut a window out of it, as ``tf.io.decode_and_crop_jpeg`` does.
 
-    Only the window is decoded where nvImageCodec is installed (``pip install
-    'streamrec[crop]'``), which gives the same pixels.
+    Only the window is decoded where nvImageCodec is installed (the extra ``crop``), which gives
+    the same pixels.
 
     Args:
         contents: The encoded picture.

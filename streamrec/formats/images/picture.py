@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from streamrec.config.extras import install
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
 
 if TYPE_CHECKING:
@@ -132,8 +133,8 @@ def library(name: str = "PIL.Image") -> Any:
         return import_module(name)
     except ImportError:
         raise ConfigError(
-            f"pictures are decoded by {name.partition('.')[0]}, which is not installed: "
-            "pip install 'streamrec[image]'"
+            f"pictures are decoded by {name.partition('.')[0]}, which is not installed; "
+            f"{install('image')}"
         ) from None
 
 

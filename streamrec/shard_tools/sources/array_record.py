@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from streamrec.config.extras import install
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.source import PIECE_BYTES, Block, files_of, table_identity
 from streamrec.values.columns import BytesColumn
@@ -88,8 +89,7 @@ def _module() -> Any:
         return import_module("array_record.python.array_record_module")
     except ImportError:
         raise ConfigError(
-            "ArrayRecord is read by the package array_record; run: "
-            "pip install 'streamrec[arrayrecord]'"
+            f"ArrayRecord is read by the package array_record; {install('arrayrecord')}"
         ) from None
 
 

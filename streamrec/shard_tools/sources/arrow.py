@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from streamrec.config.extras import install
 from streamrec.errors import ConfigError, DataError, StoreError, WrongFeatureType
 from streamrec.shard_tools.sources.source import (
     Block,
@@ -157,9 +158,7 @@ def _module(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise ConfigError(
-            "Parquet and Arrow are read by pyarrow; run: pip install 'streamrec[arrow]'"
-        ) from None
+        raise ConfigError(f"Parquet and Arrow are read by pyarrow; {install('arrow')}") from None
 
 
 def _begin(file: StoredFile) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from streamrec.config.extras import install
 from streamrec.errors import ConfigError
 from streamrec.values.columns import Ragged, offsets_of, rising
 
@@ -110,7 +111,7 @@ class WordPieces:
             from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
         except ImportError:
             raise ConfigError(
-                "text is cut into word pieces by tokenizers; run: pip install 'streamrec[text]'"
+                f"text is cut into word pieces by tokenizers; {install('text')}"
             ) from None
         model = models.WordPiece(
             self.ids,

@@ -302,7 +302,7 @@ def test_without_a_library_it_is_said_before_anything_is_read(
     from streamrec.streams.opening import open as open_stream
 
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[image\]'"):
         open_stream("no-such-shard", features)
 
 

@@ -289,11 +289,11 @@ class TestWithoutLibraries:
 
     @pytest.mark.parametrize("kind", PICTURES)
     def test_the_error_says_what_to_install(self, kind: str) -> None:
-        with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
+        with pytest.raises(ConfigError, match=r"pip install -e '\.\[image\]'"):
             decode_image(PICTURES[kind])
 
     def test_so_does_that_of_encoding(self) -> None:
-        with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
+        with pytest.raises(ConfigError, match=r"pip install -e '\.\[image\]'"):
             encode_jpeg(smooth())
 
 

@@ -53,5 +53,5 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 def test_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "array_record.python.array_record_module", None)
-    with pytest.raises(ConfigError, match=r"pip install 'streamrec\[arrayrecord\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[arrayrecord\]'"):
         open_array_record(str(tmp_path))

@@ -133,5 +133,5 @@ def test_files_that_are_no_vocabulary(data: bytes | None, words: str, tmp_path: 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ConfigError, match=r"pip install 'streamrec\[text\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[text\]'"):
         pieces_of(SPECIAL).tokenize(["a"])
