@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from streamrec.errors import ConfigError, ObjectChanged
 from streamrec.flow.cleanup import until_done
 from streamrec.masking import masked_repr
+from streamrec.stores.versions import same_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -28,7 +29,6 @@ __all__ = [
     "did_you_mean",
     "in_thread",
     "let_pass",
-    "same_version",
     "split_bucket",
 ]
 
@@ -60,7 +60,7 @@ class ObjectInfo:
     size: int | None = None
     """Bytes."""
     etag: str | None = None
-    """The version as the store writes it: an ETag with its quotes, or a generation."""
+    """The version, made by :func:`streamrec.stores.versions.version_of`."""
     encoding: str | None = None
     """The stored object's Content-Encoding, such as ``gzip``; ranges are then those of the encoded
     bytes. ``None``: no encoding, or not looked up yet."""
@@ -141,15 +141,6 @@ def check_range(start: int, stop: int) -> None:
     """
     if not 0 <= start <= stop:
         raise ValueError(f"[{start}, {stop}) is no range of bytes; start must be from 0 to stop")
-
-
-def same_version(one: str, other: str) -> bool:
-    """Return whether two ETags are equal by weak comparison (RFC 9110, 8.8.3.2), quoted or not."""
-    return _opaque(one) == _opaque(other)
-
-
-def _opaque(etag: str) -> str:
-    return etag.strip().removeprefix("W/").strip('"')
 
 
 def check_pin(url: str, pinned: str | None, found: str | None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread, let_pass
+from streamrec.stores.versions import file_version
 from streamrec.surroundings import working_directory
 
 if TYPE_CHECKING:
@@ -130,8 +131,7 @@ def _open(url: str, start: int, stop: int, opened: list[FileIO]) -> tuple[FileIO
 
 
 def _describe(url: str, status: os.stat_result) -> ObjectInfo:
-    etag = f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
-    return ObjectInfo(url, status.st_size, etag)
+    return ObjectInfo(url, status.st_size, file_version(status))
 
 
 def _scan(

@@ -16,6 +16,7 @@ from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.foreign_errors import meaning_of, translated
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.source_text import expand, is_glob
+from streamrec.stores.versions import file_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class StoredFile:
     size: int
     """Bytes."""
     version: str | None
-    """Its ETag, or the time of its last change."""
+    """Its version, as the store that reads its ranges names it."""
     path: str = field(repr=False)
     """The path in its filesystem."""
     remote: _Remote | None = field(default=None, repr=False, compare=False)
@@ -234,7 +235,7 @@ def _local(place: str) -> str:
 
 def _of_path(path: str) -> StoredFile:
     facts = Path(path).stat()
-    return StoredFile(path, facts.st_size, str(facts.st_mtime_ns), path)
+    return StoredFile(path, facts.st_size, file_version(facts), path)
 
 
 def _walk(root: str) -> Iterator[str]:

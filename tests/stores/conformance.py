@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
-from streamrec.stores.base import ObjectInfo, same_version
+from streamrec.stores.versions import same_version
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from streamrec.devstore import DevStore
-    from streamrec.stores.base import RangeBody, Store
+    from streamrec.stores.base import ObjectInfo, RangeBody, Store
 
 DATA = bytes(range(256)) * 40
 LARGE = os.urandom(3 << 20)

@@ -14,7 +14,6 @@ from streamrec.stores.base import (
     check_pin,
     check_range,
     in_thread,
-    same_version,
     split_bucket,
 )
 from tests.support import asynchronous
@@ -27,14 +26,6 @@ def test_ranges(start: int, stop: int) -> None:
     else:
         with pytest.raises(ValueError, match="no range"):
             check_range(start, stop)
-
-
-@pytest.mark.parametrize("other", ['"a"', 'W/"a"', "a", ' "a"'])
-def test_same_version(other: str) -> None:
-    assert same_version('"a"', other)
-    assert same_version(other, '"a"')
-    assert not same_version(other, '"b"')
-    check_pin("x", '"a"', other)
 
 
 def test_pins() -> None:

@@ -17,7 +17,8 @@ from streamrec.flow.pool import BatchMemory
 from streamrec.masking import masked
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.cache.batch_keys import BatchKeys
-from streamrec.stores.cache.pieces import Piece, is_strong
+from streamrec.stores.cache.pieces import Piece
+from streamrec.stores.versions import is_strong
 from streamrec.wire.frame import HEADER, TRAILER, Header
 from streamrec.wire.messages import BatchMessage, Kind
 

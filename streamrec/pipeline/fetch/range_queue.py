@@ -11,7 +11,7 @@ from streamrec.flow.pool import Account
 from streamrec.masking import masked_repr
 from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
-from streamrec.stores.base import same_version
+from streamrec.stores.versions import bare_version, same_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,10 @@ def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
     raise StaleIndex(
         f"the index is stale: {what}; write the index again with `streamrec index`", url=found.url
     )
+
+
+def _tag(version: str | None) -> int:
+    return object_tag(None if version is None else bare_version(version))
 
 
 @dataclass(slots=True)
@@ -72,7 +76,7 @@ class Shards:
             check_version(info, *self.indexed[shard])
             del self.indexed[shard]
         tag = self.expected_tags.pop(shard, 0)
-        if tag and info.etag is not None and object_tag(info.etag) != tag:
+        if tag and info.etag is not None and _tag(info.etag) != tag:
             raise ObjectChanged(
                 "the position was saved in the middle of another version of this object "
                 f"({tag:05x}) than the store has now (ETag {info.etag}); restore the object, or "
@@ -89,7 +93,7 @@ class Shards:
     def tag(self, shard: int) -> int:
         """Return a short tag of the object's version; 0 while it is unknown."""
         if shard not in self._tags and shard in self.etags:
-            self._tags[shard] = object_tag(self.etags[shard])
+            self._tags[shard] = _tag(self.etags[shard])
         return self._tags.get(shard, 0)
 
 

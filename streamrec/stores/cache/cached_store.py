@@ -14,9 +14,9 @@ from streamrec.stores.cache.pieces import (
     PIECE,
     Piece,
     end_of_gap,
-    is_strong,
     piece_at,
 )
+from streamrec.stores.versions import is_strong
 
 if TYPE_CHECKING:
     from collections import Counter

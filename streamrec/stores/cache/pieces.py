@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from streamrec.stores.base import bare_url
+from streamrec.stores.versions import bare_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,6 @@ __all__ = [
     "Entry",
     "Piece",
     "end_of_gap",
-    "is_strong",
     "key_of",
     "piece_at",
 ]
@@ -72,7 +72,7 @@ def key_of(url: str, etag: str, endpoint: str = "") -> str:
         etag: The version; a strong ETag, or a generation.
         endpoint: The store's endpoint: equal names of another one are other objects.
     """
-    text = "\n".join([_unsigned(url), etag.strip().strip('"'), endpoint])
+    text = "\n".join([_unsigned(url), bare_version(etag), endpoint])
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -82,11 +82,6 @@ def _unsigned(url: str) -> str:
         return bare
     pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
     return bare + urlencode([pair for pair in pairs if not _SIGNATURE.fullmatch(pair[0])])
-
-
-def is_strong(etag: str) -> bool:
-    """Return whether equal versions mean equal bytes, which weak ETags do not promise."""
-    return bool(etag) and not etag.startswith("W/")
 
 
 def piece_at(pieces: Sequence[Piece], at: int) -> Piece | None:

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from streamrec.stores.versions import version_of as made_of
+
 __all__ = ["size_of", "version_of"]
 
 _IDENTITIES = (
-    "ETag", "etag", "e_tag", "generation", "lfs", "blob_id", "sha", "sha256", "oid", "md5Hash",
+    "generation", "ETag", "etag", "e_tag", "lfs", "blob_id", "sha", "sha256", "oid", "md5Hash",
     "md5", "Content-MD5", "content_md5", "Digest", "checksum", "hash", "CRC",
 )  # fmt: skip
 _TIMES = (
@@ -36,14 +38,10 @@ def version_of(info: Mapping[str, Any]) -> str | None:
     """
     for name in _IDENTITIES:
         if info.get(name):
-            return _quoted(_text(info[name]))
+            return made_of(etag=_text(info[name]))
     parts = [_text(info[name]) for name in ("ino", *_TIMES) if info.get(name)]
     known = any(info.get(name) for name in _TIMES)
-    return _quoted("-".join([*parts, _text(info.get("size"))])) if known else None
-
-
-def _quoted(text: str) -> str:
-    return text if text.endswith('"') else f'"{text}"'
+    return made_of(etag="-".join([*parts, _text(info.get("size"))])) if known else None
 
 
 def _text(value: object) -> str:

@@ -20,6 +20,7 @@ from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
 from streamrec.stores.pages import Page, walk
 from streamrec.stores.refusals import Expired, plain
+from streamrec.stores.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -210,6 +211,6 @@ def _describe(head: str, entry: Mapping[str, Any]) -> ObjectInfo:
     return ObjectInfo(
         head + entry["name"],
         int(entry["size"]),
-        entry.get("generation"),
+        version_of(generation=entry.get("generation")),
         entry.get("contentEncoding") or None,
     )

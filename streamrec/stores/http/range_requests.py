@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamrec.errors import StoreError, StoreMisbehaved
 from streamrec.masking import masked_repr
 from streamrec.stores.base import ObjectInfo, check_pin
+from streamrec.stores.versions import is_strong, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,14 +53,22 @@ class RangeRequest:
         last = max(self.stop, self.start + 1) - 1
         headers = {**self.extra, "Range": f"bytes={self.start}-{last}"}
         # RFC 9110, 13.1.1: If-Match compares strongly, so a weak ETag never matches.
-        strong = self.etag is not None and not self.etag.startswith("W/")
-        if self.etag is not None and strong and self.version_header == "ETag":
+        if self.etag is not None and is_strong(self.etag) and self.version_header == "ETag":
             headers["If-Match"] = _quoted(self.etag)
         return headers
 
     def version(self, headers: Mapping[str, str]) -> str | None:
-        """Return the version that a response names."""
-        return headers.get(self.version_header)
+        """Return the version that a response names by an ETag or a generation."""
+        named = headers.get(self.version_header)
+        if self.version_header != "ETag":
+            return version_of(generation=named)
+        return version_of(etag=named)
+
+    def dated_version(self, headers: Mapping[str, str], size: int) -> str | None:
+        """Return the version of a response that names none: its time and the object's size."""
+        if self.version_header != "ETag":
+            return None
+        return version_of(modified=headers.get("Last-Modified"), size=size)
 
 
 class RangeResponse(NamedTuple):
@@ -89,14 +98,17 @@ def check_response(request: RangeRequest, status: int, headers: Mapping[str, str
         StoreError: The object's Content-Encoding is not supported.
     """
     encoding = _encoding(request, headers)
-    etag = request.version(headers)
-    check_pin(request.url, request.etag, etag)
+    named = request.version(headers)
+    if named is not None:
+        check_pin(request.url, request.etag, named)
     written = headers.get("Content-Range")
     if status == 206 or written:
         skip, size = 0, _size_in(request, written, headers.get("Content-Length"))
     else:
         size = _whole_size(request, headers)
         skip = min(request.start, size)
+    etag = named or request.dated_version(headers, size)
+    check_pin(request.url, request.etag, etag)
     info = ObjectInfo(request.url, size, etag, encoding)
     return RangeResponse(info, skip, max(0, min(request.stop, size) - request.start))
 

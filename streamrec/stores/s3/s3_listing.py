@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 from streamrec.errors import StoreMisbehaved
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.pages import Page
+from streamrec.stores.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,4 +72,6 @@ def _info(head: str, entry: Element, space: str, decode: Callable[[str], str]) -
     if f"{space}Key" not in facts or size is None:
         raise ValueError("an object has no key or no size")
     key = decode(facts[f"{space}Key"] or "")
-    return ObjectInfo(head + key, int(size), facts.get(f"{space}ETag"))
+    etag, modified = facts.get(f"{space}ETag"), facts.get(f"{space}LastModified")
+    version = version_of(etag=etag, modified=modified, size=int(size))
+    return ObjectInfo(head + key, int(size), version)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamrec.errors import AccessDenied, ConfigError, StoreError
+from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, StoreError
 from streamrec.stores.base import check_range, let_pass, split_bucket
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.http.http_store import RangeClient
@@ -28,6 +29,7 @@ from streamrec.stores.s3.s3_options import (
     sdk_options,
     translated,
 )
+from streamrec.stores.versions import bare_version, same_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -69,6 +71,12 @@ class S3Store:
         self._clock, self._sleep = clock, sleep
         self._before_request = before_request
         self._signers: dict[str | None, Presigner] = {}
+        self._answered: set[tuple[str, str]] = set()
+        """The URLs and versions that responses have named; these are no names of a listing."""
+        self._listed_as: dict[tuple[str, str], str | None] = {}
+        """The versions that responses name, by URL and the version that listings name instead."""
+        self._confirming = defaultdict[tuple[str, str], asyncio.Lock](asyncio.Lock)
+        """Held while a listing is asked again, so that one request does for all of an object's."""
         self._regions: dict[str, str] = {}
         """The regions of buckets that are not in the region of the options."""
         self._s3fs_store: FilesystemStore | None = None
@@ -90,7 +98,7 @@ class S3Store:
             async with s3fs_store.open_range(url, start, stop, etag=etag) as slow:
                 yield slow
             return
-        with closing(await self._open(url, start, stop, etag)) as body:
+        with closing(await self._open_version(url, start, stop, etag)) as body:
             yield body
 
     def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
@@ -145,6 +153,43 @@ class S3Store:
         if region not in self._signers:
             self._signers[region] = Presigner(self._options, region=region, clock=self._clock)
         return self._signers[region]
+
+    async def _open_version(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
+        """Open a range of a version, which may have another name in listings than in responses.
+
+        Swift's S3 API lists an object of several parts with another ETag than it answers with. So
+        a first response that disagrees is held against the listing once: the object is the same as
+        long as that still names the version that is asked for.
+        """
+        pinned = etag if etag is None else self._listed_as.get((url, etag), etag)
+        try:
+            body = await self._open(url, start, stop, pinned)
+        except ObjectChanged:
+            if etag is None or pinned != etag:
+                raise
+            async with self._confirming[url, etag]:
+                if (url, etag) not in self._listed_as and not await self._is_listed(url, etag):
+                    raise
+                body = await self._open(url, start, stop, self._listed_as.get((url, etag)))
+                self._listed_as[url, etag] = body.info.etag
+        if body.info.etag is not None:
+            self._answered.add((url, bare_version(body.info.etag)))
+        return body
+
+    async def _is_listed(self, url: str, etag: str) -> bool:
+        """Return whether a version that no response has named is in the listing now."""
+        if (url, bare_version(etag)) in self._answered:
+            return False
+        bucket, key = split_bucket(url)
+        call = list_objects(bucket, key or "", "", "", "")
+        try:
+            page = await self._page(url, url[: len(url) - len(key or "")], call)
+        except StoreError as error:
+            if error.retryable:
+                raise
+            return False
+        named = next((found.etag for found in page.objects if found.url == url), None)
+        return named is not None and same_version(named, etag)
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
         bucket, key = split_bucket(url)

@@ -216,7 +216,7 @@ async def test_the_version_is_pinned_by_the_first_answer() -> None:
     async with fetching(store) as (fetcher, shards):
         await drain(fetcher)
     assert [etag for _, _, _, etag in store.asked] == [None] + ['"abc"'] * (len(store.asked) - 1)
-    assert shards.tag(0) == object_tag('"abc"')
+    assert shards.tag(0) == object_tag("abc")
 
 
 @asynchronous
@@ -387,7 +387,7 @@ async def test_cancelling_in_the_middle_closes_every_body() -> None:
 
 
 def test_learning_another_version_than_the_position_had() -> None:
-    shards = Shards(["o0", "o1"], expected_tags={0: object_tag('"old"'), 1: 1})
+    shards = Shards(["o0", "o1"], expected_tags={0: object_tag("old"), 1: 1})
     with pytest.raises(ObjectChanged, match='ETag "new"'):
         shards.learn(0, ObjectInfo("o0", 5, '"new"'))
     shards.learn(1, ObjectInfo("o1", 5, None))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.stores.cache.pieces import Piece, end_of_gap, is_strong, key_of, piece_at
+from streamrec.stores.cache.pieces import Piece, end_of_gap, key_of, piece_at
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,6 @@ def test_credentials_are_no_part_of_a_name(one: str, other: str) -> None:
 )
 def test_another_object_has_another_name(url: str, etag: str, endpoint: str) -> None:
     assert key_of(url, etag, endpoint) != key_of("https://host/x?part=3", "1")
-
-
-@pytest.mark.parametrize(
-    ("etag", "strong"), [('"a"', True), ("1712345", True), ('W/"a"', False), ("", False)]
-)
-def test_weak_etags_name_no_version(etag: str, strong: bool) -> None:
-    assert is_strong(etag) is strong
 
 
 SPANS = st.tuples(st.integers(0, 30), st.integers(1, 10))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.stores.base import same_version
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
+from streamrec.stores.versions import same_version
 
 THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -21,6 +21,7 @@ THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         ({"etag": "0x8D", "content_md5": bytearray(b"\x01\xff")}, '"0x8D"'),
         ({"content_md5": bytearray(b"\x01\xff")}, '"01ff"'),
         ({"generation": "17", "md5Hash": "x"}, '"17"'),
+        ({"generation": "17", "etag": "CJ="}, '"17"'),
         ({"blob_id": "b", "lfs": {"size": 3, "sha256": "s"}}, '"s"'),
         ({"blob_id": "b", "lfs": None}, '"b"'),
         ({"sha": "1f"}, '"1f"'),

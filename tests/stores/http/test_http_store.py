@@ -86,6 +86,27 @@ class TestHttp(StoreConformance, FaultConformance):
                 await read(bench.store, bench.url("x"), 0, 10, etag='W/"two"')
             assert {each.if_match for each in bench.devstore.statistics.records} == {None}
 
+    @pytest.mark.parametrize("changed", [("b", 100), ("a", 90)], ids=["time", "size"])
+    @asynchronous
+    async def test_without_an_etag_time_and_size_are_the_version(
+        self, backend: Backend, changed: tuple[str, int]
+    ) -> None:
+        times = {"a": "Sat, 21 Nov 2026 00:46:45 GMT", "b": "Sat, 21 Nov 2026 00:46:46 GMT"}
+        now = ["a", 100]
+
+        async def answer(request: web.Request) -> web.Response:
+            time, size = times[str(now[0])], int(now[1])
+            start = request.http_range.start
+            headers = {"Last-Modified": time, "Content-Range": f"bytes {start}-{start + 9}/{size}"}
+            return web.Response(status=206, headers=headers, body=bytes(10))
+
+        async with serving(answer) as url, opened() as store:
+            _, info = await read(store, f"{url}/x", 0, 10)
+            await read(store, f"{url}/x", 10, 20, etag=info.etag)
+            now[:] = changed
+            with pytest.raises(ObjectChanged):
+                await read(store, f"{url}/x", 10, 20, etag=info.etag)
+
     @asynchronous
     async def test_store_that_refuses_what_it_has(self, backend: Backend) -> None:
         async with backend() as bench:

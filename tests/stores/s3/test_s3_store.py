@@ -13,6 +13,7 @@ from streamrec.devstore import DevStore, Fault
 from streamrec.errors import (
     AccessDenied,
     ConfigError,
+    ObjectChanged,
     ObjectNotFound,
     StoreError,
     StoreMisbehaved,
@@ -37,6 +38,8 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from streamrec.stores.base import ObjectInfo
 
 KEYS = {"key": "test", "secret": "testsecret"}
 
@@ -383,3 +386,60 @@ async def test_closing_unused() -> None:
     store = S3Store(KEYS)
     await store.aclose()
     await asyncio.sleep(0)
+
+
+async def part_of(bench: Bench, listed: ObjectInfo, begin: int) -> None:
+    """Read ten bytes of an object that responses name otherwise than its listing."""
+    data, info = await read(bench.store, listed.url, begin, begin + 10, etag=listed.etag)
+    assert data == DATA[begin : begin + 10]
+    assert info.etag == '"other"'
+
+
+class TestOtherNamesInListings:
+    """Swift's S3 API lists objects of several parts with other ETags than it answers with."""
+
+    @asynchronous
+    async def test_the_listing_confirms_once(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            (listed,) = [found async for found in bench.store.list(bench.url(""))]
+            bench.devstore.faults = [Fault(method="GET", path="/x$", etag="other")]
+            bench.devstore.statistics.records.clear()
+            await asyncio.gather(*(part_of(bench, listed, begin) for begin in range(0, 30, 10)))
+            await part_of(bench, listed, 30)
+            asked = [each.query for each in bench.devstore.statistics.records]
+            assert sum("list-type" in query for query in asked) == 1
+
+    @asynchronous
+    async def test_a_second_version_is_a_change(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            (listed,) = [found async for found in bench.store.list(bench.url(""))]
+            for etag in ("other", "third"):
+                bench.devstore.faults = [Fault(method="GET", path="/x$", etag=etag)]
+                if etag == "other":
+                    await read(bench.store, listed.url, 0, 10, etag=listed.etag)
+            with pytest.raises(ObjectChanged):
+                await read(bench.store, listed.url, 10, 20, etag=listed.etag)
+
+    @asynchronous
+    async def test_a_version_that_was_read_is_never_taken_for_another(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            (listed,) = [found async for found in bench.store.list(bench.url(""))]
+            await read(bench.store, listed.url, 0, 10, etag=listed.etag)
+            bench.devstore.faults = [Fault(method="GET", path="/x$", etag="other")]
+            with pytest.raises(ObjectChanged):
+                await read(bench.store, listed.url, 10, 20, etag=listed.etag)
+
+    @asynchronous
+    async def test_an_object_that_was_replaced_since_its_listing_is_refused(self) -> None:
+        async with devstore_bench() as bench:
+            bench.put("x", DATA)
+            (listed,) = [found async for found in bench.store.list(bench.url(""))]
+            bench.put("x", DATA[::-1])
+            with pytest.raises(ObjectChanged):
+                await read(bench.store, listed.url, 0, 10, etag=listed.etag)
