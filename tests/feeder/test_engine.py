@@ -349,7 +349,7 @@ def test_dies_with_its_parent(how: str, tmp_path: Path) -> None:
         else:
             assert parent.wait() == 0
         try:
-            until(lambda: gone(pid), seconds=1.0)
+            until(lambda: gone(pid))
         finally:
             if holder:
                 os.kill(holder, signal.SIGKILL)
