@@ -45,7 +45,16 @@ Features: TypeAlias = (
     Mapping[str, Any] | tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] | Literal["infer"]
 )
 """Specs by feature name, a pair (context, sequence) of such mappings, or ``"infer"``."""
-Function: TypeAlias = Callable[[Any], Any] | str
+
+
+class RandomFunction(Protocol):
+    """A function that is given a random generator."""
+
+    def __call__(self, columns: Any, /, *, rng: np.random.Generator) -> Any:
+        """Return a mask, or columns."""
+
+
+Function: TypeAlias = Callable[[Any], Any] | RandomFunction | str
 """A function, or its name as ``module:function``."""
 Bytes: TypeAlias = int | str
 """A number of bytes, or a text such as ``"256MiB"``."""

@@ -73,4 +73,4 @@ class UserFunctions:
             columns = map_.apply(columns, origin, self._urls.__getitem__)
         if transform is not None:
             batch = Batch(columns, len(span), 0, origin, _NOWHERE)
-            transform.apply(batch, origin, self._urls.__getitem__)
+            transform.change(batch, self._urls.__getitem__)

@@ -231,12 +231,18 @@ class Dataset:
             order=self._kind if settings.ordered else self._kind + AS_IT_COMES,
             lanes=self.lanes,
             shuffle=settings.shuffle,
-            seed=settings.seed if settings.has_windows or self._draws else 0,
+            seed=settings.seed if self._needs_seed else 0,
             shuffle_window=int(settings.shuffle_window) if settings.has_windows else 0,
             global_batch=batch_size * world_size if batch_size else None,
             stages=self._stages(),
             mix="" if settings.weights is None else text_of(settings.weights, settings.exhausted),
         )
+
+    @property
+    def _needs_seed(self) -> bool:
+        """True if the records, or what is made of them before they are batched, depend on it."""
+        draws = self._draws is not None or self._functions.draw_in_lanes
+        return self.settings.has_windows or draws
 
     def _names(self) -> str:
         """Digest the shards' names; in a mix, those of each component."""

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from streamrec.errors import ConfigError, FunctionFailed
-from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.generators import generator_for, takes_generator
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
+from streamrec.values.rows import joined, row_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.faults import UrlOf
-    from streamrec.pipeline.batch.batch import Origin
-    from streamrec.values.columns import Column
+    from streamrec.values.columns import Column, Indices
 
 __all__ = [
     "NONE",
@@ -37,24 +38,36 @@ SETTINGS = ("filter", "map", "transform")
 class Function:
     """A function of the user's.
 
+    One with a parameter named ``rng`` is given a random generator. A filter or a map is then called
+    with one record at a time, whose generator depends on the epoch and the record alone; the
+    generator of a transform depends on the epoch, the step and the rank.
+
     Args:
         setting: The name of the setting that it is given as.
         function: The function, or its name as ``"module:function"``.
+        seed: The seed of the stream, for generators.
 
     Raises:
-        ConfigError: There is no function of that name.
+        ConfigError: There is no function of that name, or it needs further arguments.
     """
 
-    def __init__(self, setting: str, function: Callable[..., Any] | str) -> None:
+    def __init__(self, setting: str, function: Callable[..., Any] | str, seed: int = 0) -> None:
         self.setting = setting
         self.name = name_of(function)
         self._function = load(setting, function) if isinstance(function, str) else function
+        self._seed = seed
+        self.is_random = takes_generator(setting, self._function, self.name)
+        """True if it is given a generator."""
 
     def __repr__(self) -> str:
         return f"<Function {self.name} for {self.setting}>"
 
     def keep(
-        self, columns: Mapping[str, Any], origin: Origin, url_of: UrlOf
+        self,
+        columns: Mapping[str, Any],
+        origin: Origin,
+        url_of: UrlOf,
+        epochs: Indices | int = 0,
     ) -> npt.NDArray[np.bool_]:
         """Call a filter.
 
@@ -62,6 +75,7 @@ class Function:
             columns: The columns of some records.
             origin: The origin of these records.
             url_of: Returns the URL of a shard's number.
+            epochs: The epoch of each record, or of all of them.
 
         Returns:
             bool ``[records]``: True for a record that is kept.
@@ -69,19 +83,101 @@ class Function:
         Raises:
             FunctionFailed: The function raised or returned something else.
         """
-        mask = self._call(columns, origin, url_of)
+        if not self.is_random:
+            return self._mask(columns, origin, url_of)
+        each = self._one_by_one(columns, origin, epochs)
+        masks = [self._mask(one, place, url_of, rng) for one, place, rng in each]
+        return np.concatenate([np.empty(0, bool), *masks])
+
+    def _mask(
+        self,
+        columns: Mapping[str, Any],
+        origin: Origin,
+        url_of: UrlOf,
+        rng: np.random.Generator | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        mask = self._call(columns, origin, url_of, rng)
         rows = len(origin.shards)
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (rows,):
             why = f"gave {_words(mask)}; it must give a boolean array of shape ({rows},)"
             raise self._failure(why, origin, url_of)
         return mask
 
-    def apply(self, columns: Mapping[str, Any], origin: Origin, url_of: UrlOf) -> dict[str, Column]:
-        """Call a map or a transform, which returns columns of as many rows.
+    def apply(
+        self,
+        columns: Mapping[str, Any],
+        origin: Origin,
+        url_of: UrlOf,
+        epochs: Indices | int = 0,
+    ) -> dict[str, Column]:
+        """Call a map, which returns columns of as many rows.
 
         Arguments and errors are those of :meth:`keep`.
         """
-        result = self._call(columns, origin, url_of)
+        if not self.is_random:
+            return self._columns(columns, origin, url_of)
+        if not len(origin.shards):
+            rng = generator_for(self.setting, self._seed, 0, 0, 0)
+            return self._columns(columns, origin, url_of, rng)
+        each = self._one_by_one(columns, origin, epochs)
+        rows = [self._columns(one, place, url_of, rng) for one, place, rng in each]
+        return self._joined(rows, origin, url_of)
+
+    def change(self, batch: Batch, url_of: UrlOf) -> dict[str, Column]:
+        """Call a transform, which returns columns of as many rows.
+
+        Raises:
+            FunctionFailed: The function raised or returned something else.
+        """
+        rng, at = None, batch.next_position
+        if self.is_random:
+            rng = generator_for(self.setting, self._seed, batch.epoch, at.step - 1, at.rank)
+        return self._columns(batch, batch.origin, url_of, rng)
+
+    def _one_by_one(
+        self, columns: Mapping[str, Any], origin: Origin, epochs: Indices | int
+    ) -> Iterator[tuple[Mapping[str, Any], Origin, np.random.Generator]]:
+        """Yield the columns, the origin and the generator of each record."""
+        # What is cut together depends on ranges and ranks, so no generator may serve several.
+        every_epoch = np.broadcast_to(epochs, origin.shards.shape).tolist()
+        places = zip(origin.shards.tolist(), origin.records.tolist(), every_epoch, strict=True)
+        for row, (shard, record, epoch) in enumerate(places):
+            one: Mapping[str, Any] = _Row(columns, row)
+            if self.setting == "map":  # which may change it and give it back
+                one = dict(one)
+            place = Origin(origin.shards[row : row + 1], origin.records[row : row + 1])
+            yield one, place, generator_for(self.setting, self._seed, epoch, shard, record)
+
+    def _joined(
+        self, rows: list[dict[str, Column]], origin: Origin, url_of: UrlOf
+    ) -> dict[str, Column]:
+        """Join what a map gave for each record."""
+        first = rows[0]
+        for row in rows:
+            if row.keys() != first.keys():
+                both = f"{sorted(first)} for one record, and {sorted(row)} for another"
+                why = f"gave the columns {both}; it must give the same ones for all"
+                raise self._failure(why, origin, url_of)
+        result: dict[str, Column] = {}
+        for name in first:
+            try:
+                result[name] = joined([row[name] for row in rows])
+            except ValueError as error:
+                why = (
+                    f"gave {name!r} in several forms ({error}), and all records of a batch must "
+                    "have the same; give sr.Arrays or sr.Ragged where shapes differ"
+                )
+                raise self._failure(why, origin, url_of) from None
+        return result
+
+    def _columns(
+        self,
+        columns: Any,
+        origin: Origin,
+        url_of: UrlOf,
+        rng: np.random.Generator | None = None,
+    ) -> dict[str, Column]:
+        result = self._call(columns, origin, url_of, rng)
         if not isinstance(result, Mapping):
             why = f"gave {_words(result)}; it must give a mapping of columns"
             raise self._failure(why, origin, url_of)
@@ -92,9 +188,11 @@ class Function:
                 raise self._failure(why, origin, url_of)
         return dict(result)
 
-    def _call(self, argument: Any, origin: Origin, url_of: UrlOf) -> Any:
+    def _call(
+        self, argument: Any, origin: Origin, url_of: UrlOf, rng: np.random.Generator | None
+    ) -> Any:
         try:
-            return self._function(argument)
+            return self._function(argument) if rng is None else self._function(argument, rng=rng)
         except Exception as error:
             why = f"raised {type(error).__name__}: {error}"
             raise self._failure(why, origin, url_of) from error
@@ -123,6 +221,11 @@ class Functions(NamedTuple):
     """A function of a batch that returns columns."""
 
     @property
+    def draw_in_lanes(self) -> bool:
+        """True if a filter or a map is given a generator."""
+        return any(function is not None and function.is_random for function in self[:2])
+
+    @property
     def in_lanes(self) -> str:
         """The names of the functions that decide which records come, and with what content."""
         given = [function for function in (self.filter, self.map) if function]
@@ -136,7 +239,31 @@ class Functions(NamedTuple):
             ConfigError: There is no function of a name.
         """
         given = ((name, getattr(settings, name)) for name in SETTINGS)
-        return cls(*(None if value is None else Function(name, value) for name, value in given))
+        return cls(
+            *(
+                None if value is None else Function(name, value, settings.seed)
+                for name, value in given
+            )
+        )
+
+
+class _Row(Mapping[str, Any]):
+    """One row of some columns, each cut at its first use: others may not even be parsed."""
+
+    def __init__(self, columns: Mapping[str, Any], number: int) -> None:
+        self._columns, self._number = columns, number
+        self._cut: dict[str, Column] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._cut:
+            self._cut[name] = row_of(self._columns[name], self._number)
+        return self._cut[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
 
 
 NONE = Functions()

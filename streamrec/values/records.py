@@ -64,6 +64,8 @@ class RecordRows:
     """int32 ``[n]``: the shard that each row came from."""
     ordinals: Indices
     """int64 ``[n]``: the number of each row in its shard, or ``~number`` where a record is lost."""
+    passes: Indices | None = None
+    """int64 ``[n]``, in a mix: how often its component was read before; else ``None``."""
 
     @classmethod
     def of(cls, records: Sequence[Bytes]) -> RecordRows:
@@ -109,6 +111,7 @@ class RecordRows:
             np.concatenate([part.lengths for part in parts] or [np.empty(0, np.int64)]),
             np.concatenate([part.shards for part in parts] or [np.empty(0, np.int32)]),
             np.concatenate([part.ordinals for part in parts] or [np.empty(0, np.int64)]),
+            _all_passes(parts),
         )
 
     def part(self, first: int, last: int | None) -> RecordRows:
@@ -140,6 +143,7 @@ class RecordRows:
             self.lengths[rows],
             self.shards[rows],
             self.ordinals[rows],
+            None if self.passes is None else self.passes[rows],
         )
 
     def __len__(self) -> int:
@@ -158,6 +162,11 @@ class RecordRows:
         )
         for index, offset, length in rows:
             yield views[index][offset : offset + length]
+
+
+def _all_passes(parts: Sequence[RecordRows]) -> Indices | None:
+    passes = [part.passes for part in parts if part.passes is not None]
+    return np.concatenate(passes) if passes and len(passes) == len(parts) else None
 
 
 class Run(NamedTuple):

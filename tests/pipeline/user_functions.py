@@ -51,3 +51,21 @@ def raise_key_error(columns: Mapping[str, Any]) -> Any:
 
 def return_a_list(columns: Mapping[str, Any]) -> Any:
     return [1, 2, 3]
+
+
+def with_draw(columns: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**columns, "draw": rng.integers(1 << 62, size=len(columns["id"]))}
+
+
+def is_drawn(columns: Mapping[str, Any], rng: np.random.Generator) -> Any:
+    return rng.random(len(columns["id"])) < 0.7
+
+
+def with_noise(batch: Batch, rng: np.random.Generator) -> dict[str, Any]:
+    return {**batch, "noise": rng.integers(1 << 62, size=len(batch))}
+
+
+def with_shift(columns: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Add a number to every token."""
+    tokens = columns["tokens"]
+    return {"tokens": Ragged(tokens.values + rng.integers(1 << 40), tokens.row_splits)}

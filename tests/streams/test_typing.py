@@ -139,6 +139,23 @@ def test_functions_may_change_columns() -> None:
 
 
 @for_checkers
+def test_functions_may_take_a_generator() -> None:
+    def augment(batch: sr.Batch, rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": rng.permutation(batch["x"])}
+
+    def by_keyword(columns: dict[str, Any], *, rng: np.random.Generator) -> dict[str, Any]:
+        return {**columns, "noise": rng.random(1)}
+
+    def another(columns: dict[str, Any], generator: np.random.Generator) -> dict[str, Any]:
+        return {**columns, "noise": generator.random(1)}
+
+    sr.open("a", batch_size=1, transform=augment, map=by_keyword)
+    sr.open("a", batch_size=1, filter=lambda columns, rng: rng.random(1) < columns["x"])
+    sr.open("a", batch_size=1, transform=lambda batch: {**batch}, map=dict)
+    sr.open("a", batch_size=1, map=another)  # type: ignore[arg-type]
+
+
+@for_checkers
 def test_single_records() -> None:
     assert_type(sr.open("a"), sr.Stream[Any])
     assert_type(sr.open("a", {"x": sr.Image()}), sr.Stream[Any])

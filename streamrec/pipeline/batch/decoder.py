@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Components
     from streamrec.pipeline.batch.batcher import Chunk
     from streamrec.plan.position import Position
+    from streamrec.values.columns import Indices
     from streamrec.values.records import RecordRows
 
 __all__ = ["Decoder", "SuspectPayload", "Work"]
@@ -167,7 +168,11 @@ class Decoder:
             mask = _padded(ordinals >= 0, padding, fill=False)
             shards = _padded(shards, padding)
             ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
-        columns = self.columns(rows, work) if mask is None else self._filled(rows, mask, work)
+        epochs = chunk.epochs if rows.passes is None else rows.passes
+        if mask is None:
+            columns = self.columns(rows, epochs, work)
+        else:
+            columns = self._filled(rows, epochs, mask, work)
         self._made += sum(map(size_of, columns.values()))  # an estimate: threads may lose a sum
         self._taken += chunk.nbytes
         origin = Origin(shards, ordinals)
@@ -176,15 +181,23 @@ class Decoder:
         if self._functions.transform is None:
             return batch
         work.note_transform()
-        columns = self._functions.transform.apply(batch, origin, self._urls.__getitem__)
+        columns = self._functions.transform.change(batch, self._urls.__getitem__)
         return replace(batch, columns=columns)
 
     def close(self) -> None:
         """Keep no memory for further batches; existing batches are not affected."""
         self._memory.close()
 
-    def columns(self, rows: RecordRows, work: Work | None = None) -> Mapping[str, Column]:
-        """Parse and map some rows into columns of their own."""
+    def columns(
+        self, rows: RecordRows, epochs: Indices | int = 0, work: Work | None = None
+    ) -> Mapping[str, Column]:
+        """Parse and map some rows into columns of their own.
+
+        Args:
+            rows: The rows.
+            epochs: The epoch of each row, or of all of them.
+            work: The notes to take.
+        """
         if are_columns(rows):
             return columns_of(rows)
         columns, map_ = self._columns(rows), self._functions.map
@@ -193,10 +206,10 @@ class Decoder:
         if work is not None:
             work.note_transform()
         origin = Origin(rows.shards, rows.ordinals)
-        return map_.apply(columns, origin, self._urls.__getitem__)
+        return map_.apply(columns, origin, self._urls.__getitem__, epochs)
 
     def _filled(
-        self, rows: RecordRows, mask: npt.NDArray[np.bool_], work: Work
+        self, rows: RecordRows, epochs: Indices, mask: npt.NDArray[np.bool_], work: Work
     ) -> Mapping[str, Column]:
         """Parse the rows; a masked one gets the content of the intact row before it.
 
@@ -205,10 +218,10 @@ class Decoder:
         """
         intact = np.flatnonzero(rows.ordinals >= 0)
         if not len(intact):
-            columns = self.columns(rows.take(intact), work)
+            columns = self.columns(rows.take(intact), epochs[intact], work)
             return {name: blank(column, len(mask)) for name, column in columns.items()}
         contents = intact[np.maximum(np.cumsum(mask) - 1, 0)]
-        return self.columns(rows.take(contents), work)
+        return self.columns(rows.take(contents), epochs[contents], work)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
         if self._checks_large and corrupt_row(rows) >= 0:

@@ -195,5 +195,5 @@ class CachedRun(Run):
         if transform is None:
             return batch
         work.note_transform()
-        columns = transform.apply(batch, batch.origin, self._shards.urls.__getitem__)
+        columns = transform.change(batch, self._shards.urls.__getitem__)
         return replace(batch, columns=columns)

@@ -67,14 +67,16 @@ class Filter:
         """
         rows = span.rows
         origin = Origin(rows.shards, rows.ordinals)
-        mask = self.function.keep(self._columns(rows), origin, self.urls.__getitem__)
+        epochs = span.extent.epoch if rows.passes is None else rows.passes
+        mask = self.function.keep(self._columns(rows), origin, self.urls.__getitem__, epochs)
         kept = np.flatnonzero(mask)
         if len(kept) == len(rows):
             return span
         few = rows.take(kept)
         if few.nbytes < rows.nbytes // 2:
             column = kernel.gather(few, allocate)
-            few = replace(RecordRows.from_column(column), shards=few.shards, ordinals=few.ordinals)
+            own = RecordRows.from_column(column)
+            few = replace(own, shards=few.shards, ordinals=few.ordinals, passes=few.passes)
         return span.keep(kept, few)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Any]:

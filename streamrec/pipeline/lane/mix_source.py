@@ -280,6 +280,7 @@ class Mix:
         epochs = np.concatenate([start_epochs, epochs[order]])
         drawn = Drawn(self._number, choices, points, epochs)
         rows = RecordRows.concatenate([part.rows for part in parts]).pick(order)
+        rows = replace(rows, passes=epochs[len(starts) :])
         lengths = np.concatenate([part.lengths for part in parts])[order]
         extent = Extent(self._epochs, self._epoch, -1)
         weighted = self.draws.weighted(self.lane, self._number, count)

@@ -49,7 +49,7 @@ class Packing:
 
     Args:
         packer: Packs the documents.
-        columns: Parses and maps records; called in threads.
+        columns: Parses and maps records of an epoch; called in threads.
         submit: Runs a function in a thread, and notifies the lane when it is done.
         start: The coordinates that the lane begins at.
         patience: The number of extents in a row without a pack after which the lane fails;
@@ -57,7 +57,7 @@ class Packing:
     """
 
     packer: Packer
-    columns: Callable[[RecordRows], Mapping[str, Any]]
+    columns: Callable[[RecordRows, int], Mapping[str, Any]]
     submit: Callable[[Callable[[], Packs | None]], Future[Packs | None]]
     start: Coordinates
     patience: int | None = None
@@ -113,8 +113,8 @@ class Packing:
             self._job = self.submit(self.packer.flush)
             self._runs.append(_no_documents(self._number, item))
             return True
-        rows = self._next_rows(item)
-        self._job = self.submit(lambda: self.packer.add(self.columns(rows)))
+        rows, epoch = self._next_rows(item), item.epoch
+        self._job = self.submit(lambda: self.packer.add(self.columns(rows, epoch)))
         return True
 
     def _next_rows(self, segment: Segment) -> RecordRows:

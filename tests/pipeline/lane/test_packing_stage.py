@@ -273,7 +273,7 @@ def done(work: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-def columns(rows: RecordRows) -> dict[str, Any]:
+def columns(rows: RecordRows, epoch: int = 0) -> dict[str, Any]:
     """Make a token of each byte of a record."""
     tokens = b"".join(bytes(p) for p in rows.payloads())
     return {"t": Ragged(np.frombuffer(tokens, np.uint8), offsets_of(rows.lengths))}

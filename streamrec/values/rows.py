@@ -1,0 +1,105 @@
+"""Single rows of columns, and their way back into columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.values.aligned import empty
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, form_of, offsets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.values.columns import Column
+
+__all__ = ["joined", "row_of"]
+
+
+def row_of(column: Column, number: int) -> Column:
+    """Return a column of that row alone, whose buffers hold nothing else; a view."""
+    if not isinstance(column, Sparse):
+        row: Column = _rows(column, number, number + 1)
+        return row
+    places = np.flatnonzero(column.indices[:, 0] == number)
+    indices = column.indices[places]
+    indices[:, 0] = 0
+    if isinstance(column.values, np.ndarray):
+        values: Any = column.values[places]
+    else:
+        values = BytesColumn.of([column.values[place] for place in places.tolist()])
+    return Sparse(indices, values, (1, *column.dense_shape[1:]))
+
+
+def _rows(column: Any, first: int, last: int) -> Any:
+    match column:
+        case BytesColumn():
+            strings = column.strings_per_row
+            offsets = column.offsets[first * strings : last * strings + 1]
+            values = column.values[offsets[0] : offsets[-1]]
+            return BytesColumn(values, offsets - offsets[0], column.item_shape, last - first)
+        case Arrays():
+            offsets = column.offsets[first : last + 1]
+            values = column.values[offsets[0] : offsets[-1]]
+            return Arrays(values, offsets - offsets[0], column.shapes[first:last])
+        case Ragged():
+            splits = column.row_splits[first : last + 1]
+            values = _rows(column.values, int(splits[0]), int(splits[-1]))
+            return Ragged(values, splits - splits[0])
+    return column[first:last]
+
+
+def joined(columns: Sequence[Any]) -> Any:
+    """Join columns of one feature, in their order.
+
+    Raises:
+        ValueError: They are of different kinds, dtypes or shapes; the message says which.
+    """
+    first = columns[0]
+    for column in columns:
+        if _kind(column) != _kind(first):
+            raise ValueError(f"first {form_of(first)}, then {form_of(column)}")
+    match first:
+        case BytesColumn():
+            offsets = _joined_offsets([column.offsets for column in columns])
+            values = joined([_rows(one, 0, len(one)).values for one in columns])
+            return BytesColumn(values, offsets, first.item_shape, sum(map(len, columns)))
+        case Arrays():
+            offsets = _joined_offsets([column.offsets for column in columns])
+            values = joined([_rows(one, 0, len(one)).values for one in columns])
+            return Arrays(values, offsets, np.concatenate([column.shapes for column in columns]))
+        case Ragged():
+            splits = _joined_offsets([column.row_splits for column in columns])
+            return Ragged(joined([_rows(one, 0, len(one)).values for one in columns]), splits)
+        case Sparse():
+            return _joined_sparse(columns)
+    whole = empty((sum(map(len, columns)), *first.shape[1:]), first.dtype)
+    return np.concatenate(columns, out=whole)
+
+
+def _kind(column: Any) -> tuple[Any, ...]:
+    """Return what must be equal in columns that are joined."""
+    match column:
+        case BytesColumn():
+            return BytesColumn, column.item_shape
+        case Arrays():
+            return Arrays, column.values.dtype, column.shapes.shape[1]
+        case Ragged():
+            return Ragged, _kind(column.values)
+        case Sparse():
+            return Sparse, _kind(column.values), len(column.dense_shape)
+    return np.ndarray, column.dtype, column.shape[1:]
+
+
+def _joined_offsets(offsets: Sequence[Any]) -> Any:
+    return offsets_of(np.concatenate([np.diff(one) for one in offsets]))
+
+
+def _joined_sparse(columns: Sequence[Sparse]) -> Sparse:
+    begins = offsets_of(np.array([len(column) for column in columns], np.int64))
+    indices = np.concatenate([column.indices for column in columns])
+    indices[:, 0] += np.repeat(begins[:-1], [len(column.indices) for column in columns])
+    shape = np.max([column.dense_shape[1:] for column in columns], axis=0).tolist()
+    values = joined([column.values for column in columns])
+    return Sparse(indices, values, (int(begins[-1]), *shape))
