@@ -21,6 +21,7 @@ from streamrec import errors
 
 if TYPE_CHECKING:
     from streamrec.config import Pack as Pack
+    from streamrec.config.places import escape as escape
     from streamrec.errors import *  # noqa: F403 - all of them
     from streamrec.feeder.engine import start_engine as start_engine
     from streamrec.formats.examples.encode import encode_examples as encode_examples
@@ -75,6 +76,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "streamrec.config": "Pack",
+    "streamrec.config.places": "escape",
     "streamrec.errors": " ".join(errors.__all__),
     "streamrec.feeder.engine": "start_engine",
     "streamrec.formats.examples.encode": "encode_examples encode_sequence_examples",

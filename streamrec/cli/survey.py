@@ -10,15 +10,16 @@ from streamrec import kernel
 from streamrec.cli.printing import no_progress
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import automatic_budget
+from streamrec.config.places import escape
 from streamrec.errors import ConfigError, MalformedExample, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.cleanup import all_of
 from streamrec.formats.examples.descriptions import as_python, describe
 from streamrec.formats.examples.features import infer_features
 from streamrec.formats.shards.compression import detect
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
 from streamrec.pipeline.dataset import Dataset
-from streamrec.shard_tools.verify import all_of
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
@@ -159,7 +160,7 @@ def _settings(
     largest: int | None,
 ) -> DatasetSettings:
     values: dict[str, Any] = {
-        "source": list(shards),
+        "source": list(map(escape, shards)),
         "storage_options": dict(storage_options),
         "max_record_bytes": largest or automatic_budget(),
     }

@@ -6,9 +6,18 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streamrec.config.places import absolute_source, escape
 from streamrec.errors import ConfigError
 
-__all__ = ["count_of", "kind_of", "options_of", "place_text", "source_texts"]
+__all__ = [
+    "absolute_sources",
+    "count_of",
+    "kind_of",
+    "options_of",
+    "place_text",
+    "source_text",
+    "source_texts",
+]
 
 
 def place_text(given: object) -> str:
@@ -27,14 +36,36 @@ def place_text(given: object) -> str:
 
 
 def source_texts(given: object) -> str | list[str]:
-    """Return a source, or a list of them, as text.
+    """Return a source, or a list of them, as text; in that of a path, nothing is a pattern.
 
     Raises:
         ConfigError: It is something else.
     """
+    if isinstance(given, os.PathLike):
+        return source_text(given)
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray | Mapping):
-        return [place_text(one) for one in given]
-    return place_text(given)
+        return [source_text(one) for one in given]
+    return source_text(given)
+
+
+def source_text(given: object) -> str:
+    """Return the URL, pattern or path of one source as text; a path stands for its file alone.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    text = place_text(given)
+    return escape(text) if isinstance(given, os.PathLike) else text
+
+
+def absolute_sources(given: object) -> str | list[str]:
+    """Return what :func:`source_texts` does, with absolute paths.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    found = source_texts(given)
+    return absolute_source(found) if isinstance(found, str) else list(map(absolute_source, found))
 
 
 def options_of(given: object) -> dict[str, Any]:

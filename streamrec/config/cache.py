@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize
 
+from streamrec.config.places import absolute
 from streamrec.config.validation import Settings
 from streamrec.surroundings import home
 
@@ -27,7 +28,10 @@ _SIZE = re.compile(r"(?i)\s*[\d.]+\s*(?:[kmgtpe]?i?b?)?\s*")
 
 
 def _folder(folder: object) -> object:
-    return str(folder) if isinstance(folder, os.PathLike) else folder
+    if isinstance(folder, os.PathLike):
+        folder = os.fspath(folder)
+    is_path = isinstance(folder, str) and folder != MEMORY
+    return absolute(os.path.expanduser(folder)) if is_path else folder  # noqa: PTH111 - a text
 
 
 def _large_enough(size: ByteSize | None) -> ByteSize | None:

@@ -11,9 +11,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterable
 
-__all__ = ["end", "finish", "until_done"]
+__all__ = ["all_of", "end", "finish", "until_done"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,15 @@ async def finish(cleanup: Coroutine[Any, Any, T]) -> T:
     task = _Cleanup(cleanup, loop=asyncio.get_running_loop())
     await until_done(task)
     return task.result()
+
+
+async def all_of(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all coroutines; the first error cancels the others and is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await end(*tasks)
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:

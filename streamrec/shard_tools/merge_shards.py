@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.arguments import options_of, place_text
+from streamrec.config.places import escape
 from streamrec.errors import ConfigError, StoreError
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.shards.index import Index, ShardEntry, index_url
@@ -216,7 +217,7 @@ def _infos(
 async def _listed(folder: Folder, pattern: str) -> list[ObjectInfo]:
     stores = Stores(folder.options)
     try:
-        return await stores.resolve(folder.url(pattern))
+        return await stores.resolve(escape(folder.url("")) + pattern)
     finally:
         await stores.aclose()
 

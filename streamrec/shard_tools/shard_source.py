@@ -13,11 +13,12 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.config.memory_budget import automatic_budget
+from streamrec.config.places import escape
 from streamrec.flow.bridge import Bridge
+from streamrec.flow.cleanup import all_of
 from streamrec.masking import masked, masked_repr
 from streamrec.plan.fingerprint import relative_names
 from streamrec.plan.shard_names import owned_shards
-from streamrec.shard_tools.verify import all_of
 from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
@@ -173,7 +174,7 @@ class ShardSource:
 
     def _settings(self, memory: int, batch_size: int | None) -> DatasetSettings:
         values = {
-            "source": self.urls,
+            "source": list(map(escape, self.urls)),
             "lanes": 1,
             "batch_size": batch_size,
             "memory_budget": memory,

@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.config.memory_budget import automatic_budget
 from streamrec.errors import ConfigError, DataError, OutOfMemory, StoreError
-from streamrec.flow.cleanup import end
+from streamrec.flow.cleanup import all_of, end
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
 from streamrec.formats.shards.tfrecord import FrameScanner
@@ -25,16 +25,14 @@ from streamrec.stores.read_range import read_range
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from os import PathLike
 
     from streamrec.config import Compression
     from streamrec.errors import StreamrecError
     from streamrec.values.columns import ByteArray
 
-__all__ = ["ShardReport", "all_of", "check", "index_of"]
-
-Result = TypeVar("Result")
+__all__ = ["ShardReport", "check", "index_of"]
 
 SHARDS_AT_ONCE = 8
 RANGE = 4 << 20
@@ -112,15 +110,6 @@ async def check(
         return await all_of(map(checker.check, objects))
     finally:
         await stores.aclose()
-
-
-async def all_of(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Return the results of all coroutines; the first error cancels the others and is raised."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        await end(*tasks)
 
 
 def index_of(reports: Sequence[ShardReport]) -> Index:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
+from streamrec.config.places import absolute, local_path
 from streamrec.errors import StoreError
 from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.part_file import remove_left
@@ -37,14 +37,16 @@ class Folder:
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
-        if url.startswith("file://"):
-            url = unquote(urlsplit(url).path)
+        url = local_path(url)
+        if "://" not in url:
+            # The program may change its directory.
+            url = absolute(url) if url else absolute("./").removesuffix("./")
         self._url = url
         self.options = storage_options
         self._is_local = "://" not in url
         self._is_s3 = url.lower().startswith(("s3://", "s3a://"))
         options = {} if self._is_local else storage_options
-        self._files, self._path = filesystem_of(url or "./", options)
+        self._files, self._path = filesystem_of(url, options)
 
     def __repr__(self) -> str:
         return f"<Folder {self._url!r}>"

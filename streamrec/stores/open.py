@@ -7,23 +7,28 @@ import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
-from streamrec.flow.cleanup import finish
+from streamrec.config.places import unescaped
+from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
+from streamrec.flow.cleanup import all_of, finish
 from streamrec.flow.silence import Silence
 from streamrec.flow.timings import Timings
-from streamrec.formats.shards.index import COMPANIONS
+from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo, let_pass
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.opening import open_cache
+from streamrec.stores.read_range import read_range
 from streamrec.stores.source_text import (
     expand,
     fixed_prefix,
+    is_counted,
     is_glob,
+    is_pattern,
     matcher,
     scheme_of,
     split_chain,
     store_kind,
+    with_one_name,
 )
 from streamrec.surroundings import hold_standard_descriptors
 
@@ -45,6 +50,8 @@ _CLASSES = {
 }
 _OTHERS = ("fsspec.filesystem_store", "FilesystemStore")
 
+LOOKS = 32
+"""Names with special characters that are looked up at the same time."""
 PROGRESS_NAMES = 100
 """Names after which a listing counts as making progress."""
 
@@ -106,21 +113,29 @@ class Stores:
     async def resolve(self, source: str | Sequence[str]) -> list[ObjectInfo]:
         """Return the objects that a source names, sorted by URL, without duplicates.
 
-        Only globs ask the store, for a listing with sizes and ETags. Plain names are not checked.
+        A text with special characters is the name of an object where there is one, and a pattern
+        elsewhere. Only patterns ask the store: a glob for a listing with sizes and ETags, and where
+        no listing tells, each for one byte of the object of this name. Plain names are not checked.
 
         Raises:
             ObjectNotFound: A glob matches nothing.
-            StoreUnavailable: A listing stalls.
+            StoreUnavailable: A listing stalls, or an object cannot be looked up.
             ConfigError: A scheme is unknown, a name is a directory, or a store cannot list.
         """
+        texts = list(dict.fromkeys([source] if isinstance(source, str) else source))
+        named = await self._look_up(texts)
         found: dict[str, ObjectInfo] = {}
-        for name in dict.fromkeys(expand(source)):
-            scheme_of(name)
-            _refuse_directory(name)
-            if is_glob(name):
-                found |= {info.url: info for info in await self._match(name)}
-            else:
-                found.setdefault(name, ObjectInfo(name))
+        for text in texts:
+            if text in named:
+                found[named[text].url] = named[text]
+                continue
+            for name in expand(text):
+                scheme_of(name)
+                _refuse_directory(name)
+                if is_glob(name):
+                    found |= {info.url: info for info in await self._match(name)}
+                else:
+                    found.setdefault(unescaped(name), ObjectInfo(unescaped(name)))
         return [found[url] for url in sorted(found)]
 
     async def aclose(self) -> None:
@@ -134,6 +149,27 @@ class Stores:
         if self.cache is not None:
             self.cache.close()
 
+    async def _look_up(self, texts: Sequence[str]) -> dict[str, ObjectInfo]:
+        """Return the objects whose names the texts are, by text, of those that may be patterns."""
+        limit = asyncio.Semaphore(LOOKS)
+
+        async def look(text: str) -> ObjectInfo | None:
+            url = unescaped(with_one_name(text))
+            try:
+                async with limit:
+                    return (await read_range(self.store_for(url), ObjectInfo(url), 0, 1))[1]
+            except StoreError as error:
+                if error.retryable:
+                    raise
+                # Without the right to list, some stores refuse access to what does not exist.
+                return None
+
+        asked = [text for text in texts if is_pattern(text) and not text.endswith("/")]
+        if len(texts) == 1:
+            asked = [text for text in asked if not _is_listed(text)]
+        infos = await all_of(map(look, asked))
+        return {text: info for text, info in zip(asked, infos, strict=True) if info is not None}
+
     async def _match(self, glob: str) -> list[ObjectInfo]:
         place = split_chain(glob)
         matches = matcher(place.link)
@@ -143,12 +179,15 @@ class Stores:
             "".join(place._replace(link=prefix)), recursive=recursive
         )
         link = slice(len(place.before), -len(place.after) or None)
-        # Keys that end in a slash mark directories; neither they nor companions are shards.
-        found = [
-            info
-            for info in await self._collect(glob, listing)
-            if matches(name := info.url[link]) and not name.endswith(("/", *COMPANIONS))
-        ]
+        literal = unescaped(glob)
+        found: list[ObjectInfo] = []
+        for info in await self._collect(glob, listing):
+            if info.url == literal:
+                return [info]
+            name = info.url[link]
+            # Keys that end in a slash mark directories; neither they nor companions are shards.
+            if matches(name) and not name.endswith("/") and not is_companion(name):
+                found.append(info)
         if not found:
             raise ObjectNotFound(
                 "no object matches; check the pattern, and that the shards are there", url=glob
@@ -178,6 +217,11 @@ class Stores:
         first_byte = (ended if answered is None else answered) - started
         self.timings.observe(store_kind(glob), "list", first_byte, ended - started)
         return found
+
+
+def _is_listed(text: str) -> bool:
+    """Return whether a text is one glob, so that its listing has the object of this very name."""
+    return is_glob(text) and not is_counted(text) and scheme_of(text) != "http"
 
 
 def _refuse_directory(name: str) -> None:

@@ -35,6 +35,7 @@ class PartFile:
     """
 
     def __init__(self, path: Path) -> None:
+        path = path.absolute()  # the program may change its directory before the end
         if path.is_dir():
             raise IsADirectoryError(None, "is a directory")
         self._object = path

@@ -1,4 +1,8 @@
-"""Schemes, ranges of shards and globs in the text of a source. Pure: no I/O."""
+"""Schemes, ranges of shards, globs and escapes in the text of a source. Pure: no I/O.
+
+A text is a name or a pattern. A character class of one special character (``[[]``, ``[*]``,
+``[?]``, ``[{]``, ``[}]``, ``[@]``, ``[]]``) always stands for that character.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from streamrec.config.places import ESCAPE, FILE, SPECIAL, SPECIAL_OF_HTTP, local_path, unescaped
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
 
@@ -17,11 +22,14 @@ __all__ = [
     "ChainedURL",
     "expand",
     "fixed_prefix",
+    "is_counted",
     "is_glob",
+    "is_pattern",
     "matcher",
     "scheme_of",
     "split_chain",
     "store_kind",
+    "with_one_name",
 ]
 
 MAX_SHARDS = 1_000_000
@@ -37,9 +45,13 @@ FAMILIES = {
     "gs": "gcs",
     "gcs": "gcs",
 }
-_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}/]*,[^{}/]*)\}")
+_BRACES = re.compile(
+    # Not the brace of an escape.
+    r"(?!(?<=\[)\{\])\{(?:(\d+)\.\.(\d+)\}|([^{}/]*,[^{}/]*)\})"
+)
 _SHARDED = re.compile(r"(?P<name>.*)@(?P<count>\d{1,9})(?P<suffix>\.[^/@]*)?", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
+_FIXED = re.compile(r"(?:[^*?[]|\[[][*?{}@]\])*", re.DOTALL)
 _GCS = re.compile(r"\Agc?s://", re.IGNORECASE)
 _CHAIN = re.compile(r"((?:[\w+.-]+::)*)([\w+.-]+://.*?)((?:::.*)?)", re.DOTALL)
 
@@ -56,6 +68,24 @@ class ChainedURL(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<ChainedURL {masked(''.join(self))}>"
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text may stand for something else than the object of this name."""
+    link = ESCAPE.sub("", split_chain(text).link)
+    special = SPECIAL_OF_HTTP if scheme_of(text) == "http" else SPECIAL
+    return special.search(link) is not None
+
+
+def is_counted(text: str) -> bool:
+    """Return whether a text holds ``{00000..00127}`` or ``{a,b}``, or ends like ``name@128``."""
+    link = split_chain(text).link
+    return _BRACES.search(link) is not None or _SHARDED.fullmatch(link) is not None
+
+
+def with_one_name(url: str) -> str:
+    """Return ``gs://`` in place of ``gcs://``, and ``file://`` without what ``as_uri`` encodes."""
+    return FILE + local_path(url) if url.startswith(FILE) else _GCS.sub("gs://", url)
 
 
 def split_chain(url: str) -> ChainedURL:
@@ -124,7 +154,7 @@ def expand(source: str | Sequence[str]) -> list[str]:
         ConfigError: A range runs backwards or names too many shards.
     """
     sources = [source] if isinstance(source, str) else list(source)
-    return [_GCS.sub("gs://", name) for one in sources for name in _expand_one(one)]
+    return [with_one_name(name) for one in sources for name in _expand_one(one)]
 
 
 def _expand_one(source: str) -> list[str]:
@@ -179,16 +209,19 @@ def _check_count(source: str, count: int) -> None:
 
 
 def is_glob(url: str) -> bool:
-    """Return whether a URL holds ``*``, ``?`` or ``[``, or for http a ``*`` before its query."""
+    """Return whether a URL holds ``*``, ``?`` or ``[``, or for http a ``*`` before its query.
+
+    Escapes do not count.
+    """
     if scheme_of(url) == "http":
-        return "*" in url.partition("?")[0]
-    return _MAGIC.search(split_chain(url).link) is not None
+        return "*" in ESCAPE.sub("", url).partition("?")[0]
+    return _MAGIC.search(ESCAPE.sub("", split_chain(url).link)) is not None
 
 
 def fixed_prefix(glob: str) -> str:
-    """Return the text before the first ``*``, ``?`` or ``[``, with which every match begins."""
-    found = _MAGIC.search(glob)
-    return glob[: found.start()] if found else glob
+    """Return the name before the first ``*``, ``?`` or ``[``, with which every match begins."""
+    found = _FIXED.match(glob)
+    return unescaped(found[0]) if found else ""
 
 
 def matcher(glob: str) -> Callable[[str], bool]:

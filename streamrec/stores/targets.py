@@ -7,8 +7,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote, urlsplit
 
+from streamrec.config.places import local_path
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StreamrecError
 from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.part_file import BUFFER, PartFile
@@ -113,7 +113,7 @@ def open_target(
         ConfigError: The scheme is not known.
     """
     hold_standard_descriptors()  # else this object may become standard error
-    path = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else Path(url)
+    path = Path(local_path(url))
     scheme = url.partition("://")[0].lower()
     if scheme in _SESSIONS and not spooled:
         module, name = _SESSIONS[scheme]

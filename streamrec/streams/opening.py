@@ -7,7 +7,8 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from streamrec.config import StreamSettings, validate
-from streamrec.config.arguments import kind_of, source_texts
+from streamrec.config.arguments import absolute_sources, kind_of
+from streamrec.config.places import PLACES, absolute, absolute_options
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
 from streamrec.feeder.tls import tls_files
@@ -109,7 +110,19 @@ def open(  # noqa: A001 - the public name: streamrec.open
     """
     if isinstance(source, Mapping):
         raise ConfigError("these are several sources by name: mix them with streamrec.mix")
-    return _stream(source_texts(source), features, {"batch_size": batch_size, **settings})
+    return _stream(absolute_sources(source), features, {"batch_size": batch_size, **settings})
+
+
+def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are places, with absolute paths."""
+    found = {
+        name: absolute(fspath(value)) if name in PLACES else fspath(value)
+        for name, value in settings.items()
+        if isinstance(value, PathLike) or (name in PLACES and isinstance(value, str))
+    }
+    if isinstance(options := settings.get("storage_options"), Mapping):
+        found["storage_options"] = absolute_options(options)
+    return found
 
 
 @overload
@@ -193,7 +206,7 @@ def mix(
             "{'web': 0.7}), ...] and sources alone"
         )
     sources = {n: pairs[n][0] if n in pairs else part for n, part in components.items()}
-    texts = {name: source_texts(source) for name, source in sources.items()}
+    texts = {name: absolute_sources(source) for name, source in sources.items()}
     given = {"batch_size": batch_size, "weights": weights, **settings}
     return _stream(texts, features, given)
 
@@ -209,8 +222,7 @@ def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]
         settings["dtypes"] = dtype_names(settings["dtypes"])
     if isinstance(plain, dict):
         parser_of(narrowed(plain, settings.get("dtypes") or []))
-    paths = {name: fspath(value) for name, value in settings.items() if isinstance(value, PathLike)}
-    values = {"source": source, "features": plain, **settings, **paths}
+    values = {"source": source, "features": plain, **settings, **_absolute(settings)}
     return Stream(validate(StreamSettings, values))
 
 

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.arguments import count_of, options_of, place_text
+from streamrec.config.arguments import count_of, options_of, source_text
+from streamrec.config.places import absolute_options, absolute_source
 from streamrec.errors import ConfigError
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
@@ -16,7 +17,7 @@ from streamrec.streams.ranks import Rank
 from streamrec.streams.session import ThreadSession
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
     from os import PathLike
 
     from streamrec.pipeline.batch.batch import Batch
@@ -53,15 +54,20 @@ def read_records(
         StreamrecError: It cannot be read; the records before the fault are given first.
     """
     values: dict[str, Any] = {
-        "source": place_text(url),
+        "source": absolute_source(source_text(url)),
         "lanes": 1,
         "compression": compression,
         "check_crc": check_crc,
         "max_record_bytes": max_record_bytes,
-        "storage_options": options_of(storage_options),
+        "storage_options": absolute_options(options_of(storage_options)),
     }
     begin = count_of(offset, "offset")
-    for batch, _ in batches(validate(DatasetSettings, values), begin, single=True):
+    # Only the reading is lazy: what is wrong is told here, and a place is what it is now.
+    return _records(batches(validate(DatasetSettings, values), begin, single=True))
+
+
+def _records(read: Iterable[tuple[Batch, list[str]]]) -> Iterator[bytes]:
+    for batch, _ in read:
         yield from batch.records.to_list()
 
 

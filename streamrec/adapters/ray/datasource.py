@@ -13,6 +13,7 @@ from ray.data.extensions import ArrowTensorArray, ArrowVariableShapedTensorArray
 
 import streamrec
 from streamrec.config.arguments import options_of, source_texts
+from streamrec.config.places import escape
 from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.examples.arrow_columns import arrow_of
@@ -116,7 +117,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         return [{**own, "rank": rank} for rank in range(tasks)]
 
     def _urls(self) -> list[str]:
-        return [shard.url for shard in self._shards]
+        return [escape(shard.url) for shard in self._shards]
 
 
 async def _listed(source: str | list[str], options: dict[str, Any]) -> list[ObjectInfo]:

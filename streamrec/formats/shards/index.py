@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
     from streamrec.values.records import RecordBlock
 
-__all__ = ["CHUNK_BYTES", "COMPANIONS", "SUFFIX", "ChunkFinder", "Index", "ShardEntry", "index_url"]
+__all__ = [
+    "CHUNK_BYTES",
+    "SUFFIX",
+    "ChunkFinder",
+    "Index",
+    "ShardEntry",
+    "index_url",
+    "is_companion",
+]
 
 SUFFIX = ".streamrec-index"
 """The end of an index's name."""
@@ -186,6 +194,15 @@ class ChunkFinder:
         if not self.begins:
             return 0
         return int(np.searchsorted(starts, self.begins[-1] + self._chunk_bytes))
+
+
+def is_companion(name: str) -> bool:
+    """Return whether a path or URL is not that of a shard: an index, a manifest, a part file.
+
+    ``.name.part`` is the file of a writer that has not finished, or was killed.
+    """
+    last = name.rpartition("/")[2]
+    return last.endswith(COMPANIONS) or (last.startswith(".") and last.endswith(".part"))
 
 
 def index_url(urls: Sequence[str]) -> str:

@@ -1,0 +1,110 @@
+"""The texts of places: relative paths become absolute, and special characters are escaped.
+
+A path is bound to the working directory when it is named, because a program may change the
+directory before the path is used, and processes of other directories use it too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["absolute", "absolute_options", "absolute_source", "escape", "local_path", "unescaped"]
+
+ESCAPE = re.compile(r"\[([][*?{}@])\]")
+"""A character class of one special character, which always stands for that character."""
+SPECIAL = re.compile(r"[][*?{}]|@(?=\d)")
+"""Characters that make a pattern. An ``@`` that no number follows is part of any name."""
+SPECIAL_OF_HTTP = re.compile(r"[*{}]|@(?=\d)|\[(?=[][*?{}@]\])")
+"""The same for http, where ``?`` begins the query and ``[`` the address of a host."""
+PLACES = frozenset({"index", "quarantine"})
+"""Settings of a dataset that are a URL or a path."""
+FILE = "file://"
+_IN_PATTERNS = "/*?[]{},"
+"""Characters that nobody encodes in a pattern."""
+_FILES = frozenset(
+    {"ca_bundle", "cert", "client_cert", "client_key", "key_file", "token", "verify"}
+)
+"""Options of stores that may be the paths of files."""
+
+
+def escape(name: str) -> str:
+    """Return the pattern for one name, whatever characters it has: ``streamrec.escape``.
+
+    Wherever ``streamrec`` takes a source, it reads the object of this name. ``glob.escape`` of the
+    standard library leaves ``{ }`` and ``@`` as they are.
+
+    Args:
+        name: A path or a URL.
+    """
+    special = SPECIAL_OF_HTTP if is_http(name) else SPECIAL
+    return special.sub(r"[\g<0>]", name)
+
+
+def unescaped(text: str) -> str:
+    """Return a text with a character in place of each of its escapes."""
+    return ESCAPE.sub(r"\1", text) if "[" in text else text
+
+
+def is_http(url: str) -> bool:
+    """Return whether a URL is of http or https."""
+    return url[:8].lower().startswith(("http://", "https://"))
+
+
+def local_path(url: str) -> str:
+    """Return the path of a ``file://`` URL; any other text is returned as it is.
+
+    A path is taken as it stands, and as ``pathlib.Path.as_uri`` writes it: then it is decoded.
+    """
+    path = url.removeprefix(FILE)
+    if path is url or "%" not in path:
+        return path
+    plain = unquote(path, errors="surrogateescape")
+    written = (quote(os.fsencode(plain), safe=safe) for safe in ("/", _IN_PATTERNS))
+    return plain if path in written else path
+
+
+def absolute(place: str, directory: str | None = None) -> str:
+    """Return a local path as an absolute one, and a URL as it is.
+
+    Args:
+        place: A path, ``file://`` and a path, or a URL.
+        directory: The directory of relative paths; ``None``: the working directory.
+    """
+    head = FILE if place.startswith(FILE) else ""
+    path = place.removeprefix(head)
+    if not path or path.startswith("/") or "://" in path:
+        return place
+    return f"{head}{_slashed(directory)}{path}"
+
+
+def absolute_source(text: str, directory: str | None = None) -> str:
+    """Return the same for a name or pattern of shards, in which the directory is a plain name."""
+    full = absolute(text, directory)
+    end = len(full) - len(text.removeprefix(FILE))
+    return text if full == text else escape(full[:end]) + full[end:]
+
+
+def absolute_options(options: Mapping[str, Any], directory: str | None = None) -> dict[str, Any]:
+    """Return options of stores with absolute paths in place of those of files that exist."""
+    found = dict(options)
+    for name in _FILES & found.keys():
+        if isinstance(found[name], str):
+            place = absolute(found[name], directory)
+            found[name] = place if os.path.isfile(place) else found[name]  # noqa: PTH113 - texts
+    return found
+
+
+def _slashed(directory: str | None) -> str:
+    """Return a directory with a slash at its end; nothing where the working directory is gone."""
+    if directory is None:
+        try:
+            directory = os.getcwd()  # noqa: PTH109 - texts
+        except FileNotFoundError:
+            return ""
+    return directory if directory.endswith("/") else f"{directory}/"
