@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from streamrec.config.places import absolute_source, escape
+from streamrec.config.places import absolute_source
 from streamrec.errors import ConfigError
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "kind_of",
     "options_of",
     "place_text",
-    "source_text",
     "source_texts",
 ]
 
@@ -36,26 +35,14 @@ def place_text(given: object) -> str:
 
 
 def source_texts(given: object) -> str | list[str]:
-    """Return a source, or a list of them, as text; in that of a path, nothing is a pattern.
+    """Return a source, or a list of them, as text.
 
     Raises:
         ConfigError: It is something else.
     """
-    if isinstance(given, os.PathLike):
-        return source_text(given)
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray | Mapping):
-        return [source_text(one) for one in given]
-    return source_text(given)
-
-
-def source_text(given: object) -> str:
-    """Return the URL, pattern or path of one source as text; a path stands for its file alone.
-
-    Raises:
-        ConfigError: It is something else.
-    """
-    text = place_text(given)
-    return escape(text) if isinstance(given, os.PathLike) else text
+        return [place_text(one) for one in given]
+    return place_text(given)
 
 
 def absolute_sources(given: object) -> str | list[str]:

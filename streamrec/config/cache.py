@@ -30,8 +30,9 @@ _SIZE = re.compile(r"(?i)\s*[\d.]+\s*(?:[kmgtpe]?i?b?)?\s*")
 def _folder(folder: object) -> object:
     if isinstance(folder, os.PathLike):
         folder = os.fspath(folder)
-    is_path = isinstance(folder, str) and folder != MEMORY
-    return absolute(os.path.expanduser(folder)) if is_path else folder  # noqa: PTH111 - a text
+    # A home directory is looked up where the cache is opened.
+    is_path = isinstance(folder, str) and folder != MEMORY and not folder.startswith("~")
+    return absolute(folder) if is_path else folder
 
 
 def _large_enough(size: ByteSize | None) -> ByteSize | None:

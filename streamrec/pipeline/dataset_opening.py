@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 from streamrec.config.memory_budget import record_limit
@@ -10,7 +10,7 @@ from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnava
 from streamrec.flow.silence import Silence
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import infer_features
-from streamrec.formats.shards.index import LARGEST, Index, index_url
+from streamrec.formats.shards.index import LARGEST, Index, index_url, index_url_of_all
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import first_records
@@ -48,17 +48,32 @@ async def read_index(
         StaleIndex: It does not describe these shards: one is missing in it, or has changed since.
         StoreUnavailable: The store stalls.
     """
-    url = index_url([found.url for found in objects]) if named is True else named
-    try:
-        async with _limit(settings, "reading the index", url):
-            # One byte more than an index may have, so that a larger one is refused.
-            data, _ = await read_range(stores.store_for(url), ObjectInfo(url), 0, LARGEST + 1)
-            index = Index.parse(data.tobytes(), url=url)
-    except ObjectNotFound:
-        raise ObjectNotFound(
-            "there is no index; write one with `streamrec index`, or set index to its URL",
-            url=url,
-        ) from None
+    urls = [found.url for found in objects]
+    places = [index_url(urls), *_of_all(urls)] if named is True else [named]
+    for url in places:
+        with suppress(ObjectNotFound):
+            return _selected(await _read(settings, stores, url), objects)
+    raise ObjectNotFound(
+        "there is no index; write one with `streamrec index`, or set index to its URL",
+        url=places[0],
+    )
+
+
+def _of_all(urls: Sequence[str]) -> list[str]:
+    """Return the URL of the index of all shards where a single one of them is read."""
+    url = index_url_of_all(urls[0]) if len(urls) == 1 else None
+    return [] if url is None else [url]
+
+
+async def _read(settings: DatasetSettings, stores: Stores, url: str) -> Index:
+    async with _limit(settings, "reading the index", url):
+        # One byte more than an index may have, so that a larger one is refused.
+        data, _ = await read_range(stores.store_for(url), ObjectInfo(url), 0, LARGEST + 1)
+        return Index.parse(data.tobytes(), url=url)
+
+
+def _selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
+    """Return the entries of these shards."""
     names = relative_names([bare_url(found.url) for found in objects])
     entries = (_entry(index, name, found) for name, found in zip(names, objects, strict=True))
     return Index(tuple(entries))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.arguments import count_of, options_of, source_text
+from streamrec.config.arguments import count_of, options_of, place_text
 from streamrec.config.places import absolute_options, absolute_source
 from streamrec.errors import ConfigError
 from streamrec.flow.channel import EndOfStream
@@ -54,7 +54,7 @@ def read_records(
         StreamrecError: It cannot be read; the records before the fault are given first.
     """
     values: dict[str, Any] = {
-        "source": absolute_source(source_text(url)),
+        "source": absolute_source(place_text(url)),
         "lanes": 1,
         "compression": compression,
         "check_crc": check_crc,

@@ -22,7 +22,7 @@ GIB = 1 << 30
         ("/data/cache", "/data/cache", None),
         (Path("/data/cache"), "/data/cache", None),
         ("~/cache", "~/cache", None),
-        ("./4GiB", "./4GiB", None),
+        ("./4GiB", f"{Path.cwd()}/./4GiB", None),
         ({"folder": Path("/x"), "size": "1GiB"}, "/x", GIB),
         ({"folder": "memory", "size": GIB}, "memory", GIB),
         ({}, None, None),

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import fsspec
 import pytest
+from aiohttp import web
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.stores import ObjectInfo, Stores
 from tests.cancellation import cancel_in_every_turn
+from tests.stores.http_server import serving
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -120,7 +122,6 @@ async def test_s3_and_http_in_one_list() -> None:
     [
         ("memory://data/", "names a directory.*memory://data/"),
         ("/data/", "names a directory"),
-        ("https://host/a*.tfrecord", "name each shard"),
         ("s4://bucket/x", "'s3'"),
         (["/data/x", "s4://bucket/x"], "'s3'"),
         ("memory://data/a**b", "entire path component"),
@@ -133,6 +134,19 @@ async def test_sources_that_do_not_serve(source: str | list[str], words: str) ->
     with pytest.raises(ConfigError, match=words):
         await stores.resolve(source)
     await stores.aclose()
+
+
+@asynchronous
+async def test_http_has_no_patterns() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        return web.Response(status=404)
+
+    async with serving(answer) as address:
+        stores = Stores()
+        with pytest.raises(ConfigError, match="name each shard"):
+            await stores.resolve(f"{address}/a*.tfrecord")
+        await stores.aclose()
 
 
 @pytest.mark.parametrize("source", ["memory://nothing/*", "/nothing/here/*.tfrecord"])

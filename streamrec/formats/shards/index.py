@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ __all__ = [
     "Index",
     "ShardEntry",
     "index_url",
+    "index_url_of_all",
     "is_companion",
 ]
 
@@ -58,6 +60,9 @@ _DIGEST = 16
 _SHARD = 2 * 8 + 3 * 4
 _CHUNK = 2 * 8
 _DAMAGED = "so it is damaged or no index; write it again with `streamrec index`"
+
+
+_NUMBERED = re.compile(r"(.*[^/])-\d{5}-of-\d{5}(?:\.[^/]*)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +221,15 @@ def index_url(urls: Sequence[str]) -> str:
     if len(set(urls)) > 1:
         stem = stem.rstrip("0123456789-_.=")
     return f"{directory}{slash}{stem or 'shards'}{SUFFIX}"
+
+
+def index_url_of_all(url: str) -> str | None:
+    """Return the URL of the index of a whole dataset, of which one shard is named by itself.
+
+    ``None``: the name is not that of a shard among others, as ``train-00000-of-00128.tfrecord`` is.
+    """
+    found = _NUMBERED.fullmatch(_plain(url))
+    return None if found is None else found[1] + SUFFIX
 
 
 def _plain(url: str) -> str:

@@ -1,0 +1,185 @@
+"""Names with special characters: each function reads and writes the object of that very name."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pytest
+
+import streamrec as sr
+from streamrec.devstore import DevStore
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.shard_tools.shard_source import ShardSource
+from tests.by_day import each_once
+from tests.cli.support import streamrec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FEATURES = {"id": sr.FixedLenFeature((), "int64")}
+SIBLINGS = {
+    "run[1]/x": ["run1/x"],
+    "a{1,2}": ["a1", "a2"],
+    "b@2": ["b-00000-of-00002", "b-00001-of-00002"],
+    "c?": ["cx"],
+    "d*": ["d1", "d"],
+    "[!e]*{0..1}@1.r": ["f0-00000-of-00001.r"],
+    " e ": ["e"],
+    "%41": ["A"],
+    "#h": ["h"],
+    "ü": ["u"],
+    "i+j": ["i j"],
+}
+"""Names, and those that a pattern or a decoder would take them for."""
+NAMES = list(SIBLINGS)
+NOT_OF_HTTP = ("c?", "%41", "#h")
+"""In a URL of http these have a meaning of their own."""
+EXPECTED = [b"of the name"]
+WRITABLE = ["path", "file", "memory", "s3", "gs"]
+CASES = each_once([*WRITABLE, "http"], NAMES)
+each_case = pytest.mark.parametrize(
+    ("kind", "name"), [c for c in CASES if c[0] != "http" or c[1] not in NOT_OF_HTTP]
+)
+
+
+@dataclass
+class Place:
+    """A directory of some store, with an object of each name and its siblings."""
+
+    base: str
+    options: dict[str, Any] = field(default_factory=dict)
+    is_writable: bool = True
+
+    def url(self, name: str) -> str:
+        return f"{self.base}{name}"
+
+    def cli(self) -> list[str]:
+        return [f"--storage-option={name}={text}" for name, text in self.options.items()]
+
+
+def contents(name: str) -> Iterator[tuple[str, bytes]]:
+    yield name, frame(EXPECTED[0])
+    yield from ((other, frame(b"of a sibling")) for other in SIBLINGS[name])
+
+
+@pytest.fixture(scope="module")
+def devstore() -> Iterator[DevStore]:
+    with DevStore(anonymous=True) as store:
+        yield store
+
+
+@pytest.fixture
+def place(kind: str, tmp_path: Path, devstore: DevStore) -> Place:
+    own = uuid.uuid4().hex
+    places = {
+        "path": Place(f"{tmp_path}/{own}/"),
+        "file": Place(f"file://{tmp_path}/{own}/"),
+        "memory": Place(f"memory://{own}/"),
+        "s3": Place(f"s3://names/{own}/", devstore.storage_options),
+        "gs": Place(f"gs://names/{own}/", devstore.gcs_options),
+        "http": Place(devstore.url(f"names/{own}/"), is_writable=False),
+    }
+    return places[kind]
+
+
+@pytest.fixture
+def filled(place: Place, name: str, devstore: DevStore) -> Place:
+    """Return the place when it has the object of the name, and its siblings."""
+    own = place.base.rstrip("/").rpartition("/")[2]
+    for other, data in contents(name):
+        if place.options or not place.is_writable:
+            devstore.put(f"names/{own}/{other}", data)
+        else:
+            files, path = fsspec.url_to_fs(place.base)
+            files.makedirs(f"{path}/{other}".rpartition("/")[0], exist_ok=True)
+            files.pipe_file(f"{path}/{other}", data)
+    return place
+
+
+@each_case
+def test_functions_that_read(filled: Place, name: str) -> None:
+    url, options = filled.url(name), filled.options
+    for source in (url, [url], sr.escape(url)):
+        with sr.open(source, engine="thread", storage_options=options) as stream:
+            assert list(stream) == EXPECTED
+    siblings = [filled.url(other) for other in SIBLINGS[name]]
+    with sr.open([url, *siblings], engine="thread", storage_options=options) as stream:
+        assert sorted(stream) == [b"of a sibling"] * len(siblings) + EXPECTED
+    assert list(sr.read_records(url, storage_options=options)) == EXPECTED
+    assert sr.shards(url, storage_options=options) == [url]
+    source = ShardSource.find(url, options)
+    assert [record for block in source.blocks() for record in block.to_list()] == EXPECTED
+
+
+@each_case
+def test_commands(filled: Place, name: str) -> None:
+    place, url = filled, filled.url(name)
+    told = streamrec("cat", "--raw", url, *place.cli())
+    assert (told.code, len(told.out.splitlines())) == (0, 1), told.err
+    told = streamrec("verify", "--json", url, *place.cli())
+    assert (told.code, told.object["shards"], told.object["records"]) == (0, 1, 1), told.err
+    assert streamrec("info", "--json", url, *place.cli()).object["first_shard"] == url
+    if place.is_writable:
+        assert streamrec("index", "--json", url, *place.cli()).object["records"] == 1
+        with sr.open(url, index=True, engine="thread", storage_options=place.options) as stream:
+            assert list(stream) == EXPECTED
+
+
+@pytest.mark.parametrize("kind", WRITABLE)
+def test_writers(place: Place) -> None:
+    if place.options == {} and "memory" not in place.base:
+        files, path = fsspec.url_to_fs(place.base)
+        files.makedirs(f"{path}/run[1]")
+    options = place.options
+    for number, name in enumerate(NAMES):
+        url = place.url(name)
+        with sr.TFRecordWriter(url, storage_options=options) as writer:
+            writer.write(b"%d" % number)
+    found = [list(sr.read_records(place.url(name), storage_options=options)) for name in NAMES]
+    assert found == [[b"%d" % number] for number in range(len(NAMES))]
+    with sr.open(list(map(place.url, NAMES)), engine="thread", storage_options=options) as stream:
+        assert len(list(stream)) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "way"),
+    each_once(WRITABLE, [n.replace("/", "-") for n in NAMES], [{"shards": 2}, {"shard_bytes": 64}]),
+)
+def test_writers_of_datasets(place: Place, name: str, way: dict[str, Any]) -> None:
+    options, directory = place.options, place.url(name)
+    for task in range(2):
+        with sr.ShardedWriter(
+            f"{directory}/x.tfrecord", task=(task, 2), storage_options=options, **way
+        ) as writer:
+            writer.write_many([{"id": 10 * task + number} for number in range(4)])
+    sr.merge_index(f"{directory}/x.tfrecord", storage_options=options)
+    source = f"{sr.escape(directory)}/x-*.tfrecord"
+    settings: dict[str, Any] = {"engine": "thread", "storage_options": options}
+    with sr.open(source, FEATURES, index=True, **settings) as stream:
+        assert len(stream) == 8
+        assert sorted(int(row["id"]) for row in stream) == [0, 1, 2, 3, 10, 11, 12, 13]
+
+
+def test_a_name_without_special_characters_is_not_asked_for(devstore: DevStore) -> None:
+    options = devstore.storage_options
+    devstore.put("names/plain", frame(b"1"))
+    before = devstore.statistics.requests
+    sr.shards(
+        ["s3://names/plain", "s3://names/a@host", sr.escape("s3://names/b[1]")],
+        storage_options=options,
+    )
+    assert devstore.statistics.requests == before
+    sr.shards("s3://names/pl*", storage_options=options)
+    assert devstore.statistics.requests == before + 1
+
+
+def test_escapes_are_names() -> None:
+    name = "s3://b/[a]{1,2}*?@3"
+    assert json.loads(json.dumps(sr.escape(name))) == "s3://b/[[]a[]][{]1,2[}][*][?][@]3"
+    assert sr.shards(sr.escape(name)) == [name]
+    assert sr.shards(sr.escape("http://[::1]/x?y={1,2}&z=[*]")) == ["http://[::1]/x?y={1,2}&z=[*]"]
