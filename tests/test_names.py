@@ -112,8 +112,8 @@ def test_functions_that_read(filled: Place, name: str) -> None:
         assert sorted(stream) == [b"of a sibling"] * len(siblings) + EXPECTED
     assert list(sr.read_records(url, storage_options=options)) == EXPECTED
     assert sr.shards(url, storage_options=options) == [url]
-    source = ShardSource.find(url, options)
-    assert [record for block in source.blocks() for record in block.to_list()] == EXPECTED
+    found = ShardSource.find(url, options)
+    assert [record for block in found.blocks() for record in block.to_list()] == EXPECTED
 
 
 @each_case

@@ -31,8 +31,9 @@ def _folder(folder: object) -> object:
     if isinstance(folder, os.PathLike):
         folder = os.fspath(folder)
     # A home directory is looked up where the cache is opened.
-    is_path = isinstance(folder, str) and folder != MEMORY and not folder.startswith("~")
-    return absolute(folder) if is_path else folder
+    if not isinstance(folder, str) or folder == MEMORY or folder.startswith("~"):
+        return folder
+    return absolute(folder)
 
 
 def _large_enough(size: ByteSize | None) -> ByteSize | None:
