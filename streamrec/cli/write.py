@@ -66,6 +66,16 @@ LISTED = 20
 )
 @click.option("--compression", metavar="NAME", help="gzip, zlib or zstd; auto: by DEST's suffix.")
 @click.option("--features", metavar="NAME[=TYPE],...", help="Only these features, with types.")
+@click.option(
+    "--type",
+    "types",
+    metavar="NAME=TYPE",
+    multiple=True,
+    help="Tables: a column's type, bytes, float32 or int64; all columns stay. Repeatable.",
+)
+@click.option(
+    "--drop", metavar="NAME", multiple=True, help="Tables: leave a column out. Repeatable."
+)
 @task_option
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="By default all cores.")
 @click.option(
@@ -183,11 +193,13 @@ def _conversion(
     from streamrec.plan.splits import Splits
     from streamrec.shard_tools.conversion import Conversion
     from streamrec.shard_tools.convert import Shuffle
-    from streamrec.shard_tools.sources.opening import parse_features
+    from streamrec.shard_tools.sources.opening import parse_features, parse_types
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if "features" in given:
         given["features"] = parse_features(given["features"])
+    if "types" in given:
+        given["types"] = parse_types(given["types"])
     splits = Splits.parse(split) if split else None
     if splits and kind == "bert":
         given["splits"] = splits

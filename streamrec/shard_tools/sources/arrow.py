@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamrec.config.extras import install
 from streamrec.errors import ConfigError, DataError, StoreError, WrongFeatureType
+from streamrec.shard_tools.sources.arrow_fields import (
+    LENGTHS,
+    NOTHING,
+    column_of,
+    feature_types,
+    lengths_of,
+    module,
+    named_arrays,
+)
 from streamrec.shard_tools.sources.source import (
     Block,
+    Choice,
     Divisible,
     files_of,
     leave_out,
     part_of,
-    selected,
     table_identity,
 )
-from streamrec.shard_tools.sources.table_columns import DTYPES, encode_table
-from streamrec.values.columns import BytesColumn, Ragged, offsets_of
+from streamrec.shard_tools.sources.table_columns import encode_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from streamrec.plan.shard_names import Task
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
@@ -32,8 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["Arrow", "open_arrow"]
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".pq")
-LENGTHS = "/row_lengths"
-"""The end of the name of the feature with the lengths of a list's inner lists."""
 ROWS = 1024
 """Rows of one piece: of pictures of 100 KB, 100 MB."""
 FOOT = 64 << 10
@@ -56,6 +61,8 @@ class Arrow(Divisible):
     features: dict[str, str]
     key: str | None
     total: int | None
+    given: frozenset[str] = frozenset()
+    """The features whose type the user named."""
     groups: Mapping[StoredFile, range] = field(default_factory=dict)
     """The row groups of Parquet to read, where they are not all of a file."""
 
@@ -105,19 +112,21 @@ class Arrow(Divisible):
                     )
                 )
                 kept = np.delete(np.arange(len(rows)), row)
-                batch, rows = batch.take(_module("pyarrow").array(kept)), rows[kept]
+                batch, rows = batch.take(module("pyarrow").array(kept)), rows[kept]
 
     def _encoded(self, batch: Any) -> Any:
-        arrays = dict(_flat(batch.schema.names, batch.columns))
+        arrays = dict(named_arrays(batch.schema.names, batch.columns))
         columns, missing = {}, {}
         for name, dtype in self.features.items():
-            array: Any = arrays.get(name, arrays.get(name.removesuffix(LENGTHS)))
-            if array.null_count:
-                missing[name] = array.is_null().to_numpy(zero_copy_only=False)
             if name in arrays:
-                columns[name] = _column(array, dtype, name)
+                given = name in self.given
+                columns[name], nulls = column_of(arrays[name], dtype, name, is_given=given)
             else:
-                columns[name] = Ragged(_lengths(array.flatten()), _splits(array))
+                array = arrays[name.removesuffix(LENGTHS)]
+                columns[name] = lengths_of(array)
+                nulls = array.is_null().to_numpy(zero_copy_only=False)
+            if nulls is not None and nulls.any():
+                missing[name] = nulls
         return encode_table(columns, missing, self.key)
 
 
@@ -125,6 +134,8 @@ def open_arrow(
     place: str,
     *,
     features: Mapping[str, str | None] | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
     key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Arrow:
@@ -134,31 +145,69 @@ def open_arrow(
         ConfigError: There are none, they have other columns, or pyarrow is not installed.
     """
     files = files_of(place, SUFFIXES, storage_options)
-    schemas = [_schema(file) for file in files]
-    for file, schema in zip(files, schemas, strict=True):
-        if not schema.equals(schemas[0]):
-            raise ConfigError(
-                f"{file}: its columns or their types are not those of {files[0]}; write them apart"
-            )
-    known = dict(_types(schemas[0], ""))
-    usable = {name: dtype for name, dtype in known.items() if dtype is not None}
+    choice = Choice(features, types or {}, drop)
+    known = _joined({file: _types(file, choice) for file in files}, choice)
+    usable = {name: dtype or "" for name, dtype in known.items() if dtype or name in drop}
     for name, dtype in known.items():
-        if dtype is None and (features is None or name in features):
+        if dtype is None and choice.takes(name):
             raise ConfigError(
                 f"{files[0]}: column {name!r} has a type that no feature has; {leave_out(usable)}"
             )
-    wanted = selected(usable, features, str(files[0]), key)
+    wanted = choice.of(usable, str(files[0]), key)
     for name, dtype in wanted.items():
-        if dtype not in (usable[name], "float32") or (dtype, usable[name]) == ("float32", "bytes"):
-            raise ConfigError(f"--features: column {name!r} is {usable[name]}, not {dtype}")
-    return Arrow(files, wanted, key, _count(files))
+        if usable[name] == "bytes" and dtype != "bytes":
+            raise ConfigError(f"--type: column {name!r} is {usable[name]}, not {dtype}")
+    given = frozenset(choice.given)
+    written = {name: dtype for name, dtype in wanted.items() if dtype != NOTHING}
+    if not written or (key is not None and key not in written):
+        raise ConfigError(f"{files[0]}: {key or 'every column'} has no value in any row")
+    return Arrow(files, written, key, _count(files), given)
 
 
-def _module(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise ConfigError(f"Parquet and Arrow are read by pyarrow; {install('arrow')}") from None
+def _types(file: StoredFile, choice: Choice) -> dict[str, str | None]:
+    """Return the types of a file's features by name.
+
+    Raises:
+        ConfigError: Two columns make one feature.
+    """
+    types: dict[str, str | None] = {}
+    for name, dtype in feature_types(_schema(file)):
+        if name in types and choice.takes(name):
+            raise ConfigError(
+                f"{file}: two columns make the feature {name!r}, and a record has one of a name; "
+                f"rename one, or leave both out with --drop {quote(name)}"
+            )
+        types[name] = dtype
+    return types
+
+
+def _joined(
+    files: Mapping[StoredFile, Mapping[str, str | None]], choice: Choice
+) -> dict[str, str | None]:
+    """Return the types that take the values of all files, whose columns may be in any order.
+
+    Raises:
+        ConfigError: A file has other columns, or one of them with a type that goes with no other.
+    """
+    first, joined = next(iter(files.items()))
+    joined = dict(joined)
+    for file, types in files.items():
+        for name in types.keys() ^ joined.keys():
+            if choice.takes(name):
+                has, lacks = (file, first) if name in types else (first, file)
+                raise ConfigError(
+                    f"{has} has the column {name!r}, and {lacks} does not; write them apart, or "
+                    f"leave it out with --drop {quote(name)}"
+                )
+        for name in types.keys() & joined.keys():
+            pair = {types[name], joined[name]} - {NOTHING}
+            if len(pair) > 1 and pair != {"int64", "float32"} and choice.takes(name):
+                raise ConfigError(
+                    f"{file}: column {name!r} is {types[name]}, but in {first} it is "
+                    f"{joined[name]}; write them apart, or leave it out with --drop {quote(name)}"
+                )
+            joined[name] = "float32" if len(pair) > 1 else next(iter(pair), NOTHING)
+    return joined
 
 
 def _begin(file: StoredFile) -> bytes:
@@ -172,7 +221,7 @@ def _is_parquet(file: StoredFile) -> bool:
 
 def _opened(file: StoredFile, *blocks: int) -> Any:
     """Open a file for Arrow."""
-    pyarrow = _module("pyarrow")
+    pyarrow = module("pyarrow")
     if file.is_local:
         return pyarrow.memory_map(file.path)
     return pyarrow.PythonFile(file.open(*blocks), "r")
@@ -180,7 +229,7 @@ def _opened(file: StoredFile, *blocks: int) -> Any:
 
 def _ipc(file: StoredFile) -> Any:
     """Return a reader of a file of Arrow, in the form of a file or of a stream."""
-    pyarrow = _module("pyarrow")
+    pyarrow = module("pyarrow")
     is_file = _begin(file) == b"ARROW1"
     source = _opened(file)
     return pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
@@ -191,10 +240,10 @@ def _guarded(file: StoredFile, error: Exception) -> DataError:
 
 
 def _schema(file: StoredFile) -> Any:
-    pyarrow = _module("pyarrow")
+    pyarrow = module("pyarrow")
     try:
         if _is_parquet(file):
-            return _module("pyarrow.parquet").read_schema(_opened(file, FOOT))
+            return module("pyarrow.parquet").read_schema(_opened(file, FOOT))
         return _ipc(file).schema
     except pyarrow.ArrowInvalid as error:
         raise _guarded(file, error) from None
@@ -208,7 +257,7 @@ def _count(files: list[StoredFile]) -> int | None:
 
 def _metadata(file: StoredFile) -> Any:
     """Return what a file of Parquet says of itself."""
-    return _module("pyarrow.parquet").read_metadata(_opened(file, FOOT))
+    return module("pyarrow.parquet").read_metadata(_opened(file, FOOT))
 
 
 def _row_groups(file: StoredFile) -> int:
@@ -217,11 +266,15 @@ def _row_groups(file: StoredFile) -> int:
 
 def _batches(file: StoredFile, groups: range | None) -> Iterator[tuple[int, Any]]:
     """Yield batches of a file, or of some of its row groups, each with its first row's number."""
-    pyarrow = _module("pyarrow")
+    pyarrow = module("pyarrow")
     try:
         if _is_parquet(file):
-            parquet = _module("pyarrow.parquet").ParquetFile
-            with parquet(_opened(file), pre_buffer=not file.is_local) as opened:
+            parquet = module("pyarrow.parquet").ParquetFile
+            with parquet(
+                _opened(file),
+                pre_buffer=not file.is_local,
+                page_checksum_verification=True,
+            ) as opened:
                 own = groups or range(opened.num_row_groups)
                 rows = sum(opened.metadata.row_group(n).num_rows for n in range(own.start))
                 yield from _numbered(opened.iter_batches(ROWS, list(own)), rows)
@@ -239,119 +292,3 @@ def _numbered(batches: Iterable[Any], first: int = 0) -> Iterator[tuple[int, Any
     for batch in batches:
         yield first, batch
         first += batch.num_rows
-
-
-def _types(fields: Any, prefix: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the type of each column that is no struct, by name; ``None``: no feature has it."""
-    types = _module("pyarrow").types
-    for column in fields:
-        name = prefix + column.name
-        if types.is_struct(column.type):
-            yield from _types(list(column.type), f"{name}/")
-        else:
-            dtype = _type_of(column.type)
-            yield name, dtype
-            if dtype is not None and _is_list(column.type) and _is_list(column.type.value_type):
-                yield name + LENGTHS, "int64"
-
-
-def _type_of(kind: Any) -> str | None:
-    types = _module("pyarrow").types
-    if types.is_dictionary(kind) or _is_list(kind):
-        inner = kind.value_type
-        is_deep = _is_list(inner) and _is_list(inner.value_type)
-        return None if is_deep or types.is_struct(inner) else _type_of(inner)
-    if types.is_boolean(kind) or types.is_integer(kind) or types.is_temporal(kind):
-        return None if types.is_interval(kind) else "int64"
-    if types.is_floating(kind) or types.is_decimal(kind):
-        return "float32"
-    text = types.is_string(kind) or types.is_large_string(kind)
-    return "bytes" if text or types.is_binary(kind) or _is_other_binary(kind) else None
-
-
-def _is_list(kind: Any) -> bool:
-    types = _module("pyarrow").types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _is_other_binary(kind: Any) -> bool:
-    types = _module("pyarrow").types
-    return bool(types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
-
-
-def _flat(names: list[str], arrays: Any) -> Iterator[tuple[str, Any]]:
-    types = _module("pyarrow").types
-    for name, array in zip(names, arrays, strict=True):
-        if types.is_struct(array.type):
-            inner = [f"{name}/{column.name}" for column in array.type]
-            yield from _flat(inner, array.flatten())  # its own nulls become theirs
-        else:
-            yield name, array
-
-
-def _column(array: Any, dtype: str, name: str) -> Any:
-    """Return an array of Arrow as a column, with any value where there is none."""
-    pyarrow = _module("pyarrow")
-    if pyarrow.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if _is_list(array.type):
-        return _ragged(array, dtype, name)
-    if dtype == "bytes":
-        return _bytes_column(array.cast(pyarrow.large_binary()))
-    if pyarrow.types.is_temporal(array.type):
-        bits = array.type.bit_width
-        array = array.cast(pyarrow.int32() if bits == 32 else pyarrow.int64())
-    if pyarrow.types.is_decimal(array.type):
-        array = array.cast(pyarrow.float64())
-    filled = array.fill_null(False if pyarrow.types.is_boolean(array.type) else 0)
-    numbers = filled.to_numpy(zero_copy_only=False)
-    return numbers if dtype == "int64" else _narrowed(numbers, name)
-
-
-def _narrowed(numbers: Any, name: str) -> Any:
-    with np.errstate(over="ignore"):
-        narrow = numbers.astype(DTYPES["float32"])
-    lost = np.flatnonzero(np.isinf(narrow) & np.isfinite(numbers.astype(np.float64)))
-    if len(lost):
-        raise WrongFeatureType(
-            f"{numbers[lost[0]]} is too large for float32; divide the column, or leave it out",
-            feature=name,
-            record=int(lost[0]),
-        )
-    return narrow
-
-
-def _bytes_column(array: Any) -> BytesColumn:
-    _, offsets, data = array.buffers()
-    if not len(array):
-        return BytesColumn.of([])
-    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    octets = np.frombuffer(data or b"", np.uint8)
-    return BytesColumn(octets, bounds)
-
-
-def _lengths(array: Any) -> Any:
-    lengths = _module("pyarrow.compute").list_value_length(array).fill_null(0)
-    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def _splits(array: Any) -> Any:
-    return offsets_of(_lengths(array))
-
-
-def _ragged(array: Any, dtype: str, name: str) -> Ragged:
-    """Return lists, the values of nested ones flat."""
-    splits = _splits(array)
-    values = array.flatten()  # without what stands behind nulls
-    if values.null_count:
-        null = values.is_null().to_numpy(zero_copy_only=False)
-        row = int(np.searchsorted(splits, np.flatnonzero(null)[0], "right")) - 1
-        raise WrongFeatureType(
-            "a null stands in the list; remove it there", feature=name, record=row
-        )
-    try:
-        return Ragged(_column(values, dtype, name), splits)
-    except WrongFeatureType as error:
-        inner = error.record or 0
-        error.record = int(np.searchsorted(splits, inner, "right")) - 1
-        raise

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.row_ends import RowEnds
 from streamrec.shard_tools.sources.source import (
     Block,
+    Choice,
     Divisible,
     files_of,
-    selected,
     table_identity,
 )
-from streamrec.shard_tools.sources.table_columns import (
-    RowError,
-    TableRows,
-    as_value,
-    encode_table,
-    join_types,
-)
+from streamrec.shard_tools.sources.table_columns import TableRows, encode_table
+from streamrec.shard_tools.sources.table_values import RowError, SampledType
 from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.text_pieces import TextPiece
@@ -38,6 +36,13 @@ __all__ = ["Delimited", "open_delimited"]
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 SAMPLE = 1000
 """Rows by which types are found."""
+MOST_VALUE = 1 << 30
+"""The most characters of a value, as of a record's bytes; Python's own limit is 131,072."""
+INDEX = "index"
+"""The name of a first column without one, which Pandas writes of a table's index."""
+_OTHERS = {"a semicolon": ";", "a tab": "\t", "a bar": "|", "a comma": ","}
+"""Characters that other tables have between values."""
+log = logging.getLogger("streamrec.write")
 _OTHER_BYTE = re.compile("[\udc80-\udcff]")
 """A byte that is not UTF-8, as Python decodes it."""
 
@@ -54,6 +59,8 @@ class Delimited(Divisible):
     delimiter: str
     null: frozenset[str]
     key: str | None
+    given: frozenset[str] = frozenset()
+    """The columns whose type the user named."""
 
     @property
     def total(self) -> int | None:
@@ -73,12 +80,17 @@ class Delimited(Divisible):
 
     def read(self, piece: TextPiece, refuse: Refuse) -> Block:
         """Parse rows."""
-        rows = TableRows(self.features, null=self._nulls(), names=self.names)
+        null = self._nulls()
+        rows = TableRows(self.features, null=null, names=self.names, given=self.given)
         given = _rows(piece, self.delimiter)
         if piece.line == 1:
-            next(given, None)  # the names
+            next((values for _, values in given if values), None)  # the names
+        is_single = len(self.names) == 1
         for line, values in given:
-            rows.add(line, self._checked(values))
+            if values:
+                rows.add(line, self._checked(values))
+            elif is_single:  # so Polars writes a null, and "" an empty text
+                rows.add(line, [None])
         columns, missing, _ = rows.columns(
             lambda line, error: refuse(DataError(f"line {line}: {error}", url=piece.path))
         )
@@ -105,6 +117,8 @@ def open_delimited(
     place: str,
     *,
     features: Mapping[str, str | None] | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
     key: str | None = None,
     delimiter: str | None = None,
     null: Sequence[str] = (),
@@ -124,15 +138,35 @@ def open_delimited(
     nothing = frozenset(null)
     found = {file: _sampled(file, delimiter, nothing) for file in files}
     names = list(found[files[0]])
-    for file, types in found.items():
-        if list(types) != names:
+    for file, sampled in found.items():
+        if list(sampled) != names:
             raise ConfigError(
-                f"{file}: its columns are {', '.join(types)}, but those of {files[0]} are "
+                f"{file}: its columns are {', '.join(sampled)}, but those of {files[0]} are "
                 f"{', '.join(names)}; write them apart"
             )
-    known = {name: join_types(types[name] for types in found.values()) for name in names}
-    wanted = selected({n: t or "bytes" for n, t in known.items()}, features, str(files[0]), key)
-    return Delimited(files, names, wanted, delimiter, nothing, key)
+    _warn_of_one_column(files[0], names)
+    every = {name: SampledType() for name in names}
+    for sampled in found.values():
+        for name in names:
+            every[name].add(sampled[name])
+    known = {name: one.dtype or "bytes" for name, one in every.items()}
+    choice = Choice(features, types or {}, drop)
+    wanted = choice.of(known, str(files[0]), key)
+    given = frozenset(choice.given)
+    return Delimited(files, names, wanted, delimiter, nothing, key, given)
+
+
+def _warn_of_one_column(file: StoredFile, names: list[str]) -> None:
+    """Tell where the separator is probably another one."""
+    inside = [what for what, one in _OTHERS.items() if len(names) == 1 and one in names[0]]
+    if inside:
+        log.warning(
+            "%s: its only column is named %r, with %s in it; if that stands between values, give "
+            "it as --delimiter",
+            file,
+            names[0],
+            inside[0],
+        )
 
 
 class _Lines:
@@ -153,6 +187,16 @@ class _Lines:
         return self._lines[self.next - 1]
 
 
+@contextmanager
+def _long_values() -> Iterator[None]:
+    """Let values be long in a block of code: Python's limit belongs to the whole program."""
+    before = csv.field_size_limit(MOST_VALUE)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
     """Yield each row's first line and its values; in place of what is wrong, the reason.
 
@@ -165,7 +209,7 @@ def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | s
     while True:
         first = lines.next
         try:
-            values = next(rows)
+            values = _next_row(rows, lines)
         except StopIteration:
             return
         except csv.Error as error:
@@ -177,39 +221,61 @@ def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | s
             continue
         if not is_utf8 and any(map(_has_other_bytes, values)):
             yield piece.line + first, "there are bytes that are not UTF-8; convert the file to it"
-        elif values:
+        else:
             yield piece.line + first, values
+
+
+def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str]:
+    first = lines.next
+    try:
+        return next(rows)
+    except csv.Error as error:
+        if "field limit" not in str(error):
+            raise
+    lines.next = first
+    with _long_values():
+        return next(rows)
 
 
 def _has_other_bytes(text: str) -> bool:
     return not text.isascii() and _OTHER_BYTE.search(text) is not None
 
 
-def _sampled(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str, str | None]:
-    """Return the types of the columns by the names of the first row."""
-    piece = next(text_pieces(file, end_of=RowEnds(delimiter)), None)
-    rows = _rows(piece, delimiter) if piece else iter(())
-    _, names = next(rows, (1, []))
-    if isinstance(names, str) or not names or len(set(names)) < len(names) or "" in names:
-        raise DataError(
-            "the first row must name the columns, each another; add such a row", url=str(file)
-        )
-    types: dict[str, str | None] = dict.fromkeys(names)
-    for _, (_, values) in zip(range(SAMPLE), rows, strict=False):
-        if isinstance(values, list) and len(values) == len(names):
-            for name, value in zip(names, values, strict=True):
+def _sampled(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str, SampledType]:
+    """Return the types that the first rows tell, by the columns' names."""
+    pieces = text_pieces(file, end_of=RowEnds(delimiter))
+    rows = chain.from_iterable(_rows(piece, delimiter) for piece in pieces)
+    names = next((values for _, values in rows if values), [])
+    types = {name: SampledType() for name in _names(names, file)}
+    for _, values in islice(rows, SAMPLE):
+        if isinstance(values, list) and len(values) == len(types):
+            for sampled, value in zip(types.values(), values, strict=True):
                 if value and value not in null:
-                    types[name] = join_types([types[name], _type_of(value)])
+                    sampled.take_text(value)
     return types
 
 
-def _type_of(text: str) -> str:
-    digits = text.removeprefix("-").isdecimal()
-    for dtype in ("int64", "float32"):
-        try:
-            as_value(text, dtype)
-        except RowError:
-            continue
-        # A number that is too large is a name: as a float it would lose digits.
-        return "bytes" if digits and dtype == "float32" else dtype
-    return "bytes"
+def _names(row: list[str] | str, file: StoredFile) -> list[str]:
+    """Return the names of the columns that the first row has.
+
+    Raises:
+        DataError: It has none, or one of them twice.
+    """
+    if isinstance(row, str):
+        raise DataError(f"line 1, which must name the columns: {row}", url=str(file))
+    if not any(row):
+        raise DataError("the first row must name the columns; add such a row", url=str(file))
+    named = row
+    if not row[0] and INDEX not in row:
+        named = [INDEX, *row[1:]]
+        log.warning("%s: column 1 has no name, as an index of Pandas; it becomes %r", file, INDEX)
+    for number, name in enumerate(named, 1):
+        if not name:
+            raise DataError(f"column {number} has no name; name it in the first row", url=str(file))
+        if (first := named.index(name) + 1) < number:
+            raise DataError(
+                f"columns {first} and {number} are both named {name!r}, and a record has one "
+                "feature of a name; rename one in the first row",
+                url=str(file),
+            )
+    return named

@@ -1,30 +1,28 @@
-"""Tables of JSON objects, one a line."""
+"""Tables of JSON objects: one a line, or one array of them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
+from streamrec.shard_tools.sources.json_array import ArrayPiece, elements_of, json_pieces
 from streamrec.shard_tools.sources.source import (
     Block,
+    Choice,
     Divisible,
     files_of,
-    selected,
     table_identity,
 )
-from streamrec.shard_tools.sources.table_columns import (
-    RowError,
-    TableRows,
-    encode_table,
-    widen,
-)
-from streamrec.shard_tools.sources.text_pieces import text_pieces, total_bytes
+from streamrec.shard_tools.sources.table_columns import TableRows, encode_table, widen
+from streamrec.shard_tools.sources.table_values import RowError, SampledType, Written
+from streamrec.shard_tools.sources.text_pieces import total_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.text_pieces import TextPiece
@@ -39,15 +37,19 @@ SAMPLE = 1000
 
 @dataclass(frozen=True)
 class JSONLines(Divisible):
-    """Files of one JSON object a line. Objects in objects are named ``outer/inner``."""
+    """Files of one JSON object a line, or of one array of objects.
+
+    Objects in objects are named ``outer/inner``.
+    """
 
     reads_in: ClassVar[ReadsIn] = "processes"
     unit: ClassVar[str] = "bytes"
     labels: ClassVar[None] = None
     features: dict[str, str]
     lists: frozenset[str]
-    is_chosen: bool
-    """The features are those of the user, so others are left out; else others are refused."""
+    choice: Choice
+    given: frozenset[str]
+    """The columns whose type the user named, and those with texts and numbers."""
     key: str | None
 
     @property
@@ -61,52 +63,92 @@ class JSONLines(Divisible):
         return table_identity(self.files, self.features, self.key)
 
     def pieces(self) -> Iterator[TextPiece]:
-        """Yield whole lines of each file."""
-        for file in self.files:
-            yield from text_pieces(file)
+        """Yield whole rows of each file."""
+        return chain.from_iterable(map(json_pieces, self.files))
 
     def read(self, piece: TextPiece, refuse: Refuse) -> Block:
         """Parse rows."""
-        rows = TableRows(self.features, self.lists)
-        for number, line in enumerate(piece.data.splitlines(), piece.line):
-            if not line.strip():
-                continue
+        keeps_numbers = any(self.features.get(name) == "bytes" for name in self.given)
+        rows = TableRows(self.features, self.lists, given=self.given)
+        for place, row in _rows(piece):
             try:
-                rows.add(number, self._known(json_object(line)))
+                rows.add(place, self._known(json_object(row, keeps_numbers=keeps_numbers)))
             except RowError as error:
-                rows.add(number, error)
+                rows.add(place, error)
         columns, missing, _ = rows.columns(
-            lambda number, error: refuse(DataError(f"line {number}: {error}", url=piece.path))
+            lambda place, error: refuse(DataError(f"{place}: {error}", url=piece.path))
         )
         records, keys = encode_table(columns, missing, self.key)
         return Block(records, len(piece.data), keys)
 
     def _known(self, values: dict[str, Any]) -> dict[str, Any]:
-        if not self.is_chosen and (unknown := values.keys() - self.features.keys()):
-            name = min(unknown)
+        unknown = filter(self.choice.takes, values.keys() - self.features.keys())
+        for name in sorted(unknown):
             if values[name] not in (None, []):
                 raise RowError(
-                    f"{name!r} is in none of the first {SAMPLE} rows; name all features with "
-                    "--features"
+                    f"{name!r} is in none of the first {SAMPLE} rows; add --type "
+                    f"{quote(f'{name}=TYPE')}, or leave it out with --drop {quote(name)}"
                 )
         return values
 
 
-def json_object(line: bytes) -> dict[str, Any]:
+def _rows(piece: TextPiece) -> Iterator[tuple[str, bytes]]:
+    """Yield the place and the text of each row."""
+    if isinstance(piece, ArrayPiece):
+        yield from elements_of(piece)
+        return
+    for number, line in enumerate(piece.data.splitlines(), piece.line):
+        if line.strip():
+            yield f"line {number}", line
+
+
+def json_object(row: bytes, *, keeps_numbers: bool = False) -> dict[str, Any]:
     """Return the values of a JSON object, those of objects in it by ``outer/inner``.
 
+    Args:
+        row: The object.
+        keeps_numbers: Give numbers with a point or an exponent with their text.
+
     Raises:
-        RowError: It is none.
+        RowError: It is not an object, or one name stands for two values.
     """
     try:
-        value = json.loads(line.decode(errors="surrogatepass"))
+        value = (_KEEPS_NUMBERS if keeps_numbers else _DECODER).decode(row.decode())
+    except UnicodeDecodeError:
+        raise RowError("there are bytes that are not UTF-8; convert the file to it") from None
+    except json.JSONDecodeError as error:
+        where = f"at character {error.pos + 1}"
+        raise RowError(f"it is not JSON: {error.msg} {where}; correct it") from None
+    except RowError:
+        raise
     except ValueError as error:
-        raise RowError(f"it is no JSON: {error}; correct it") from None
+        raise RowError(f"it is not JSON: {error}; correct it") from None
     except RecursionError:
         raise RowError("it is nested too deeply; correct it") from None
     if not isinstance(value, dict):
-        raise RowError("it is no JSON object; give one object with names and values a line")
-    return dict(_flat(value)) if dict in map(type, value.values()) else value
+        raise RowError("it is not a JSON object; give one object with names and values a row")
+    if dict in map(type, value.values()):
+        value = _distinct(list(_flat(value)))
+    if b"\\u" in row:
+        _check_names(value)
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RowError(
+            f"two values are named {twice!r}, and a record has one feature of a name; rename one"
+        )
+    return values
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=Written)
+_KEEPS_NUMBERS = json.JSONDecoder(
+    object_pairs_hook=_distinct, parse_constant=Written, parse_float=Written
+)
 
 
 def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -117,10 +159,20 @@ def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def _check_names(values: dict[str, Any]) -> None:
+    for name in values:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise RowError(f"the name {name!r} has half of a character; correct it") from None
+
+
 def open_json_lines(
     place: str,
     *,
     features: Mapping[str, str | None] | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
     key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> JSONLines:
@@ -128,26 +180,33 @@ def open_json_lines(
 
     Raises:
         ConfigError: There are none, or an argument is wrong.
+        DataError: No row can be read.
     """
     files = files_of(place, SUFFIXES, storage_options)
-    found: dict[str, str | None] = {}
+    choice = Choice(features, types or {}, drop)
+    found: dict[str, SampledType] = {}
     lists: set[str] = set()
-    for row in _sample(files):
-        widen(found, lists, row)
-    known = {name: dtype or "bytes" for name, dtype in found.items()}
-    # A feature with a type need not be in the first rows.
-    known |= {name: dtype for name, dtype in (features or {}).items() if dtype is not None}
+    wrong: DataError | None = None
+    for row in chain.from_iterable(map(_sample, files)):
+        if isinstance(row, DataError):
+            wrong = wrong or row
+        else:
+            widen(found, lists, row)
+    known = {name: sampled.dtype or "bytes" for name, sampled in found.items()}
+    known |= choice.given  # a feature with a type need not be in the first rows
     if not known:
-        raise ConfigError(f"{files[0]}: there is no JSON object with values in it; correct SOURCE")
-    wanted = selected(known, features, str(files[0]), key)
-    return JSONLines(files, wanted, frozenset(lists), features is not None, key)
+        empty = "there is no JSON object with values in it; correct SOURCE"
+        raise wrong or ConfigError(f"{files[0]}: {empty}")
+    wanted = choice.of(known, str(files[0]), key)
+    given = frozenset({name for name, one in found.items() if one.is_mixed} | choice.given.keys())
+    return JSONLines(files, wanted, frozenset(lists), choice, given, key)
 
 
-def _sample(files: list[StoredFile]) -> Iterator[dict[str, Any]]:
-    for file in files:
-        piece = next(text_pieces(file), None)
-        for line in islice(piece.data.splitlines() if piece else (), SAMPLE):
-            try:
-                yield json_object(line)
-            except RowError:
-                continue
+def _sample(file: StoredFile) -> Iterator[dict[str, Any] | DataError]:
+    """Yield the first rows, and the errors of those that cannot be read."""
+    rows = chain.from_iterable(map(_rows, json_pieces(file)))
+    for place, row in islice(rows, SAMPLE):
+        try:
+            yield json_object(row)
+        except RowError as error:
+            yield DataError(f"{place}: {error}", url=str(file))

@@ -12,15 +12,16 @@ from streamrec.shard_tools.sources.mds_shards import INDEX, read_index, samples_
 from streamrec.shard_tools.sources.source import (
     PIECE_BYTES,
     Block,
+    Choice,
     leave_out,
-    selected,
     table_identity,
 )
-from streamrec.shard_tools.sources.table_columns import RowError, encode_table
+from streamrec.shard_tools.sources.table_columns import encode_table
+from streamrec.shard_tools.sources.table_values import RowError
 from streamrec.stores.stored_files import find_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from streamrec.shard_tools.sources.mds_shards import Entry
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
@@ -48,6 +49,8 @@ class MDS:
     columns: MDSColumns
     features: dict[str, str]
     key: str | None
+    given: frozenset[str] = frozenset()
+    """The features whose type the user named."""
 
     @property
     def total(self) -> int:
@@ -60,10 +63,10 @@ class MDS:
         return table_identity(self.files, self.features, self.key)
 
     def pieces(self) -> Iterator[_Piece]:
-        """Yield samples of each shard: all of a compressed one, which cannot be cut."""
+        """Yield samples of each shard: all of one that is compressed, or that has a hash."""
         for number, shard in enumerate(self.shards):
             each = PIECE_BYTES * shard.samples // max(1, shard.raw_data.bytes) or 1
-            if shard.zip_data is not None:
+            if shard.zip_data is not None or shard.stored.hashes:
                 each = shard.samples or 1
             for first in range(0, shard.samples, each):
                 yield _Piece(number, first, min(first + each, shard.samples))
@@ -75,7 +78,7 @@ class MDS:
         rows = []
         for number, sample in enumerate(samples, piece.first):
             try:
-                rows.append(self.columns.values(sample, self.features))
+                rows.append(self.columns.values(sample, self.features, self.given))
             except RowError as error:
                 refuse(DataError(f"sample {number}: {error}", url=str(file)))
         columns = self.columns.joined(rows, self.features)
@@ -87,6 +90,8 @@ def open_mds(
     place: str,
     *,
     features: Mapping[str, str | None] | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
     key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> MDS:
@@ -104,20 +109,22 @@ def open_mds(
     first = next((pair for pair in zip(files, shards, strict=True) if pair[1].samples), None)
     if first is None:
         raise ConfigError(f"{shown}: there is no sample in it; correct SOURCE")
+    choice = Choice(features, types or {}, drop)
     columns = MDSColumns(first[1].columns)
     (sample,) = samples_of(*first, 0, 1)
     try:
-        known = columns.types(sample)
+        known = columns.types(sample, choice.takes)
     except RowError as error:
         raise DataError(f"sample 0: {error}", url=str(first[0])) from None
     for name, encoding in columns.others.items():
-        if features is None or name in features:
+        if choice.takes(name):
             raise ConfigError(
                 f"{shown}: column {name!r} is of the type {encoding!r}, which no feature has; "
                 f"{leave_out(known)}"
             )
-    wanted = selected(known, features, shown, key)
+    known |= {name: "" for name in columns.others if name in drop}
+    wanted = choice.of(known, shown, key)
     for name, dtype in wanted.items():
-        if (known[name], dtype) in {("bytes", "int64"), ("bytes", "float32"), ("float32", "int64")}:
-            raise ConfigError(f"--features: column {name!r} is {known[name]}, not {dtype}")
-    return MDS(files, shards, columns, wanted, key)
+        if known[name] == "bytes" and dtype != "bytes":
+            raise ConfigError(f"--type: column {name!r} is {known[name]}, not {dtype}")
+    return MDS(files, shards, columns, wanted, key, frozenset(choice.given))

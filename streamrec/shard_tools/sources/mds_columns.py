@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.shard_tools.sources.table_columns import DTYPES, RowError
+from streamrec.shard_tools.sources.table_columns import DTYPES
+from streamrec.shard_tools.sources.table_values import EXACT, RowError, as_value
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
-    Value = bytes | list[bytes] | npt.NDArray[Any]
+    Value = bytes | str | list[bytes] | npt.NDArray[Any]
 
 __all__ = ["MDSColumns"]
 
 SHAPE = "/shape"
 """The end of the name of the feature with an array's shape."""
 _BYTES = frozenset({"bytes", "jpeg", "json", "png", "str"})
-_TEXTS = {"str_int": int, "str_float": float, "str_decimal": float}
+_TEXTS = {"str_int": "int64", "str_float": "float32", "str_decimal": "float32"}
 _LISTS = {"jpeg_array": 0, "jpegarray": 0, "list[jpeg]": 4, "list[png]": 4}
 """Lists of bytes, with the number of bytes before them."""
 _NUMBERS = {
@@ -77,22 +78,47 @@ class MDSColumns:
         lists = [one.name for one in self._columns if one.encoding.startswith(_MANY)]
         self._lists = {*lists, *(name + SHAPE for name in lists)}
 
-    def types(self, sample: bytes) -> dict[str, str]:
+    def types(self, sample: bytes, takes: Callable[[str], bool] = bool) -> dict[str, str]:
         """Return the types of the features by name.
 
-        Raises:
-            RowError: The sample does not have these columns.
-        """
-        return {name: _type_of(value) for name, value in self._decoded(sample).items()}
+        Args:
+            sample: The first sample.
+            takes: Returns whether a feature is written.
 
-    def values(self, sample: bytes, features: Mapping[str, str]) -> dict[str, Value]:
+        Raises:
+            RowError: The sample does not have these columns, or two of them make one feature.
+        """
+        types: dict[str, str] = {}
+        for column, data in zip(self._columns, self._cells(sample), strict=True):
+            for name, value in column.values(data).items():
+                if name in types and takes(name):
+                    raise RowError(
+                        f"two columns make the feature {name!r}, and a record has one of a name; "
+                        "leave both out with --drop"
+                    )
+                types[name] = _TEXTS.get(column.encoding) or _type_of(value)
+        return types
+
+    def values(
+        self, sample: bytes, features: Mapping[str, str], given: Collection[str] = ()
+    ) -> dict[str, Value]:
         """Return the values of features in a sample.
+
+        Args:
+            sample: The sample.
+            features: The types of the features by name.
+            given: Features whose type the user named, so numbers may be rounded to float32.
 
         Raises:
             RowError: The sample does not have them.
         """
         found = self._decoded(sample, features)
-        return {name: _as_type(found[name], dtype, name) for name, dtype in features.items()}
+        try:
+            for name, dtype in features.items():
+                found[name] = _as_type(found[name], dtype, is_given=name in given)
+        except RowError as error:
+            raise error.of_column(name) from None
+        return found
 
     def joined(self, rows: list[dict[str, Value]], features: Mapping[str, str]) -> dict[str, Any]:
         """Return the values of samples as columns."""
@@ -125,7 +151,7 @@ def _decoder(name: str, encoding: str) -> Decode | None:
     if encoding in _LISTS:
         return lambda data: {name: _list(data, _LISTS[encoding])}
     if encoding in _TEXTS:
-        return lambda data: {name: np.array([_TEXTS[encoding](data.decode())])}
+        return lambda data: {name: data.decode()}
     if encoding in _SCALARS:
         return lambda data: {name: np.frombuffer(data, _SCALARS[encoding]).reshape(1)}
     kind, _, form = encoding.partition(":")
@@ -166,29 +192,44 @@ def _array(name: str, numbers: str, data: bytes) -> dict[str, Value]:
 
 def _type_of(value: Value) -> str:
     """Return the type of a feature with such values."""
-    if isinstance(value, bytes | list):
+    if isinstance(value, bytes | str | list):
         return "bytes"
     return "float32" if value.dtype.kind == "f" else "int64"
 
 
-def _as_type(value: Value, dtype: str, name: str) -> Value:
+def _as_type(value: Value, dtype: str, *, is_given: bool) -> Value:
     """Return a value as one of a feature's type.
 
     Raises:
         RowError: It is none.
     """
+    if isinstance(value, str):
+        if dtype == "bytes":
+            return value.encode()
+        return np.array([as_value(value, dtype, is_given=is_given)], DTYPES[dtype])
     if isinstance(value, bytes | list):
         return value
     if dtype == "bytes":
         return value.tobytes()
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = value.astype(DTYPES[dtype])
-    lost = narrow < 0 if value.dtype.kind == "u" else np.isinf(narrow) & np.isfinite(value)
-    if value.dtype.kind == "f" and dtype == "int64":
-        lost = narrow != value
-    if lost.any():
-        raise RowError(f"column {name!r} holds {value[lost][0]}, which is no {dtype}")
+        if value.dtype.kind == "f" and dtype == "int64":
+            _refuse_first(narrow != value, value, f"not {dtype}", ("float32", "takes it"))
+        elif value.dtype.kind == "f":
+            lost = np.isinf(narrow) & np.isfinite(value)
+            _refuse_first(lost, value, f"beyond {dtype}", ("bytes", "keeps its bytes"))
+            if not is_given and value.dtype == np.float64:
+                changed = (np.abs(narrow - value) >= 1) & (np.abs(value) <= EXACT)
+                options = ("int64", "keeps the digits"), ("float32", "rounds it")
+                _refuse_first(changed, value, "changed by float32", *options)
+        elif value.dtype.kind == "u" and dtype == "int64":
+            _refuse_first(narrow < 0, value, f"beyond {dtype}", ("bytes", "keeps its bytes"))
     return narrow
+
+
+def _refuse_first(is_wrong: Any, values: Any, what: str, *mends: tuple[str, str]) -> None:
+    if is_wrong.any():
+        raise RowError(f"holds {values[is_wrong][0]}, which is {what}", *mends)
 
 
 def _joined(values: list[Any], dtype: str, *, is_list: bool) -> Any:

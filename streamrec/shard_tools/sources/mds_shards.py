@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
+import io
 import sys
 import zlib
+from contextlib import nullcontext
+from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,7 +29,7 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from streamrec.stores.stored_files import StoredFile
 
@@ -46,6 +51,8 @@ class _Object(BaseModel):
     basename: Name
     bytes: Annotated[NonNegativeInt, Field(lt=1 << 32)]
     """Offsets have 32 bits."""
+    hashes: dict[str, str] = {}
+    """Hexadecimal digests of the file, by the names of algorithms."""
 
 
 class Entry(BaseModel):
@@ -111,6 +118,12 @@ def _check(shard: Entry, is_like: bool, files: Mapping[str, StoredFile], url: st
     kind = (shard.compression or "none").partition(":")[0]
     if not is_like:
         raise ConfigError(f"{url}: the columns of {name} are not those of others; write them apart")
+    if shard.stored.hashes and not any(map(_algorithm, shard.stored.hashes)):
+        names = ", ".join(shard.stored.hashes)
+        raise ConfigError(
+            f"{url}: the hashes of {name} are of the kind {names}; to have them checked, run: "
+            "pip install xxhash"
+        )
     is_large = shard.raw_data.bytes > MOST_BYTES
     if shard.zip_data is not None and (kind not in _OPENED or is_large):
         raise ConfigError(
@@ -133,11 +146,12 @@ def samples_of(file: StoredFile, shard: Entry, first: int, stop: int) -> list[by
         StoreError: It cannot be read.
     """
     try:
-        if shard.zip_data is None:
+        if shard.zip_data is None and not shard.stored.hashes:
             with file.open(HEAD) as stored:
                 return list(_samples(stored, shard, first, stop))
-        kind = (shard.compression or "").partition(":")[0]
-        with file.open() as stored, _OPENED[kind](stored) as plain:
+        kind = (shard.compression or "").partition(":")[0] if shard.zip_data else ""
+        opened = _OPENED.get(kind, nullcontext)
+        with _checked(file, shard.stored.hashes) as stored, opened(stored) as plain:
             found = list(_samples(plain, shard, first, stop))
             if stop == shard.samples:
                 _check_end(plain)
@@ -147,6 +161,33 @@ def samples_of(file: StoredFile, shard: Entry, first: int, stop: int) -> list[by
     except (ValueError, EOFError, OSError, zlib.error, zstd.ZstdError) as error:
         why = str(error) or "it ends too early"
         raise DataError(f"the shard is damaged: {why}; copy it again", url=str(file)) from None
+
+
+def _algorithm(name: str) -> Callable[[bytes], Any] | None:
+    """Return an algorithm by the name that it has in Streaming; ``None``: it is not here."""
+    if name in hashlib.algorithms_available and not name.startswith("shake"):
+        return partial(hashlib.new, name, usedforsecurity=False)
+    try:
+        return getattr(import_module("xxhash"), name, None)
+    except ImportError:
+        return None
+
+
+def _checked(file: StoredFile, hashes: Mapping[str, str]) -> IO[bytes]:
+    """Open a shard, all of which has the hashes that the index says.
+
+    Raises:
+        ValueError: It has others.
+    """
+    if not hashes:
+        return file.open()
+    with file.open() as stored:
+        data = stored.read()
+    for name, digest in hashes.items():
+        made = _algorithm(name)
+        if made is not None and made(data).hexdigest() != digest:
+            raise ValueError(f"its {name} is not the one in the index")
+    return io.BytesIO(data)
 
 
 def _samples(stored: IO[bytes], shard: Entry, first: int, stop: int) -> Iterator[bytes]:

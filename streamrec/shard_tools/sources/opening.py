@@ -12,11 +12,11 @@ from streamrec.stores.source_text import is_glob
 from streamrec.stores.stored_files import names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.shard_tools.sources.source import Source
 
-__all__ = ["KINDS", "kind_of", "open_source", "parse_features"]
+__all__ = ["KINDS", "kind_of", "open_source", "parse_features", "parse_types"]
 
 
 class _Kind(NamedTuple):
@@ -28,7 +28,8 @@ class _Kind(NamedTuple):
     """It can be read from a store."""
 
 
-_TABLE = frozenset({"features", "key"})
+_TYPES = frozenset({"bytes", "float32", "int64"})
+_TABLE = frozenset({"features", "types", "drop", "key"})
 """The options of all tables."""
 _BERT = frozenset(
     {
@@ -48,6 +49,8 @@ _BERT = frozenset(
         "splits",
     }
 )
+_OPTIONS = {"types": "type"}
+"""Names on the command line that are other ones."""
 _ROOM = "streamrec.shard_tools.sources."
 KINDS = {
     "csv": _Kind(
@@ -100,9 +103,10 @@ def open_source(
     known = KINDS[kind]
     for name in options:
         if name not in known.options:
+            option = _OPTIONS.get(name, name.replace("_", "-"))
             raise ConfigError(
-                f"--{name.replace('_', '-')} does not go with a source of the kind {kind}; leave "
-                "it out, or name the kind with --kind"
+                f"--{option} does not go with a source of the kind {kind}; leave it out, or name "
+                "the kind with --kind"
             )
     if kind == "generator":
         options = {**options, "function": load("SOURCE", place)}
@@ -128,6 +132,8 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
     for kind, known in KINDS.items():
         if known.suffixes and place.endswith(known.suffixes):
             return kind
+    if place.endswith((".json", ".json.gz")):  # in a directory they may be notes of anything
+        return "jsonl"
     names = names_in(place, storage_options)
     if names is not None:
         for kind, known in KINDS.items():
@@ -151,6 +157,24 @@ def _why_not(place: str) -> str:
     )
 
 
+def parse_types(texts: Sequence[str]) -> dict[str, str]:
+    """Read texts of the form ``name=type``.
+
+    Raises:
+        ConfigError: One has another form, or there is no such type.
+    """
+    types: dict[str, str] = {}
+    for text in texts:
+        name, _, dtype = text.rpartition("=")  # a column's name may hold the sign
+        if not name or dtype not in _TYPES:
+            raise ConfigError(
+                f"--type: {text!r} must be NAME=TYPE, of the types bytes, float32 and int64, as in "
+                "id=int64"
+            )
+        types[name] = dtype
+    return types
+
+
 def parse_features(text: str) -> dict[str, str | None]:
     """Read ``name,name=type``: the features to write, and types of some.
 
@@ -160,7 +184,7 @@ def parse_features(text: str) -> dict[str, str | None]:
     features: dict[str, str | None] = {}
     for part in text.split(","):
         name, has_type, dtype = (piece.strip() for piece in part.partition("="))
-        if not name or (has_type and dtype not in ("bytes", "float32", "int64")):
+        if not name or (has_type and dtype not in _TYPES):
             raise ConfigError(
                 f"--features: {part.strip()!r} is neither NAME nor NAME=TYPE, of the types bytes, "
                 "float32 and int64; give them as in age=int64,name"

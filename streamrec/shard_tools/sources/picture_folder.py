@@ -14,7 +14,7 @@ from streamrec.formats.images.image import encode_jpeg, encode_png, read_picture
 from streamrec.formats.images.picture import Wanted
 from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.masking import masked
-from streamrec.shard_tools.sources.source import PIECE_BYTES, Block, files_digest, selected
+from streamrec.shard_tools.sources.source import PIECE_BYTES, Block, Choice, files_digest
 from streamrec.stores.stored_files import file_contents, files_below, names_in
 from streamrec.values.columns import BytesColumn
 
@@ -105,7 +105,7 @@ class PictureFolder:
         names = sorted({name.partition("/")[0] for name in found})
         labels = {name: number for number, name in enumerate(names)}
         files = [_File(name, labels[name.partition("/")[0]], file) for name, file in found.items()]
-        return cls(root, selected(TYPES, features, "a picture"), labels, form, files)
+        return cls(root, Choice(features).of(TYPES, "a picture"), labels, form, files)
 
     @property
     def total(self) -> int:

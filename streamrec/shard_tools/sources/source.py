@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from streamrec.errors import ConfigError
@@ -13,7 +13,7 @@ from streamrec.plan.shard_names import owned_shards
 from streamrec.stores.stored_files import find_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from streamrec.errors import DataError
     from streamrec.formats.examples.feature_types import FeatureTypes
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Block",
+    "Choice",
     "Divisible",
     "ReadsIn",
     "Refuse",
@@ -31,7 +32,6 @@ __all__ = [
     "files_of",
     "leave_out",
     "part_of",
-    "selected",
     "table_identity",
 ]
 
@@ -174,30 +174,54 @@ def leave_out(others: Iterable[str]) -> str:
     return f"leave it out with --features {names}, or convert it" if names else "convert it"
 
 
-def selected(
-    known: Mapping[str, str],
-    wanted: Mapping[str, str | None] | None,
-    what: str,
-    key: str | None = None,
-) -> dict[str, str]:
-    """Return the types of the features that are wanted, sorted by name.
+@dataclass(frozen=True)
+class Choice:
+    """The features of a table to write, and their types, as far as the user named them."""
 
-    Args:
-        known: The types of all features of the source.
-        wanted: Names, and types where they are not to be those found; ``None`` means all.
-        what: The source, for errors.
-        key: One of them, which determines the split.
+    features: Mapping[str, str | None] | None = None
+    """Names, and types where they are not to be those found; ``None`` means all."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """More types, which choose nothing."""
+    drop: Collection[str] = ()
+    """Names of what is left out."""
 
-    Raises:
-        ConfigError: There is no such feature.
-    """
-    if wanted is None:
-        wanted = dict.fromkeys(known)
-    for name in wanted:
-        if name not in known:
-            raise ConfigError(
-                f"--features: {what} has no {name!r}; choose among {', '.join(sorted(known))}"
-            )
-    if key is not None and key not in wanted:
-        raise ConfigError(f"--key: {key!r} is no feature; choose among {', '.join(sorted(wanted))}")
-    return {name: wanted[name] or known[name] for name in sorted(wanted)}
+    @property
+    def given(self) -> dict[str, str]:
+        """The types that the user named, by the features' names."""
+        chosen = (self.features or {}).items()
+        return {name: dtype for name, dtype in chosen if dtype is not None} | dict(self.types)
+
+    @property
+    def is_chosen(self) -> bool:
+        """True if the user named all features, so that others are left out."""
+        return self.features is not None
+
+    def takes(self, name: str) -> bool:
+        """Return whether a feature is written."""
+        return (self.features is None or name in self.features) and name not in self.drop
+
+    def of(self, known: Mapping[str, str], what: str, key: str | None = None) -> dict[str, str]:
+        """Return the types of the features that are written, sorted by name.
+
+        Args:
+            known: The types of all features of the source.
+            what: The source, for errors.
+            key: One of them, which determines the split.
+
+        Raises:
+            ConfigError: There is no such feature.
+        """
+        options = ("features", self.features or ()), ("type", self.types), ("drop", self.drop)
+        for option, names in options:
+            for name in names:
+                if name not in known:
+                    raise ConfigError(
+                        f"--{option}: {what} has no {name!r}; choose among "
+                        f"{', '.join(sorted(known))}"
+                    )
+        wanted = sorted(filter(self.takes, known))
+        if not wanted:
+            raise ConfigError(f"--drop: nothing of {what} is left; drop fewer columns")
+        if key is not None and key not in wanted:
+            raise ConfigError(f"--key: {key!r} is not a feature; choose among {', '.join(wanted)}")
+        return {name: self.given.get(name, known[name]) for name in wanted}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,6 +10,16 @@ import numpy as np
 
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.encode import encode_present
+from streamrec.shard_tools.sources.table_values import (
+    EXACT,
+    MOST,
+    ODD,
+    RowError,
+    SampledType,
+    Written,
+    as_value,
+    is_nan,
+)
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -19,118 +28,43 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["RowError", "TableRows", "as_value", "encode_table", "join_types", "type_of", "widen"]
+__all__ = ["DTYPES", "TableRows", "encode_table", "widen"]
 
 DTYPES = {"int64": np.int64, "float32": np.float32}
 _NESTED = {list, dict, type(None)}
-_ORDER = ("int64", "float32", "bytes")
-"""The types, from the narrowest on: a feature has the first that takes all its values."""
 
 
-class RowError(ValueError):
-    """A value of a row is wrong; the message names the column."""
-
-
-def type_of(value: Any) -> str | None:
-    """Return the type of a value of JSON, in a list of those of its items; ``None``: no value has.
-
-    Raises:
-        RowError: No feature can have it.
-    """
-    if isinstance(value, list):
-        if any(isinstance(item, list | dict) or item is None for item in value):
-            raise RowError("holds a list of lists, objects or nulls; give it one list of values")
-        return join_types(map(type_of, value))
-    if value is None or value == {}:
-        return None
-    if isinstance(value, bool | int):
-        return "int64"
-    return "float32" if isinstance(value, float) else "bytes"
-
-
-def join_types(types: Any) -> str | None:
-    """Return the first type that takes the values of all types; ``None`` where there is none."""
-    found = set(types) - {None}
-    return max(found, key=_ORDER.index) if found else None
-
-
-def widen(types: dict[str, str | None], lists: set[str], row: Mapping[str, Any]) -> None:
-    """Widen the types of features, so that they take a row's values too, and note its lists."""
+def widen(types: dict[str, SampledType], lists: set[str], row: Mapping[str, Any]) -> None:
+    """Take a row's values into the types of features, and note its lists."""
     for name, value in row.items():
-        try:
-            types[name] = join_types([types.get(name), type_of(value)])
-        except RowError:
-            types.setdefault(name, None)
+        types.setdefault(name, SampledType()).take(value)
         if isinstance(value, list):
             lists.add(name)
 
 
-def as_value(value: Any, dtype: str) -> Any:
-    """Return a value of JSON, or text, as one of the type.
-
-    Raises:
-        RowError: It is none.
-    """
-    try:
-        return _CONVERTED[dtype](value)
-    except (ValueError, TypeError, OverflowError):
-        shown = repr(value)[:60]
-        raise RowError(
-            f"holds {shown}, which is no {dtype}; correct it, or give the column another type with "
-            "--features"
-        ) from None
-
-
-def _as_bytes(value: Any) -> bytes:
-    if isinstance(value, list | dict):
-        raise TypeError
-    return value if isinstance(value, bytes) else str(value).encode()
-
-
-def _as_int64(value: Any) -> int:
-    number = int(value)
-    is_whole = "_" not in value if isinstance(value, str) else number == value
-    if not is_whole or not -(1 << 63) <= number < 1 << 63:
-        raise ValueError
-    return number
-
-
-def _as_float32(value: Any) -> float:
-    number = float(value)
-    if MOST < abs(number) < math.inf or (isinstance(value, str) and "_" in value):
-        raise ValueError
-    return number
-
-
-_CONVERTED: dict[str, Callable[[Any], Any]] = {
-    "bytes": _as_bytes,
-    "int64": _as_int64,
-    "float32": _as_float32,
-}
-MOST = float(np.finfo(np.float32).max)
-
-
-def column_of(values: Sequence[Any], dtype: str) -> Any:
+def column_of(values: Sequence[Any], dtype: str, *, is_given: bool = True) -> Any:
     """Return values of JSON, or texts, as a column: what :func:`as_value` makes of each.
 
     Args:
         values: The values; ``None`` stands for none, whose row gets any value.
         dtype: The type.
+        is_given: As for :func:`as_value`.
 
     Raises:
         RowError: A value is not of the type.
     """
     present = [value for value in values if value is not None]
     try:
-        made = _made_at_once(present, dtype)
+        made = _made_at_once(present, dtype, is_given=is_given)
     except (ValueError, TypeError, OverflowError):
         made = None
     if made is None:
-        made = _COLUMNS[dtype]([as_value(value, dtype) for value in present])
+        one_by_one = [as_value(value, dtype, is_given=is_given) for value in present]
+        made = _COLUMNS[dtype](one_by_one)
     return made if len(present) == len(values) else _spread(made, values)
 
 
-def _made_at_once(values: list[Any], dtype: str) -> Any:
+def _made_at_once(values: list[Any], dtype: str, *, is_given: bool) -> Any:
     """Return values that need no look at each as a column; ``None`` where they do."""
     kinds = set(map(type, values))
     if dtype == "bytes":
@@ -138,17 +72,27 @@ def _made_at_once(values: list[Any], dtype: str) -> Any:
             values = list(map(str.encode, values))
         return BytesColumn.of(values) if kinds <= {str} or kinds <= {bytes} else None
     if kinds <= {str}:
-        # Python's numbers may have underscores, those of tables have none.
-        return None if "_" in "".join(values) else _COLUMNS[dtype](list(map(_READ[dtype], values)))
-    return _COLUMNS[dtype](values) if kinds <= _NUMBERS[dtype] else None
+        texts = "\n".join(values)
+        if "_" in texts or not texts.isascii() or (not is_given and ODD.search(texts)):
+            return None
+        values = list(map(_READ[dtype], values))
+    elif not kinds <= _NUMBERS[dtype]:
+        return None
+    return _integers(values) if dtype == "int64" else _exact_floats(values, is_given=is_given)
+
+
+def _exact_floats(values: list[Any], *, is_given: bool) -> npt.NDArray[np.float32] | None:
+    doubles = np.array(values, np.float64)
+    sizes = np.abs(doubles)
+    if (sizes > (MOST if is_given else EXACT)).any():
+        return None
+    floats = doubles.astype(np.float32)
+    is_changed = not is_given and (np.abs(floats - doubles) >= 1).any()
+    return None if is_changed else floats
 
 
 def _floats(values: list[Any]) -> npt.NDArray[np.float32]:
-    doubles = np.array(values, np.float64)
-    sizes = np.abs(doubles)
-    if ((sizes > MOST) & (sizes < np.inf)).any():
-        raise ValueError
-    return doubles.astype(np.float32)
+    return np.array(values, np.float64).astype(np.float32)
 
 
 def _integers(values: list[Any]) -> npt.NDArray[np.int64]:
@@ -161,7 +105,7 @@ _COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
     "float32": _floats,
 }
 _READ: dict[str, Callable[[str], Any]] = {"int64": int, "float32": float}
-_NUMBERS = {"int64": {int, bool}, "float32": {int, bool, float}}
+_NUMBERS = {"int64": {int, bool}, "float32": {int, bool, float, Written}}
 
 
 def _spread(made: Any, values: Sequence[Any]) -> Any:
@@ -176,7 +120,7 @@ def _spread(made: Any, values: Sequence[Any]) -> Any:
     return spread
 
 
-def lists_of(values: Sequence[Any], dtype: str) -> Ragged:
+def lists_of(values: Sequence[Any], dtype: str, *, is_given: bool = True) -> Ragged:
     """Return lists of values, or single ones, as a column; ``None`` stands for none.
 
     Raises:
@@ -189,7 +133,7 @@ def lists_of(values: Sequence[Any], dtype: str) -> Ragged:
     if not _NESTED.isdisjoint(map(type, items)):
         raise RowError("holds a list of lists, objects or nulls; give it one list of values")
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    return Ragged(column_of(items, dtype), offsets_of(lengths))
+    return Ragged(column_of(items, dtype, is_given=is_given), offsets_of(lengths))
 
 
 Row: TypeAlias = Any
@@ -204,6 +148,7 @@ class TableRows:
         lists: The names of the columns of lists.
         null: By a column's name, texts that stand for no value.
         names: The columns that rows have values of, where rows are lists.
+        given: The columns whose type the user named, in which numbers may be rounded.
     """
 
     def __init__(
@@ -212,8 +157,10 @@ class TableRows:
         lists: frozenset[str] = frozenset(),
         null: Mapping[str, frozenset[str]] | None = None,
         names: Sequence[str] | None = None,
+        given: frozenset[str] = frozenset(),
     ) -> None:
         self._types, self._lists, self._null, self._names = types, lists, null or {}, names
+        self._given = given
         self._rows: list[tuple[Any, Row | RowError]] = []
 
     def add(self, place: Any, values: Row | RowError) -> None:
@@ -275,13 +222,16 @@ class TableRows:
             values = [row.get(name) for row in rows.values()]
         else:
             values = list(map(itemgetter(self._names.index(name)), rows.values()))
+        if name in self._given and self._types[name] == "int64":
+            values = [None if is_nan(value) else value for value in values]
         null = self._null.get(name)
         if not null or null.isdisjoint(values):
             return values
         return [None if value in null else value for value in values]
 
     def _column(self, name: str, values: Sequence[Any]) -> Any:
-        return (lists_of if name in self._lists else column_of)(values, self._types[name])
+        make = lists_of if name in self._lists else column_of
+        return make(values, self._types[name], is_given=name in self._given)
 
     def _errors(
         self, name: str, values: Iterable[tuple[int, Any]]
@@ -291,7 +241,7 @@ class TableRows:
             try:
                 self._column(name, [value])
             except RowError as error:
-                yield number, RowError(f"column {name!r} {error}")
+                yield number, error.of_column(name)
 
 
 def encode_table(

@@ -22,7 +22,11 @@ MOST_BYTES = 64 << 20
 """The longest row that is waited for."""
 _MARK = b"\xef\xbb\xbf"
 """The byte order mark that some editors put before UTF-8."""
-_MEND = {"row": "give a file of lines", "document": "put a blank line between documents"}
+_MEND = {
+    "row": "give a file of lines",
+    "element": "give a file of lines, or an array of objects",
+    "document": "put a blank line between documents",
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def text_pieces(
     file: StoredFile,
     *,
     end_of: Callable[[bytes], int] = last_end,
-    what: Literal["row", "document"] = "row",
+    what: Literal["row", "element", "document"] = "row",
     size: int | None = None,
 ) -> Iterator[TextPiece]:
     """Yield a file's pieces.

@@ -10,22 +10,18 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.json_lines import json_object
 from streamrec.shard_tools.sources.source import (
     Block,
+    Choice,
     Divisible,
     files_of,
-    selected,
     table_identity,
 )
-from streamrec.shard_tools.sources.table_columns import (
-    RowError,
-    TableRows,
-    encode_table,
-    widen,
-)
+from streamrec.shard_tools.sources.table_columns import TableRows, encode_table, widen
+from streamrec.shard_tools.sources.table_values import RowError, SampledType
 from streamrec.shard_tools.sources.tar_samples import tar_pieces
 from streamrec.shard_tools.sources.text_pieces import total_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.tar_samples import TarPiece, TarSample
@@ -53,8 +49,9 @@ class WebDataset(Divisible):
     labels: ClassVar[None] = None
     features: dict[str, str]
     lists: frozenset[str]
-    is_chosen: bool
-    """The features are those of the user, so others are left out; else others are refused."""
+    choice: Choice
+    given: frozenset[str]
+    """The features whose type the user named, and those with texts and numbers."""
     key: str | None
 
     @property
@@ -74,7 +71,7 @@ class WebDataset(Divisible):
     def read(self, piece: TarPiece, refuse: Refuse) -> Block:
         """Convert samples."""
         contents = piece.contents()
-        rows = TableRows(self.features, self.lists)
+        rows = TableRows(self.features, self.lists, given=self.given)
         for sample in piece.samples:
             try:
                 rows.add(sample.key, self._values(sample, contents))
@@ -90,11 +87,13 @@ class WebDataset(Divisible):
     def _values(self, sample: TarSample, contents: bytes) -> dict[str, Any]:
         if sample.wrong is not None:
             raise RowError(sample.wrong)
-        if not self.is_chosen and (unknown := sample.files.keys() - self.features.keys()):
+        if unknown := [*filter(self.choice.takes, sample.files.keys() - self.features.keys())]:
             raise RowError(
                 f"{min(unknown)!r} is in none of the first samples; name all features with "
                 "--features"
             )
+        if KEY in sample.files:
+            raise RowError(f"a file has the extension {KEY}, which is the sample's name; rename it")
         values: dict[str, Any] = {KEY: _encoded(sample.key)}
         for name in self.features.keys() & sample.files.keys():
             data = contents[sample.files[name]]
@@ -107,7 +106,7 @@ def _encoded(key: str) -> bytes:
     return key.encode(errors="surrogateescape")
 
 
-def _parents(features: Mapping[str, Any]) -> set[str]:
+def _parents(features: Collection[str]) -> set[str]:
     """Return the extensions whose values are features."""
     return {name.partition("/")[0] for name in features if "/" in name}
 
@@ -117,7 +116,7 @@ def _fields(sample: TarSample, contents: bytes, extensions: set[str]) -> dict[st
     fields: dict[str, Any] = {}
     for extension in extensions & sample.files.keys():
         try:
-            found = json_object(contents[sample.files[extension]])
+            found = json_object(contents[sample.files[extension]], keeps_numbers=True)
         except RowError as error:
             raise RowError(f"{extension!r}: {error}") from None
         fields |= {f"{extension}/{name}": value for name, value in found.items()}
@@ -128,6 +127,8 @@ def open_webdataset(
     place: str,
     *,
     features: Mapping[str, str | None] | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
     key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> WebDataset:
@@ -138,25 +139,30 @@ def open_webdataset(
         DataError: A tar is damaged.
     """
     files = files_of(place, SUFFIXES, storage_options)
-    known, lists = _sampled(files, _parents(features or {}))
-    # A feature with a type need not be in the first samples.
-    known |= {name: dtype for name, dtype in (features or {}).items() if dtype is not None}
-    wanted = selected(known, features, str(files[0]), key)
-    return WebDataset(files, wanted, lists, features is not None, key)
+    choice = Choice(features, types or {}, drop)
+    known, fields, lists = _sampled(files, _parents([*(features or ()), *choice.given]))
+    known |= {name: sampled.dtype or "bytes" for name, sampled in fields.items()}
+    known |= choice.given  # a feature with a type need not be in the first samples
+    wanted = choice.of(known, str(files[0]), key)
+    given = frozenset({name for name, one in fields.items() if one.is_mixed} | choice.given.keys())
+    return WebDataset(files, wanted, lists, choice, given, key)
 
 
-def _sampled(files: list[StoredFile], parents: set[str]) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the types of the features of the first samples, and the names of those with lists."""
-    found: dict[str, str | None] = {KEY: "bytes"}
+def _sampled(
+    files: list[StoredFile], parents: set[str]
+) -> tuple[dict[str, str], dict[str, SampledType], frozenset[str]]:
+    """Return the types of the first samples' files, those of values in JSON, and the lists."""
+    found = {KEY: "bytes"}
+    values: dict[str, SampledType] = {}
     lists: set[str] = set()
     for sample, fields in islice(_first(files, parents), SAMPLE):
         found |= {extension: _type_of(extension) for extension in sample.files}
-        widen(found, lists, fields)
+        widen(values, lists, fields)
     if len(found) == 1:
         raise ConfigError(
             f"{files[0]}: there is no sample in it; its files need names such as 0001.jpg"
         )
-    return {name: dtype or "bytes" for name, dtype in found.items()}, frozenset(lists)
+    return found, values, frozenset(lists)
 
 
 def _first(

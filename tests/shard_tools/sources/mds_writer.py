@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ def write_mds(
     columns: dict[str, str],
     shards: Sequence[Sequence[Sequence[bytes]]],
     compression: str | None = None,
+    hashes: Sequence[str] = (),
 ) -> Path:
     """Write samples, each of the encoded values of all columns, in the order of their names."""
     root.mkdir(exist_ok=True)
@@ -41,8 +43,8 @@ def write_mds(
             "column_sizes": sizes,
             "compression": compression,
             "format": "mds",
-            "hashes": [],
-            "raw_data": {"basename": name, "bytes": len(data), "hashes": {}},
+            "hashes": list(hashes),
+            "raw_data": stored(name, data, hashes),
             "samples": len(samples),
             "size_limit": 1 << 26,
             "version": 2,
@@ -51,11 +53,17 @@ def write_mds(
         if compression is not None:
             kind = compression.partition(":")[0]
             name, data = f"{name}.{kind}", COMPRESS[kind](data)
-            entry["zip_data"] = {"basename": name, "bytes": len(data), "hashes": {}}
+            entry["zip_data"] = stored(name, data, hashes)
         (root / name).write_bytes(data)
         entries.append(entry)
     (root / "index.json").write_text(json.dumps({"shards": entries, "version": 2}))
     return root
+
+
+def stored(name: str, data: bytes, hashes: Sequence[str]) -> dict[str, Any]:
+    """Return what the index says of a file."""
+    digests = {kind: hashlib.new(kind, data).hexdigest() for kind in hashes}
+    return {"basename": name, "bytes": len(data), "hashes": digests}
 
 
 def shard(samples: Sequence[Sequence[bytes]], sizes: Sequence[int | None]) -> bytes:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import csv
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
@@ -46,12 +50,12 @@ def write(path: Path, text: str) -> str:
 
 
 def test_quotes_nulls_and_types(tmp_path: Path) -> None:
-    place = write(tmp_path / "x.csv", 'a,b,c,d\n1,"x, ""y""\nz",,NA\n,,99999999999999999999,2.5\n')
+    place = write(tmp_path / "x.csv", 'a,b,c,d\n1,"x, ""y""\nz",,NA\n,,007,2.5\n')
     source = open_delimited(place, null=["NA"])
     assert source.features == {"a": "int64", "b": "bytes", "c": "bytes", "d": "float32"}
     assert records_of(source) == [
         sr.encode_example({"a": 1, "b": 'x, "y"\nz', "c": b""}),
-        sr.encode_example({"b": b"", "c": "99999999999999999999", "d": 2.5}),
+        sr.encode_example({"b": b"", "c": "007", "d": 2.5}),
     ]
 
 
@@ -62,7 +66,7 @@ def test_chosen_columns_and_a_key(tmp_path: Path) -> None:
     block = source.read(piece, fail)
     assert list(block.records) == [sr.encode_example({"b": 2.0})]
     assert block.keys == [b"2.0"]
-    with pytest.raises(ConfigError, match="--key: 'a' is no feature; choose among b"):
+    with pytest.raises(ConfigError, match="--key: 'a' is not a feature; choose among b"):
         open_delimited(place, features={"b": None}, key="a")
     with pytest.raises(ConfigError, match="'ab' is not one character"):
         open_delimited(place, delimiter="ab")
@@ -77,10 +81,10 @@ def test_wrong_rows_are_named_by_file_and_line(tmp_path: Path) -> None:
     assert len(records_of(source, errors.append)) == 1001
     expected = [
         "line 4: the row has 3 values, but the first row names 2",
-        "line 6: column 'a' holds 'x\"y', which is no int64",
+        "line 6: column 'a' holds 'x\"y', which is not int64",
         "line 7: double quotes open here and do not close well (',' expected after '\"'); correct",
         "line 8: there are bytes that are not UTF-8; convert",
-        "line 1009: column 'a' holds 'x', which is no int64",
+        "line 1009: column 'a' holds 'x', which is not int64",
     ]
     assert len(errors) == len(expected)
     for error, words in zip(errors, expected, strict=True):
@@ -144,11 +148,147 @@ def test_tasks_read_files_of_their_own(tmp_path: Path) -> None:
     assert source.part(Task(0, 6)) is None
 
 
-@pytest.mark.parametrize("text", ["", "a,a\n1,2\n", "a,\n1,2\n"])
-def test_names_are_needed(text: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the first row must name the columns"):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the first row must name the columns"),
+        ("a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
+        ("a,\n1,2\n", "column 2 has no name"),
+        (",index\n1,2\n", "column 1 has no name"),
+        ('"a,b\n', "line 1, which must name the columns: double quotes open here"),
+    ],
+)
+def test_names_are_needed(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=words):
         open_delimited(write(tmp_path / "x.csv", text))
 
 
 def test_no_rows(tmp_path: Path) -> None:
     assert records_of(open_delimited(write(tmp_path / "x.csv", "a,b\n"))) == []
+
+
+def test_the_first_rows_tell_the_types(tmp_path: Path) -> None:
+    """However many bytes they have, and where no line feed ends the last one."""
+    place = write(tmp_path / "x.csv", "a,b\n1,Ada\n2.5,Alan")
+    assert open_delimited(place).features == {"a": "float32", "b": "bytes"}
+    assert len(records_of(open_delimited(place))) == 2
+
+
+def test_the_first_rows_may_take_several_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamrec.shard_tools.sources.text_pieces.PIECE_BYTES", 100)
+    place = write(tmp_path / "x.csv", "a\n" + "1\n" * 999 + "2.5\n" + "x\n" * 9)
+    source = open_delimited(place)
+    assert source.features == {"a": "float32"}
+    with pytest.raises(DataError, match="line 1002: column 'a' holds 'x', which is not float32"):
+        records_of(source)
+
+
+def test_numbers_that_do_not_fit_are_refused_by_row_column_and_value(tmp_path: Path) -> None:
+    rows = "1,1.5,1\n99999999999999999999,1e39,007\n3,16777217,3\n"
+    place = write(tmp_path / "x.csv", f"a,b,c\n{rows}")
+    errors: list[DataError] = []
+    source = open_delimited(place)
+    assert source.features == {"a": "int64", "b": "float32", "c": "bytes"}
+    assert len(records_of(source, errors.append)) == 1
+    assert [error.message for error in errors] == [
+        "line 3: column 'a' holds '99999999999999999999', which is beyond int64; correct it, or "
+        "add --type a=bytes, which keeps its digits",
+        "line 4: column 'b' holds '16777217', which is 16777216 as float32; correct it, or add "
+        "--type b=int64, which keeps the digits, or --type b=float32, which rounds it",
+    ]
+    texts = open_delimited(place, types={"a": "bytes", "b": "bytes"})
+    assert records_of(texts)[1] == sr.encode_example(
+        {"a": "99999999999999999999", "b": "1e39", "c": "007"}
+    )
+
+
+def test_whole_numbers_beside_a_gap_keep_their_digits(tmp_path: Path) -> None:
+    place = write(tmp_path / "x.csv", "id,b\n16777217.0,1\n,2\n")  # as Pandas writes them
+    expected = [sr.encode_example({"id": 16777217, "b": 1}), sr.encode_example({"b": 2})]
+    assert records_of(open_delimited(place)) == expected
+    place = write(tmp_path / "x.csv", "id,b\n16777217,1\nnan,2\n")
+    with pytest.raises(DataError, match=r"line 3: column 'id' holds 'nan'.* --type id=int64"):
+        records_of(open_delimited(place))
+    assert records_of(open_delimited(place, types={"id": "int64"})) == expected
+    assert records_of(open_delimited(place, null=["nan"])) == expected
+
+
+def test_long_values(tmp_path: Path) -> None:
+    before = csv.field_size_limit()
+    text = "x" * (before + 1)
+    place = write(tmp_path / "x.csv", f'a,b\n{text},1\n"{text}\n""y""",2\n')
+    assert records_of(open_delimited(place)) == [
+        sr.encode_example({"a": text, "b": 1}),
+        sr.encode_example({"a": f'{text}\n"y"', "b": 2}),
+    ]
+    assert csv.field_size_limit() == before
+
+
+def test_the_index_of_pandas_has_a_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = open_delimited(write(tmp_path / "x.csv", ",k\n0,x\n1,y\n"))
+    assert records_of(source)[1] == sr.encode_example({"index": 1, "k": "y"})
+    assert "column 1 has no name, as an index of Pandas; it becomes 'index'" in caplog.text
+    assert open_delimited(str(tmp_path / "x.csv"), drop=["index"]).features == {"k": "bytes"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("x.csv", "a;b\n1;2\n", "a semicolon"),
+        ("x.csv", "a\tb\n", "a tab"),
+        ("x.tsv", "a,b", "a comma"),
+    ],
+)
+def test_one_column_with_another_separator_in_its_name(
+    name: str, text: str, what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_delimited(write(tmp_path / name, text))
+    assert f"with {what} in it; if that stands between values, give it as" in caplog.text
+
+
+def test_blank_lines_are_rows_of_one_column(tmp_path: Path) -> None:
+    """So Polars writes what is missing; an empty text has quotes."""
+    place = write(tmp_path / "x.csv", 'a\nx\n\n""\n')
+    rows = [sr.encode_example({"a": "x"}), b"\n\x00", sr.encode_example({"a": ""})]
+    assert records_of(open_delimited(place)) == rows
+    place = write(tmp_path / "x.csv", "\na,b\n1,2\n\n\n3,4\n")
+    assert len(records_of(open_delimited(place))) == 2
+
+
+CELLS = st.text("ab\"',;\n\r\t 0é", max_size=6) | st.integers(-(1 << 70), 1 << 70).map(str)
+
+
+@given(
+    rows=st.integers(1, 3).flatmap(
+        lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width), max_size=8)
+    ),
+    delimiter=st.sampled_from(",;\t"),
+    end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    size=st.sampled_from([7, 1 << 20]),
+)
+def test_any_table_is_what_python_reads(
+    rows: list[list[str]],
+    delimiter: str,
+    end: str,
+    quoting: Any,
+    size: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    names = [f"n{number}" for number in range(len(rows[0]) if rows else 1)]
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows(
+        [names, *rows]
+    )
+    path = tmp_path_factory.mktemp("csv") / "x.csv"
+    path.write_bytes(text.getvalue().encode())
+    expected = list(csv.reader(io.StringIO(text.getvalue(), newline=""), delimiter=delimiter))[1:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamrec.shard_tools.sources.text_pieces.PIECE_BYTES", size)
+        types = dict.fromkeys(names, "bytes")
+        source = open_delimited(str(path), delimiter=delimiter, types=types)
+        assert records_of(source) == [
+            sr.encode_example(dict(zip(names, row, strict=True))) for row in expected
+        ]

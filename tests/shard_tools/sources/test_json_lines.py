@@ -58,10 +58,10 @@ def test_wrong_rows_are_named_by_file_and_line(tmp_path: Path) -> None:
     errors: list[DataError] = []
     assert len(records_of(source, errors.append)) == 1004
     expected = [
-        "line 3: it is no JSON: Expecting property name",
-        "line 4: it is no JSON object; give one",
+        "line 3: it is not JSON: Expecting property name",
+        "line 4: it is not a JSON object; give one",
         "line 5: column 'a' holds a list of lists",
-        "line 7: column 'a' holds 1e+99, which is no int64",
+        "line 7: column 'a' holds 1e+99, which is beyond int64",
     ]
     assert len(errors) == len(expected)
     for error, words in zip(errors, expected, strict=True):
@@ -82,9 +82,80 @@ def test_tasks_read_files_of_their_own(tmp_path: Path) -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x\.jsonl: line 1: it is not JSON: Expecting property"):
+        open_json_lines(write(tmp_path / "x.jsonl", '{"a": 1,}\n'))
     with pytest.raises(ConfigError, match="there is no JSON object with values"):
         open_json_lines(write(tmp_path / "x.jsonl", "{}\n"))
     place = write(tmp_path / "y.jsonl", '{"a": 1}\n')
-    with pytest.raises(ConfigError, match="--key: 'b' is no feature"):
+    with pytest.raises(ConfigError, match="--key: 'b' is not a feature"):
         open_json_lines(place, key="b")
     assert open_json_lines(place, features={"late": "int64"}).features == {"late": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ('{"a": 1, "a": 2}', "a"),
+        ('{"a": {"b": 1}, "a/b": 2}', "a/b"),
+        ('{"a": {"b": 1, "b": 1}}', "b"),
+        ('{"a/b": {"c": 1}, "a": {"b/c": 2}}', "a/b/c"),
+    ],
+)
+def test_two_values_of_one_feature(row: str, name: str, tmp_path: Path) -> None:
+    place = write(tmp_path / "x.jsonl", f'{{"a": 1, "a/b": 1, "a/b/c": 1}}\n{row}\n')
+    with pytest.raises(DataError, match=f"line 2: two values are named '{name}'"):
+        records_of(open_json_lines(place))
+
+
+def test_the_first_rows_tell_the_types(tmp_path: Path) -> None:
+    place = write(tmp_path / "x.jsonl", '{"a": 1}\n{"a": 2.5, "late": "x"}')
+    assert open_json_lines(place).features == {"a": "float32", "late": "bytes"}
+
+
+def test_numbers_beside_texts_keep_the_text_they_have(tmp_path: Path) -> None:
+    rows = ['"x"', "1.10", "true", "1e400", "99999999999999999999", "NaN"]
+    place = write(tmp_path / "x.jsonl", "".join(f'{{"a": {row}}}\n' for row in rows))
+    texts = [row.strip('"') for row in rows]
+    assert records_of(open_json_lines(place)) == [sr.encode_example({"a": t}) for t in texts]
+    later = '{"a": "x"}\n' * 1000 + '{"a": 1.10}\n'
+    place = write(tmp_path / "x.jsonl", later)
+    with pytest.raises(DataError, match=r"line 1001: column 'a' holds 1\.1, which is a number"):
+        records_of(open_json_lines(place))
+    source = open_json_lines(place, types={"a": "bytes"})
+    assert records_of(source)[-1] == sr.encode_example({"a": "1.10"})
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("1e39", "holds 1e.39, which is beyond float32"),
+        ("1e400", "holds a number above 1.8e308, which is beyond float32"),
+        ("99999999999999999999", "which is beyond int64"),
+        ('"\\ud800"', "half of a character"),
+    ],
+)
+def test_values_that_do_not_fit(value: str, words: str, tmp_path: Path) -> None:
+    place = write(tmp_path / "x.jsonl", f'{{"a": {value}}}\n')
+    with pytest.raises(DataError, match=f"line 1: column 'a' .*{words}"):
+        records_of(open_json_lines(place))
+
+
+def test_not_a_number_and_infinities_that_the_file_names(tmp_path: Path) -> None:
+    place = write(tmp_path / "x.jsonl", '{"a": NaN}\n{"a": -Infinity}\n{"a": null}\n')
+    found = sr.parse_example(
+        records_of(open_json_lines(place)), {"a": sr.FixedLenFeature((), "float32", 5.0)}
+    )
+    assert str(found["a"].tolist()) == "[nan, -inf, 5.0]"
+
+
+def test_a_name_with_half_of_a_character(tmp_path: Path) -> None:
+    place = write(tmp_path / "x.jsonl", '{"a": 1}\n{"\\ud800": 1}\n{"a": 2}\n')
+    errors: list[DataError] = []
+    assert len(records_of(open_json_lines(place), errors.append)) == 2
+    assert "line 2: the name '\\ud800' has half of a character" in str(errors[0])
+
+
+def test_columns_that_are_left_out(tmp_path: Path) -> None:
+    place = write(tmp_path / "x.jsonl", '{"a": 1, "b": [[1]]}\n')
+    source = open_json_lines(place, drop=["b"])
+    assert records_of(source) == [sr.encode_example({"a": 1})]

@@ -85,7 +85,7 @@ def test_chosen_features_and_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]:
         with pytest.raises(ConfigError, match=words):
             open_mds(place, features=features)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="--key: 'no' is no feature"):
+    with pytest.raises(ConfigError, match="--key: 'no' is not a feature"):
         open_mds(place, key="no")
 
 
@@ -95,10 +95,10 @@ def test_wrong_samples_are_named(tmp_path: Path) -> None:
     errors: list[DataError] = []
     assert len(records_of(open_mds(place), errors.append)) == 2
     (error,) = errors
-    words = "shard.00000.mds: sample 1: column 'n' does not hold what its type says"
+    words = "shard.00000.mds: sample 1: column 'n' holds 'x', which is not int64"
     assert words in str(error)
     with pytest.raises(DataError, match="sample 0: column 'n' does not"):
-        open_mds(str(write_mds(tmp_path / "y", {"n": "str_int"}, [[[b"x"]]])))
+        open_mds(str(write_mds(tmp_path / "y", {"n": "ndarray"}, [[[b"x"]]])))
 
 
 def test_refusals(tmp_path: Path) -> None:

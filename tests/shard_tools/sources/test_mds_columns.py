@@ -83,7 +83,8 @@ def test_arrays(array: Any, is_named: bool) -> None:
     with np.errstate(over="ignore"):
         narrow = array.astype(kind)
     if np.array_equal(np.isfinite(narrow), np.isfinite(array)):
-        found: Any = columns.joined([columns.values(sample(data), features)] * 2, features)
+        row = columns.values(sample(data), features, given=features)
+        found: Any = columns.joined([row] * 2, features)
         np.testing.assert_array_equal(found["x"].to_list()[1], narrow.ravel())
         assert found["x/shape"].to_list() == [list(array.shape)] * 2
 
@@ -113,7 +114,6 @@ def test_columns_of_samples() -> None:
     [
         ("int", b"1234567"),
         ("int", bytes(16)),
-        ("str_int", b"x"),
         ("str_float", b"\xff"),
         ("ndarray", b""),
         ("ndarray", b"\x07\x04\x01"),
@@ -129,16 +129,43 @@ def test_wrong_values(encoding: str, data: bytes) -> None:
         value_of(encoding, data)
 
 
-def test_numbers_that_are_too_large() -> None:
-    for encoding, number, dtype in [
-        ("uint64", np.uint64(1 << 63), "int64"),
-        ("float64", np.float64(1e300), "float32"),
-        ("float64", np.float64(0.5), "int64"),
-        ("float64", np.float64("nan"), "int64"),
-    ]:
-        with pytest.raises(RowError, match=f"column 'x' holds .*, which is no {dtype}"):
-            value_of(encoding, number.tobytes(), dtype)
+@pytest.mark.parametrize(
+    ("encoding", "data", "dtype", "words"),
+    [
+        ("uint64", np.uint64(1 << 63).tobytes(), "int64", "9223372036854775808, which is beyond"),
+        ("float64", np.float64(1e300).tobytes(), "float32", "1e+300, which is beyond float32"),
+        ("float64", np.float64(0.5).tobytes(), "int64", "0.5, which is not int64"),
+        ("float64", np.float64("nan").tobytes(), "int64", "nan, which is not int64"),
+        ("float64", np.float64(16777217).tobytes(), "float32", "add --type x=int64, which keeps"),
+        ("str_int", b"9223372036854775808", "int64", "'9223372036854775808', which is beyond"),
+        ("str_int", b"x", "int64", "'x', which is not int64"),
+        ("str_float", b"1e400", "float32", "'1e400', which is beyond float32"),
+        ("str_decimal", b"16777217", "float32", "add --type x=int64, which keeps the digits"),
+    ],
+)
+def test_numbers_that_do_not_fit(encoding: str, data: bytes, dtype: str, words: str) -> None:
+    with pytest.raises(RowError) as caught:
+        value_of(encoding, data, dtype)
+    assert f"column 'x' holds {words}" in str(caught.value) or words in str(caught.value)
+
+
+def test_numbers_that_fit_another_way() -> None:
     assert np.isnan(value_of("float64", np.float64("nan").tobytes()))
+    long = np.float64(16777217).tobytes()
+    assert value_of("float64", long, "int64") == [16777217]
+    assert value_of("str_int", b"9223372036854775808", "bytes") == b"9223372036854775808"
+    columns = MDSColumns([("x", "float64", 8)])
+    row: Any = columns.values(long, {"x": "float32"}, given={"x"})
+    assert row["x"].tolist() == [16777216.0]
+
+
+def test_two_columns_that_make_one_feature() -> None:
+    array = bytes([8, 1 << 2, 1, 7])
+    columns = MDSColumns([("a", "ndarray", None), ("a/shape", "int", 8)])
+    data = np.array([len(array)], U4).tobytes() + array + np.int64(9).tobytes()
+    with pytest.raises(RowError, match="two columns make the feature 'a/shape'"):
+        columns.types(data)
+    assert columns.types(data, {"a"}.__contains__) == {"a": "int64", "a/shape": "int64"}
 
 
 def test_other_encodings() -> None:

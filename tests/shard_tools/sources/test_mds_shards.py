@@ -117,3 +117,33 @@ def test_samples_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         read(write_mds(tmp_path / "x", COLUMNS, [SAMPLES]))
     with pytest.raises(ConfigError, match="reads up to 0 GiB by bz2, gz, zstd: write"):
         read(write_mds(tmp_path / "y", COLUMNS, [SAMPLES], "zstd"))
+
+
+@pytest.mark.parametrize("compression", [None, "gz"])
+def test_hashes_are_checked(compression: str | None, tmp_path: Path) -> None:
+    root = write_mds(tmp_path / "x", COLUMNS, [SAMPLES], compression, ["sha1", "md5"])
+    assert read(root) == [encoded(SAMPLES)]
+    index = root / "index.json"
+    document = json.loads(index.read_text())
+    stored = document["shards"][0]["zip_data" if compression else "raw_data"]
+    stored["hashes"]["md5"] = stored["hashes"]["md5"][::-1]
+    index.write_text(json.dumps(document))
+    with pytest.raises(DataError, match="the shard is damaged: its md5 is not the one in"):
+        read(root)
+
+
+def test_a_changed_byte_in_a_value(tmp_path: Path) -> None:
+    """Only the hash can tell it: every length is right."""
+    root = write_mds(tmp_path / "x", COLUMNS, [SAMPLES], None, ["sha256"])
+    path = root / "shard.00000.mds"
+    path.write_bytes(path.read_bytes().replace(b"8" + bytes(8), b"7" + bytes(8)))
+    with pytest.raises(DataError, match="its sha256 is not the one in the index"):
+        read(root)
+
+
+def test_hashes_of_an_unknown_kind(tmp_path: Path) -> None:
+    root = write_mds(tmp_path / "x", COLUMNS, [SAMPLES], None, ["sha1"])
+    index = root / "index.json"
+    index.write_text(index.read_text().replace('"sha1": ', '"another": '))
+    with pytest.raises(ConfigError, match=r"are of the kind another; .* pip install xxhash"):
+        read(root)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.errors import ConfigError
-from streamrec.shard_tools.sources.source import files_digest, files_of, selected
+from streamrec.shard_tools.sources.source import Choice, files_digest, files_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +38,20 @@ def digest(path: Path) -> str:
     return files_digest((file.name, file) for file in files_of(str(path)))
 
 
-def test_selected() -> None:
+def test_a_choice() -> None:
     known = {"b": "bytes", "a": "int64"}
-    assert list(selected(known, None, "x")) == ["a", "b"]
-    assert selected(known, {"a": "float32", "b": None}, "x") == {"a": "float32", "b": "bytes"}
-    with pytest.raises(ConfigError, match="x has no 'c'; choose among a, b"):
-        selected(known, {"c": None}, "x")
+    assert list(Choice().of(known, "x")) == ["a", "b"]
+    some = Choice({"a": "float32", "b": None})
+    assert some.of(known, "x") == {"a": "float32", "b": "bytes"}
+    assert Choice(types={"a": "float32"}).of(known, "x") == {"a": "float32", "b": "bytes"}
+    assert Choice(drop=["b"]).of(known, "x") == {"a": "int64"}
+    with pytest.raises(ConfigError, match="--features: x has no 'c'; choose among a, b"):
+        Choice({"c": None}).of(known, "x")
+    with pytest.raises(ConfigError, match="--type: x has no 'c'"):
+        Choice(types={"c": "int64"}).of(known, "x")
+    with pytest.raises(ConfigError, match="--drop: x has no 'c'"):
+        Choice(drop=["c"]).of(known, "x")
+    with pytest.raises(ConfigError, match="nothing of x is left"):
+        Choice(drop=["a", "b"]).of(known, "x")
+    with pytest.raises(ConfigError, match="--key: 'a' is not a feature; choose among b"):
+        Choice({"b": None}).of(known, "x", "a")

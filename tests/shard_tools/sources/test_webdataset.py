@@ -108,11 +108,11 @@ def test_wrong_samples_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     errors.clear()
     chosen = open_webdataset(str(path), features={"cls": None, "json/a": "int64"})
     assert len(records_of(chosen, errors.append)) == 2
-    assert "sample '1': column 'cls' holds 'x', which is no int64" in str(errors[0])
+    assert "sample '1': column 'cls' holds 'x', which is not int64" in str(errors[0])
     bad = write_tar(tmp_path / "y.tar", [("0.json", b"[]"), ("1.json", b'{"a": 1}')])
     errors.clear()
     records_of(open_webdataset(str(bad), features={"json/a": "int64"}), errors.append)
-    assert "sample '0': 'json': it is no JSON object" in str(errors[0])
+    assert "sample '0': 'json': it is not a JSON object" in str(errors[0])
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"x\.tar: there is no sample in it"):
         open_webdataset(str(empty))
     place = str(write_tar(tmp_path / "y.tar", [("0.cls", b"1"), ("0.json", b'{"a": [[1]]}')]))
-    with pytest.raises(ConfigError, match="--key: 'b' is no feature; choose among __key__, cls"):
+    with pytest.raises(ConfigError, match="--key: 'b' is not a feature; choose among __key__, cls"):
         open_webdataset(place, key="b")
     with pytest.raises(ConfigError, match="has no 'json/b'; choose among __key__, cls, json"):
         open_webdataset(place, features={"json/b": None})

@@ -1,0 +1,125 @@
+"""Files that are one JSON array, cut into pieces of whole elements."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.errors import DataError
+from streamrec.shard_tools.sources.text_pieces import TextPiece, last_end, text_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from streamrec.stores.stored_files import StoredFile
+
+__all__ = ["ArrayPiece", "elements_of", "json_pieces"]
+
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_BRACKETS = np.zeros(256, np.int8)
+_BRACKETS[list(b"{[")] = 1
+_BRACKETS[list(b"}]")] = -1
+
+
+@dataclass(frozen=True)
+class ArrayPiece(TextPiece):
+    """Whole elements of an array, with what stands before and behind them.
+
+    Args:
+        first: The number of its first element, from 0.
+        is_last: The array ends here.
+    """
+
+    first: int
+    is_last: bool
+
+
+def _bounds(data: bytes, *, is_first: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
+    """Return the places of the elements' first bytes, those behind them, and the open brackets."""
+    octets = np.frombuffer(_ESCAPED.sub(b"__", data) if b"\\" in data else data, np.uint8)
+    steps = _BRACKETS[octets]
+    steps[np.cumsum(octets == ord('"'), dtype=np.int32) % 2 == 1] = 0  # in a text
+    places = np.flatnonzero(steps)
+    steps = steps[places]
+    depths = np.cumsum(steps, dtype=np.int32) + (0 if is_first else 1)
+    starts, ends = (depths == 2) & (steps > 0), (depths == 1) & (steps < 0)
+    depth = int(depths[-1]) if len(depths) else int(not is_first)
+    return places[starts], places[ends] + 1, depth
+
+
+class _Ends:
+    """The search for the last end of a line, or of an element where the file is an array."""
+
+    def __init__(self) -> None:
+        self.is_array: bool | None = None
+        self.elements = 0
+        """Elements before the place where the data begins."""
+
+    def __call__(self, data: bytes) -> int:
+        """Return the place behind the last line or element; 0: none ends."""
+        if self.is_array is None:
+            begin = data.lstrip()[:1]
+            if not begin:
+                return 0
+            self.is_array = begin == b"["
+        if not self.is_array:
+            return last_end(data)
+        _, ends, _ = _bounds(data, is_first=self.elements == 0)
+        if not len(ends):
+            return 0
+        self.elements += len(ends)
+        return int(ends[-1])
+
+
+def json_pieces(file: StoredFile) -> Iterator[TextPiece]:
+    """Yield a file's pieces: lines, or elements where it begins with a bracket.
+
+    Raises:
+        DataError: As of :func:`text_pieces`.
+    """
+    ends, first, before = _Ends(), 0, 0
+    held: TextPiece | None = None
+    for piece in text_pieces(file, end_of=ends, what="element"):
+        if not ends.is_array:
+            yield piece
+            continue
+        if held is not None:
+            yield ArrayPiece(held.path, held.line, held.data, first, is_last=False)
+            first = before
+        held, before = piece, ends.elements
+    if held is not None:
+        yield ArrayPiece(held.path, held.line, held.data, first, is_last=True)
+
+
+def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes]]:
+    """Yield each element with its place, and what stands between elements that should not.
+
+    Raises:
+        DataError: The array is cut off.
+    """
+    starts, ends, depth = _bounds(piece.data, is_first=piece.first == 0)
+    lines = np.flatnonzero(np.frombuffer(piece.data, np.uint8) == ord("\n"))
+    at, wanted = 0, b"[" if piece.first == 0 else b","
+    for number, (start, end) in enumerate(
+        zip(starts.tolist(), ends.tolist(), strict=False), piece.first
+    ):
+        place = f"element {number}, line {piece.line + int(np.searchsorted(lines, start))}"
+        if piece.data[at:start].strip() != wanted:
+            yield place, piece.data[at:start]
+        yield place, piece.data[start:end]
+        at, wanted = end, b","
+    if not piece.is_last:
+        return
+    rest = b"".join(piece.data[at:].split())
+    is_empty = piece.first == 0 and not len(ends)
+    if depth or rest != (b"[]" if is_empty else b"]"):
+        raise DataError(
+            f"behind element {piece.first + len(ends) - 1} of the array stands neither an object "
+            "nor its end; perhaps the file is cut off: write it anew",
+            url=piece.path,
+        )

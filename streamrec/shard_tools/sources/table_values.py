@@ -1,0 +1,242 @@
+"""Values of tables, texts and those of JSON, as values of features: none is changed in silence."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from typing import Any, Self
+
+import numpy as np
+
+__all__ = ["MOST", "RowError", "SampledType", "Written", "as_value", "is_nan"]
+
+MOST = float(np.finfo(np.float32).max)
+EXACT = 1 << 53
+"""Doubles hold each whole number up to this one; greater ones were rounded before they came."""
+_WHOLE = re.compile(r"\s*([+-]?[0-9]+)(\.0*)?\s*")
+_PLAIN = re.compile(r"\s*(?:0|-?[1-9][0-9]*)(?:\.0*)?\s*")
+"""A whole number as numbers are written; a zero or a plus before it belongs to a code: 007."""
+ODD = re.compile(r"(?:^|\n)[ \t]*(?:[+-]?0[0-9]|\+[0-9]+[ \t]*(?:\n|$))")
+"""Texts that are numbers to Python, and would not be the same text again."""
+
+
+class RowError(ValueError):
+    """A value of a row is wrong.
+
+    Args:
+        message: What is wrong.
+        mends: Types of a column that take the value, each with a word on what it does.
+    """
+
+    def __init__(self, message: str, *mends: tuple[str, str]) -> None:
+        super().__init__(message)
+        self._mends = mends
+
+    def of_column(self, name: str) -> RowError:
+        """Return the error with the column's name, and the options that take the value."""
+        options = [
+            f"--type {shlex.quote(f'{name}={dtype}')}, which {does}" for dtype, does in self._mends
+        ]
+        more = f"; correct it, or add {', or '.join(options)}" if options else ""
+        return RowError(f"column {name!r} {self}{more}")
+
+
+class Written(float):
+    """A number of JSON, with its text: NaN, infinities, and what a column of texts keeps."""
+
+    __slots__ = ("text",)
+
+    def __new__(cls, text: str) -> Self:
+        """Read a number."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+
+class SampledType:
+    """The type of a column, as far as the values seen tell it."""
+
+    def __init__(self) -> None:
+        self._kinds: set[str] = set()
+        self._is_long = False
+        """A whole number has more digits than float32."""
+
+    @property
+    def dtype(self) -> str | None:
+        """The first of int64, float32 and bytes that takes all values; ``None`` without any.
+
+        Whole numbers that are written as 5.0, as Pandas does beside a gap, are int64 where float32
+        would change one of them.
+        """
+        if not self._kinds:
+            return None
+        if "text" in self._kinds:
+            return "bytes"
+        is_whole = self._kinds == {"whole"} or (self._is_long and "part" not in self._kinds)
+        return "int64" if is_whole else "float32"
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if there were numbers beside texts."""
+        return "text" in self._kinds and len(self._kinds) > 1
+
+    def take_text(self, text: str) -> None:
+        """See a value of a table of texts."""
+        kind, whole = "text", None
+        if _PLAIN.fullmatch(text):
+            kind, whole = "point" if "." in text else "whole", _whole(text)
+        elif _is_number(text) and not ODD.match(text):
+            kind = "nan" if math.isnan(float(text)) else "part"
+        self._take(kind, whole)
+
+    def take(self, value: Any) -> None:
+        """See a value of JSON, or those of a list."""
+        if isinstance(value, list):
+            for item in value:
+                if not isinstance(item, list):  # lists of lists are refused
+                    self.take(item)
+        elif isinstance(value, int):
+            self._take("whole", value)
+        elif isinstance(value, float):
+            is_whole = value.is_integer() and abs(value) <= EXACT
+            kind = "point" if is_whole else "nan" if math.isnan(value) else "part"
+            self._take(kind, int(value) if is_whole else None)
+        elif isinstance(value, str):
+            self._take("text", None)
+
+    def _take(self, kind: str, whole: int | None) -> None:
+        self._kinds.add(kind)
+        if whole is not None and not self._is_long:
+            self._is_long = _is_changed(whole)
+
+    def add(self, other: SampledType) -> None:
+        """See the values that another one has seen."""
+        self._kinds |= other._kinds
+        self._is_long |= other._is_long
+
+
+def is_nan(value: Any) -> bool:
+    """Return whether a value is NaN, as a number or as a text."""
+    if isinstance(value, str):
+        return value.strip().lower() == "nan"
+    return isinstance(value, float) and math.isnan(value)
+
+
+def as_value(value: Any, dtype: str, *, is_given: bool = True) -> Any:
+    """Return a value of JSON, or text, as one of the type.
+
+    Args:
+        value: The value.
+        dtype: The type.
+        is_given: The user named the type: numbers may be rounded to float32, texts read as numbers
+            in any spelling, numbers kept as texts. Else such values are refused.
+
+    Raises:
+        RowError: It is not of the type.
+    """
+    if isinstance(value, list | dict) or (isinstance(value, bytes) and dtype != "bytes"):
+        raise _unfit(value, f"not {dtype}")
+    if dtype == "bytes":
+        return _as_bytes(value, is_given=is_given)
+    if isinstance(value, str) and not is_given and ODD.match(value):
+        keep = ("bytes", "keeps the text"), (dtype, "takes the number")
+        raise _unfit(value, "written with a zero or a plus before it, as codes are", *keep)
+    return (_as_int64 if dtype == "int64" else _as_float32)(value, is_given=is_given)
+
+
+def _unfit(value: Any, what: str, *mends: tuple[str, str]) -> RowError:
+    shown = value.text if isinstance(value, Written) else repr(value)
+    if shown in ("inf", "-inf"):  # what Python makes of 1e400
+        shown = f"a number {'below -' if value < 0 else 'above '}1.8e308"
+    return RowError(f"holds {shown[:60]}, which is {what}", *mends)
+
+
+def _as_bytes(value: Any, *, is_given: bool) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise _unfit(value, "half of a character, which UTF-8 does not have") from None
+    if not is_given:
+        raise _unfit(value, "a number in a column of texts", ("bytes", "keeps it as text"))
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return (value.text if isinstance(value, Written) else repr(value)).encode()
+
+
+def _as_int64(value: Any, *, is_given: bool) -> int:
+    number = _whole(value)
+    if number is None:
+        text = ("bytes", "keeps the text") if isinstance(value, str) else ("bytes", "makes it text")
+        if not _is_number(value):
+            raise _unfit(value, "not int64", text)
+        if is_nan(value) and not is_given:
+            take = ("int64", "takes it as no value"), ("float32", "keeps it, and rounds numbers")
+            raise _unfit(value, "not int64", *take)
+        raise _unfit(value, "not int64", ("float32", "takes it"), text)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise _unfit(value, "beyond int64", ("bytes", "keeps its digits"))
+    return number
+
+
+def _as_float32(value: Any, *, is_given: bool) -> float:
+    if not _is_number(value):
+        raise _unfit(value, "not float32", ("bytes", "keeps the text"))
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if abs(number) > MOST and not _is_infinity(value, number):
+        raise _unfit(value, "beyond float32", ("bytes", "keeps its digits"))
+    whole = value if isinstance(value, int) else _whole(value) if isinstance(value, str) else None
+    if not is_given and _is_changed(number if whole is None else whole):
+        to = float(np.float32(number))
+        keep = "int64" if _whole(value) is not None else "bytes"
+        options = (keep, "keeps the digits"), ("float32", "rounds it")
+        raise _unfit(value, f"{to:.17g} as float32", *options)
+    return number
+
+
+def _is_infinity(value: Any, number: float) -> bool:
+    """Return whether infinity is what was written, and not what a number too large became."""
+    text = value.text if isinstance(value, Written) else value
+    return math.isinf(number) and isinstance(text, str) and "n" in text.lower()
+
+
+def _is_changed(number: float) -> bool:
+    """Return whether float32 changes the whole part of a number."""
+    if abs(number) > MOST:
+        return math.isfinite(number) if isinstance(number, float) else True
+    narrow = float(np.float32(number))
+    if isinstance(number, int):
+        return int(narrow) != number
+    return abs(number) <= EXACT and abs(narrow - number) >= 1
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        # Python's numbers may have underscores and digits of other scripts; those of tables do not.
+        if "_" in value or not value.isascii():
+            return False
+        try:
+            float(value)
+        except ValueError:
+            return False
+        return True
+    return isinstance(value, int | float)
+
+
+def _whole(value: Any) -> int | None:
+    """Return the whole number that a value is; ``None``: it is not one."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    found = _WHOLE.fullmatch(value) if isinstance(value, str) else None
+    # Python reads no more digits than 4,300 at once.
+    return int(found[1]) if found and len(found[1]) < 4000 else None
