@@ -60,7 +60,7 @@ COMPUTING = {
     "formats/images/picture.py",  # Pillow and simplejpeg
     "kernel/choice.py",  # one of the two kernels
     "pipeline/functions.py",  # the user's own functions, by name
-    "shard_tools/sources/arrow.py",  # parts of pyarrow
+    "shard_tools/sources/arrow_fields.py",  # parts of pyarrow
     "shard_tools/sources/opening.py",  # a kind of source
 }
 """The files that import a module whose name is not in their text."""

@@ -201,7 +201,7 @@ def _integers(array: Any, name: str) -> Any:
 
 def _is_int64(value: Any) -> bool:
     try:
-        return int(value) == value and -(1 << 63) <= value < 1 << 63
+        return bool(int(value) == value and -(1 << 63) <= value < 1 << 63)
     except (ValueError, OverflowError):  # NaN and infinities
         return False
 

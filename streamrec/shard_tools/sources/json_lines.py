@@ -113,7 +113,7 @@ def json_object(row: bytes, *, keeps_numbers: bool = False) -> dict[str, Any]:
         RowError: It is not an object, or one name stands for two values.
     """
     try:
-        value = (_KEEPS_NUMBERS if keeps_numbers else _DECODER).decode(row.decode())
+        value: Any = (_KEEPS_NUMBERS if keeps_numbers else _DECODER).decode(row.decode())
     except UnicodeDecodeError:
         raise RowError("there are bytes that are not UTF-8; convert the file to it") from None
     except json.JSONDecodeError as error:
@@ -127,11 +127,12 @@ def json_object(row: bytes, *, keeps_numbers: bool = False) -> dict[str, Any]:
         raise RowError("it is nested too deeply; correct it") from None
     if not isinstance(value, dict):
         raise RowError("it is not a JSON object; give one object with names and values a row")
-    if dict in map(type, value.values()):
-        value = _distinct(list(_flat(value)))
+    values: dict[str, Any] = value
+    if dict in map(type, values.values()):
+        values = _distinct(list(_flat(values)))
     if b"\\u" in row:
-        _check_names(value)
-    return value
+        _check_names(values)
+    return values
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

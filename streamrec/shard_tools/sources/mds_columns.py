@@ -113,11 +113,11 @@ class MDSColumns:
             RowError: The sample does not have them.
         """
         found = self._decoded(sample, features)
-        try:
-            for name, dtype in features.items():
+        for name, dtype in features.items():
+            try:
                 found[name] = _as_type(found[name], dtype, is_given=name in given)
-        except RowError as error:
-            raise error.of_column(name) from None
+            except RowError as error:
+                raise error.of_column(name) from None
         return found
 
     def joined(self, rows: list[dict[str, Value]], features: Mapping[str, str]) -> dict[str, Any]:

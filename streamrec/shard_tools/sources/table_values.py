@@ -208,10 +208,10 @@ def _is_infinity(value: Any, number: float) -> bool:
     return math.isinf(number) and isinstance(text, str) and "n" in text.lower()
 
 
-def _is_changed(number: float) -> bool:
+def _is_changed(number: int | float) -> bool:  # noqa: PYI041 - whole ones are not rounded
     """Return whether float32 changes the whole part of a number."""
     if abs(number) > MOST:
-        return math.isfinite(number) if isinstance(number, float) else True
+        return isinstance(number, int) or math.isfinite(number)
     narrow = float(np.float32(number))
     if isinstance(number, int):
         return int(narrow) != number

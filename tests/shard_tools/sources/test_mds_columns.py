@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from streamrec.shard_tools.sources.mds_columns import MDSColumns
-from streamrec.shard_tools.sources.table_columns import RowError
+from streamrec.shard_tools.sources.table_values import RowError
 
 U4 = "<u4"
 CODES = {"uint8": 8, "int16": 17, "float16": 18, "int32": 33, "float32": 34, "float64": 66}
