@@ -58,10 +58,6 @@ __all__ = [
     "slow",
 ]
 
-RECORD = 20_000
-"""Bytes of a record."""
-BATCH = 50
-"""Records of a batch: 1 MB."""
 SECONDS = 10.0
 """Seconds of a job after the change, and of a feeder's."""
 WHOLE = 90.0
@@ -106,6 +102,8 @@ class Case:
         step: Seconds of the trainer's step, which is the next bottleneck; ``None``: no step.
         shards: The number of shards.
         records: The records of a shard.
+        record: Bytes of a record.
+        batch: Records of a batch.
         pictures: Whether a record is a picture, which takes long to decode for its size.
         instead: What is changed where the advice is no setting of streamrec.
     """
@@ -116,6 +114,8 @@ class Case:
     step: float | None = 0.15
     shards: int = 100
     records: int = 100
+    record: int = 20_000
+    batch: int = 50
     pictures: bool = False
     instead: Mapping[str, Any] = field(default_factory=dict)
 
@@ -135,8 +135,17 @@ FED: Mapping[str, Any] = {
     "remainder": "drop",
 }
 CASES = (
-    Case("store latency", {"latency": 0.3}, {**SMALL, "max_concurrency": 2}),
-    Case("connection bandwidth", {**NEAR, "bandwidth": 3e5}, {**SMALL, "max_concurrency": 4}),
+    Case("max_concurrency", {"latency": 0.3}, {**SMALL, "max_concurrency": 2}),
+    Case(  # a budget that holds one batch
+        "memory budget",
+        NEAR,
+        {"memory_budget": "8MiB"},
+        step=None,
+        shards=24,
+        records=160,
+        record=100_000,
+        batch=64,
+    ),
     Case("link", {**NEAR, "link": 2.5e6}, SMALL, shards=20),
     Case("throttling", {**NEAR, "request-rate": 8}, SMALL, shards=25, records=400),
     Case(
@@ -306,7 +315,7 @@ async def served(case: Case) -> AsyncIterator[dict[str, Any]]:
 
 def settings_of(case: Case, source: Mapping[str, Any]) -> DatasetSettings:
     """Return the settings of a case."""
-    plain = {**source, "batch_size": BATCH, **case.settings}
+    plain = {**source, "batch_size": case.batch, **case.settings}
     return DatasetSettings.model_validate(plain)
 
 
@@ -315,7 +324,9 @@ def write_template(path: Path, case: Case) -> None:
     random = np.random.default_rng(0)
     with sr.TFRecordWriter(str(path)) as writer:
         for _ in range(case.records):
-            writer.write({"image": _picture(random)} if case.pictures else random.bytes(RECORD))
+            writer.write(
+                {"image": _picture(random)} if case.pictures else random.bytes(case.record)
+            )
 
 
 def _picture(random: np.random.Generator) -> bytes:

@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.evidence import NETWORK
+from streamrec.measure.evidence import NETWORK, REQUESTS
 from streamrec.measure.figures import Change
 from streamrec.measure.reading import memory_needs
 
@@ -37,20 +37,19 @@ each of these waits."""
 UNEXPLAINED = (
     "Measure again for longer, with nothing else on the machine; --trace shows what the job did."
 )
+AS_IT_SHOULD = "The data waits for the trainer, as it should: only a shorter step helps."
 CROWDED = "End the other programs, or give the job more cores, and measure again."
 UNKNOWN = 2.0
 """Times the present rate that is predicted at most where no other ceiling is known."""
 MIB = 1 << 20
 SMALL_SHARD = 4 * MIB
 """Bytes of a request below which its latency weighs."""
-REQUESTS: Final = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+CONCURRENCIES: Final = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Values of max_concurrency that are tried."""
 BUDGETS: Final = tuple((32 * MIB) << power for power in range(7))
 """Values of memory_budget that are tried, up to 2 GiB: beyond it nothing more is read ahead."""
 _CACHED: Final = (*NETWORK, "listing")
 """The resources that do not hold back a job that reads from a cache."""
-_WAITING: Final = ("store latency", "connection bandwidth")
-"""Two names of one ceiling: that of the requests under way."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,9 @@ def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding)
         return Advice([_outside(UNEXPLAINED)], finding.rate, None)
     if resource == "cores" and finding.busy is not None:
         return Advice([_outside(CROWDED)], finding.rate, None)
-    if settings is not None and resource in (*_WAITING, "throttling"):
+    if resource == "trainer":  # there is nothing to change, so nothing to predict
+        return Advice([_outside(AS_IT_SHOULD)], finding.rate, None)
+    if settings is not None and resource in (*REQUESTS, "throttling"):
         best = _best_settings(figures, settings, finding, resource)
         if best is not None:
             return best
@@ -117,7 +118,7 @@ def _best_settings(
 def _updates(figures: Figures, settings: DatasetSettings) -> Iterator[dict[str, Any]]:
     limit = figures.machine.memory_bytes // 4
     budgets = [None, *(budget for budget in BUDGETS if budget <= limit)]
-    for requests, budget in product((None, *REQUESTS), budgets):
+    for requests, budget in product((None, *CONCURRENCIES), budgets):
         update: dict[str, Any] = {}
         if requests is not None and requests != settings.max_concurrency:
             update["max_concurrency"] = requests
@@ -163,7 +164,7 @@ def _predict(
 
 
 def _key(resource: Bottleneck) -> str:
-    return "requests" if resource in _WAITING else resource
+    return "requests" if resource in REQUESTS else resource
 
 
 def _engine_change(name: str, value: Any, finding: Finding) -> Change:
@@ -265,6 +266,22 @@ def _for_throttling(figures: Figures, settings: DatasetSettings | None) -> Itera
     )
 
 
+def _for_memory_budget(_: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    if settings is not None:
+        budget = f"{2 * memory_budget(settings) // MIB}MiB"
+        yield Change(
+            setting="memory_budget", value=budget, why="the buffers were full; measure again then"
+        )
+    yield _outside("Smaller batches, a smaller shuffle_window and fewer lanes need less memory.")
+
+
+def _for_max_concurrency(_: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+    if settings is None or settings.max_concurrency == "auto":
+        yield _outside("Larger shards and a larger memory_budget get more bytes by each request.")
+        return
+    yield Change(setting="max_concurrency", value="auto", why="the engine then finds the number")
+
+
 def _for_event_loop(figures: Figures, _: DatasetSettings | None) -> Iterator[Change]:
     if figures.machine.kernel == "python":
         yield _outside("Install a wheel or a C compiler: the kernel in Python is slow.")
@@ -301,10 +318,6 @@ def _for_cores(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
     yield _outside("More cores read more: of this machine, or of feeders on other ones.")
 
 
-def _for_trainer(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:
-    yield _outside("The data waits for the trainer, as it should: only a shorter step helps.")
-
-
 def _for_listing(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
     listing = figures.listing
     if listing is not None and listing.counted and settings is not None:
@@ -333,10 +346,11 @@ _CHANGES: Final[dict[Bottleneck, Callable[[Figures, DatasetSettings | None], Ite
     "connection bandwidth": _for_requests,
     "link": _for_link,
     "throttling": _for_throttling,
+    "memory budget": _for_memory_budget,
+    "max_concurrency": _for_max_concurrency,
     "event loop": _for_event_loop,
     "decoding": _for_decoding,
     "transform": _for_transform,
-    "trainer": _for_trainer,
     "feeder": _for_feeder,
     "cores": _for_cores,
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from streamrec.measure.ceilings import rate_text
 from streamrec.measure.figures import Ceiling
 from streamrec.measure.load import FULL, busy_part, used_part
+from streamrec.plan.concurrency import Limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +34,13 @@ __all__ = [
 
 NETWORK: Final[tuple[Bottleneck, ...]] = (
     *("store latency", "connection bandwidth", "link", "throttling"),
+    *("memory budget", "max_concurrency"),
 )
-"""The resources between the store and this machine."""
+"""The resources between the store and this machine, and the settings that bound the requests."""
+REQUESTS: Final[tuple[Bottleneck, ...]] = (
+    *("store latency", "connection bandwidth", "memory budget", "max_concurrency"),
+)
+"""The names of one ceiling: that of the requests under way."""
 EXPLAINS = 0.8
 """The part of a ceiling that a job which it holds back should reach."""
 CONTRADICTS = 0.5
@@ -43,6 +49,8 @@ MUCH = 0.25
 """The least part of the wait of a resource that holds a job back."""
 MOST = 0.5
 """The part of the wait that speaks for itself where no ceiling is known."""
+LEAST = 0.1
+"""The part of a job's time below which a stage does not hold it back."""
 RAMP = 1 / 3
 """The part of a job's samples in which the engine still finds its number of requests."""
 FEWEST_SAMPLES = 6
@@ -67,10 +75,17 @@ _RESOURCES: Final[dict[_Group, tuple[Bottleneck, ...]]] = {
     "wire": ("link",),
 }
 _ON_CORES: Final[tuple[_Group, ...]] = ("loop", "decoding", "transform")
-_REASONS: Final[dict[str, Bottleneck]] = {
-    "more requests brought no more bytes": "link",
-    "the store asked to slow down": "throttling",
+_CAUSES: Final[dict[Limit, Bottleneck]] = {
+    Limit.BUFFERS: "memory budget",
+    Limit.MAXIMUM: "max_concurrency",
+    Limit.THROTTLED: "throttling",
 }
+"""The resource of each cause for which the engine asks for no more, where it knows that cause."""
+_SAID: Final[dict[str, Bottleneck]] = {
+    Limit.THROTTLED.text: "throttling",
+    Limit.SATURATED.text: "link",
+}
+"""The resource of the last cause, where nothing else tells."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +131,23 @@ def find(figures: Figures, known: Sequence[Ceiling]) -> Finding | None:
 def _with_listing(stream: Finding, listing: Ceiling) -> Finding:
     """Add the listing, which comes before the stream and not beside it."""
     ceilings = _sorted([*stream.ceilings, listing])
-    if listing.bytes_per_second > stream.rate:
+    if listing.bytes_per_second > stream.rate or not _is_long(stream.job):
         return replace(stream, ceilings=ceilings)
     rate = 1 / (1 / listing.bytes_per_second + 1 / stream.rate)
     return replace(stream, bottleneck="listing", rate=rate, ceilings=ceilings)
+
+
+def _is_long(job: Job | None) -> bool:
+    """Return whether a job's listing took a part of its time that matters."""
+    return job is None or job.waits.get("list", 0.0) >= LEAST * job.seconds
 
 
 def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling]) -> Finding:
     rate = steady_rate(job)
     busy = busy_part(job, figures.machine.cores)
     accused = _accused(figures, job, known, rate)
-    ceilings = [_reached(one, rate) for one in known]
-    if accused is not None and all(one.resource != accused for one in known):
+    ceilings = [_named(_reached(one, rate), accused, job) for one in known]
+    if accused is not None and all(one.resource != accused for one in ceilings):
         why = "other programs used them" if accused == "cores" else "the job waits for it"
         ceilings.append(Ceiling(resource=accused, bytes_per_second=rate, why=why))
     ceilings = sorted(_sorted(ceilings), key=lambda one: one.resource != accused)
@@ -141,6 +161,16 @@ def _reached(ceiling: Ceiling, rate: float) -> Ceiling:
     return ceiling.model_copy(
         update={"bytes_per_second": rate, "why": f"{ceiling.why}; the job has reached more"}
     )
+
+
+def _named(ceiling: Ceiling, accused: Bottleneck | None, job: Job) -> Ceiling:
+    """Call the ceiling of the requests by the setting that bounds them, where that is to blame."""
+    if accused not in ("memory budget", "max_concurrency") or ceiling.resource not in REQUESTS:
+        return ceiling
+    cause = next(one for one, resource in _CAUSES.items() if resource == accused)
+    part = _causes(job).get(cause, 0.0)
+    why = f"for {part:.0%} of its wait it sent no more requests because of it; {ceiling.why}"
+    return ceiling.model_copy(update={"resource": accused, "why": why})
 
 
 def _sorted(ceilings: list[Ceiling]) -> list[Ceiling]:
@@ -186,15 +216,20 @@ def _accused(
     Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
     """
     # The trainer's step is known: a rate that it does not explain has another cause.
-    parts = _parts(job, with_trainer=_explains(_lowest("trainer", known), rate))
+    seconds = _seconds(job, with_trainer=_explains(_lowest("trainer", known), rate))
+    total = sum(seconds.values())
+    parts = {group: spent / total for group, spent in seconds.items() if total}
     order = sorted(parts, key=lambda group: -parts[group])
     if figures.target.kind == "feeder":
         return _of_feeder(job, order[0]) if order else "feeder"
+    order = [group for group in order if seconds[group] >= LEAST * job.seconds]
     much = [group for group in order if parts[group] >= MUCH]
     busy = busy_part(job, figures.machine.cores) is not None
     held_up = busy and sum(parts.get(group, 0.0) for group in _ON_CORES) >= MUCH
     for group in much:
         lowest = _lowest(group, known)
+        if group == "network" and (own := _own_cause(job)) and not _is_full(known, rate):
+            return own
         # A busy machine takes from all connections alike, as a full link does.
         if lowest and _explains(lowest, rate) and not (held_up and lowest.resource == "link"):
             return lowest.resource
@@ -205,6 +240,26 @@ def _accused(
         longest = [group for group in much[:1] if group in _ON_CORES]
         return _likely(longest, known, rate) or "cores"
     return _likely(much, known, rate) or _unmeasured(order, parts, job, known)
+
+
+def _own_cause(job: Job) -> Bottleneck | None:
+    """Return what kept the engine from asking for more in most of the time that it waited."""
+    causes = _causes(job)
+    cause = max(causes, key=lambda one: causes[one], default=None)
+    return _CAUSES.get(cause) if cause and causes[cause] >= MOST else None
+
+
+def _causes(job: Job) -> dict[Limit, float]:
+    """Return the parts of the engine's wait by the cause for which it asked for no more."""
+    told = job.concurrency_seconds
+    waited = {cause: told.get(cause, 0.0) for cause in Limit if cause != Limit.SATISFIED}
+    total = sum(waited.values())
+    return {cause: seconds / total for cause, seconds in waited.items()} if total else {}
+
+
+def _is_full(known: Sequence[Ceiling], rate: float) -> bool:
+    """Return whether the link has no room for what more requests would bring."""
+    return _explains(next((one for one in known if one.resource == "link"), None), rate)
 
 
 def _explains(ceiling: Ceiling | None, rate: float, part: float = EXPLAINS) -> bool:
@@ -237,16 +292,15 @@ def _unmeasured(
     return _by_waits(group, job)
 
 
-def _parts(job: Job, *, with_trainer: bool) -> dict[_Group, float]:
-    """Return the parts of the wait by the kind of resource; the listing comes before it."""
+def _seconds(job: Job, *, with_trainer: bool) -> dict[_Group, float]:
+    """Return the seconds of the wait by the kind of resource; the listing comes before it."""
     seconds: dict[_Group, float] = {}
     for stage, spent in job.waits.items():
         group = _GROUPS.get(stage)
         # Without a simulated trainer, the client is the measurement itself.
         if group is not None and (group != "trainer" or with_trainer):
             seconds[group] = seconds.get(group, 0.0) + spent
-    total = sum(seconds.values())
-    return {group: spent / total for group, spent in seconds.items()} if total else {}
+    return seconds
 
 
 def _lowest(group: _Group, known: Sequence[Ceiling]) -> Ceiling | None:
@@ -263,7 +317,7 @@ def _by_waits(group: _Group, job: Job) -> Bottleneck:
         return _RESOURCES[group][0]
     latency = job.waits.get("first_byte", 0.0) >= job.waits.get("body", 0.0)
     default: Bottleneck = "store latency" if latency else "connection bandwidth"
-    return _REASONS.get(job.concurrency_reason or "", default)
+    return _own_cause(job) or _SAID.get(job.concurrency_reason or "", default)
 
 
 # -- in words --------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ Bottleneck: TypeAlias = Literal[
     "connection bandwidth",
     "link",
     "throttling",
+    "memory budget",
+    "max_concurrency",
     "event loop",
     "decoding",
     "transform",
@@ -47,7 +49,8 @@ Bottleneck: TypeAlias = Literal[
     "feeder",
     "cores",
 ]
-"""The resource that holds a job back. ``cores``: this machine's, which it or others use up."""
+"""The resource that holds a job back. ``cores``: this machine's, which it or others use up;
+``memory budget`` and ``max_concurrency``: the settings, which allow no more requests."""
 
 
 class _Figures(BaseModel):
@@ -211,6 +214,8 @@ class Job(_Figures):
     """Seconds by stage, as in ``stream.statistics()``; they add up to ``seconds``."""
     concurrency: int | None = None
     concurrency_reason: str | None = None
+    concurrency_seconds: dict[str, float] = Field(default_factory=dict)
+    """Seconds by the cause for which no more requests were in flight."""
     loop_busy: float | None = None
     """The part of the time (0 to 1) for which the event loop's thread used a core."""
     core_seconds: float | None = None

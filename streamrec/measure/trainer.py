@@ -109,6 +109,7 @@ class Trainer:
             waits=told["waits"],
             concurrency=told.get("concurrency"),
             concurrency_reason=told.get("concurrency_reason"),
+            concurrency_seconds=told.get("concurrency_seconds", {}),
             loop_busy=self._loop_busy,
             core_seconds=ran,
             core_wait_seconds=waited,

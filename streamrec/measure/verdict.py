@@ -26,6 +26,8 @@ _IN_WORDS: dict[Bottleneck, str] = {
     "connection bandwidth": "the bandwidth of the connections to the store",
     "link": "the link, or what the other end gives to this machine",
     "throttling": "the store's limit of requests",
+    "memory budget": "the setting memory_budget, whose buffers are full",
+    "max_concurrency": "the setting max_concurrency",
     "event loop": "the event loop's core",
     "decoding": "decoding",
     "transform": "the functions filter, map and transform",
@@ -130,15 +132,22 @@ def _shown(value: object) -> str:
 
 
 def _then(finding: Finding, advice: Advice) -> str:
+    if finding.bottleneck == "trainer":
+        return _without_trainer(finding)
     if advice.next is None:
         return "What comes next was not measured; measure again after the change."
     times = advice.rate / finding.rate if finding.rate else 1.0
-    if finding.bottleneck == "trainer":
-        return (
-            f"Without it the stream would give {rate_text(advice.rate)}, {times:.1f} times as "
-            f"much; {_IN_WORDS[advice.next]} is the next limit."
-        )
     return (
         f"Then {rate_text(advice.rate)} are to be expected, {times:.1f} times as much, and "
         f"{_IN_WORDS[advice.next]} is the next limit."
+    )
+
+
+def _without_trainer(finding: Finding) -> str:
+    stream = [one for one in finding.others if one.resource != "listing"]
+    if not stream:
+        return "What the stream would give without it was not measured."
+    return (
+        f"The stream could give {rate_text(stream[0].bytes_per_second)}; "
+        f"{_IN_WORDS[stream[0].resource]} is its limit."
     )

@@ -51,6 +51,8 @@ HEADLINES: Final[Mapping[Bottleneck | None, str]] = {
     "connection bandwidth": "The bandwidth of each connection holds this job back.",
     "link": "The link holds this job back.",
     "throttling": "The store throttles this job.",
+    "memory budget": "The setting memory_budget holds this job back.",
+    "max_concurrency": "The setting max_concurrency holds this job back.",
     "event loop": "The event loop holds this job back: it is one core.",
     "decoding": "Decoding holds this job back.",
     "transform": "The transform holds this job back.",

@@ -6,8 +6,9 @@ Pure: its user reports what happened; it keeps the limit and the reason for it.
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
-__all__ = ["MOST", "START", "Concurrency"]
+__all__ = ["MOST", "START", "Concurrency", "Limit"]
 
 START = 64
 """Requests at the start. From a store with 50 ms to the first byte and 60 MB/s a connection, a
@@ -27,6 +28,36 @@ HOLD = 8
 LONGEST_HOLD = 128
 
 
+class Limit(StrEnum):
+    """The cause for which no more requests are in flight."""
+
+    BEGINNING = "beginning"
+    SATISFIED = "satisfied"
+    BUFFERS = "buffers"
+    EXHAUSTED = "exhausted"
+    THROTTLED = "throttled"
+    GROWING = "growing"
+    SATURATED = "saturated"
+    MAXIMUM = "maximum"
+
+    @property
+    def text(self) -> str:
+        """The cause in words."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    Limit.BEGINNING: "the start",
+    Limit.SATISFIED: "the consumer has what it needs",
+    Limit.BUFFERS: "the buffers are full",
+    Limit.EXHAUSTED: "nothing is left to ask for",
+    Limit.THROTTLED: "the store asked to slow down",
+    Limit.GROWING: "more requests bring more bytes",
+    Limit.SATURATED: "more requests brought no more bytes",
+    Limit.MAXIMUM: "max_concurrency",
+}
+
+
 class Concurrency:
     """The limit of requests in flight.
 
@@ -38,8 +69,10 @@ class Concurrency:
     def __init__(self, start: int, most: int) -> None:
         self.limit = max(1, min(start, most))
         """The most requests that may be in flight now."""
-        self.reason = "the start"
-        """The reason why the limit is not higher."""
+        self.cause = Limit.BEGINNING
+        """The cause for which there are no more."""
+        self.seconds: dict[Limit, float] = {}
+        """The seconds for which each cause held."""
         self._most = most
         self._fewest = min(FEWEST, self.limit)
         self._quiet = 0  # intervals left without a try of more requests
@@ -47,7 +80,7 @@ class Concurrency:
         self._before: tuple[int, float] | None = None  # limit and rate before the last growth
 
     def __repr__(self) -> str:
-        return f"<Concurrency {self.limit} of {self._most}: {self.reason}>"
+        return f"<Concurrency {self.limit} of {self._most}: {self.cause.text}>"
 
     def observe(
         self,
@@ -57,6 +90,7 @@ class Concurrency:
         *,
         limited: bool = True,
         starved: bool = True,
+        full: bool = False,
     ) -> None:
         """Change the limit, or leave it, after an interval.
 
@@ -66,35 +100,37 @@ class Concurrency:
             throttled: Answers in which the store asked to slow down.
             limited: Whether only the limit held another request back.
             starved: Whether the consumer had to wait for bytes.
+            full: Whether a request was kept back for want of memory.
         """
         if throttled:
             self._shrink()
         elif not starved:
-            self._leave("the consumer has what it needs")
+            self._leave(Limit.SATISFIED)
         elif not limited:
-            self._leave("the buffers are full, or nothing is left to ask for")
+            self._leave(Limit.BUFFERS if full else Limit.EXHAUSTED)
         elif self._quiet:
             self._quiet -= 1
         else:
             self._judge(nbytes / seconds)
+        self.seconds[self.cause] = self.seconds.get(self.cause, 0.0) + seconds
 
     def _shrink(self) -> None:
         self.limit = max(self._fewest, int(self.limit * SHRINKAGE))
-        self.reason = "the store asked to slow down"
+        self.cause = Limit.THROTTLED
         self._before, self._quiet = None, HOLD
 
-    def _leave(self, reason: str) -> None:
-        self.reason = reason
+    def _leave(self, cause: Limit) -> None:
+        self.cause = cause
         self._before = None
         self._quiet = max(0, self._quiet - 1)
 
     def _judge(self, rate: float) -> None:
         if self._before is not None and rate < GAIN * self._before[1]:
             self.limit, self._before = self._before[0], None
-            self.reason = "more requests brought no more bytes"
+            self.cause = Limit.SATURATED
             self._quiet, self._hold = self._hold, min(2 * self._hold, LONGEST_HOLD)
         elif self.limit == self._most:
-            self.reason, self._before = "max_concurrency", None
+            self.cause, self._before = Limit.MAXIMUM, None
         else:
             self._grow(rate)
 
@@ -103,5 +139,5 @@ class Concurrency:
             self._hold = HOLD
         self._before = self.limit, rate
         self.limit = min(self._most, math.ceil(self.limit * GROWTH))
-        self.reason = "more requests bring more bytes"
+        self.cause = Limit.GROWING
         self._quiet = SETTLING

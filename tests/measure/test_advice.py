@@ -127,7 +127,7 @@ def test_named_shards_tell_their_sizes_one_after_the_other() -> None:
 
 
 def test_few_lanes_are_told_to_list_on() -> None:
-    world = World(page=1.0, latency=1.0, shards=2, shard=10_000)
+    world = World(page=2.0, latency=1.0, shards=2, shard=10_000)
     chosen = settings_of(lanes=1)
     figures = world.figures(chosen)
     finding = find(figures, Resources(figures, chosen).ceilings())

@@ -129,7 +129,7 @@ def test_a_job_alone_tells_it_too(
 
 def test_the_listing_is_to_blame_where_it_is_longer_than_the_rest() -> None:
     listing = ceiling("listing", 50 * MB)
-    found = find(figures(waits={"first_byte": 10.0}), [listing, *NETWORK])
+    found = find(figures(waits={"first_byte": 8.0, "list": 2.0}), [listing, *NETWORK])
     assert found is not None
     assert found.bottleneck == "listing"
     assert found.rate == pytest.approx(100 / 3 * MB, rel=0.01)

@@ -13,6 +13,8 @@ from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import CONTRADICTS, EXPLAINS, NETWORK, steady_rate
 from streamrec.measure.figures import Bottleneck, Sample, Target, Verdict
 from streamrec.measure.verdict import judge
+from streamrec.measure.view import advice_of
+from streamrec.plan.concurrency import Limit
 from tests.measure.worlds import MB, PLANTED, World, a_job, settings_of
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ CAUSES: dict[str, tuple[Bottleneck, ...]] = {
     "client": ("trainer", "cores"),
 }
 """The resources that each stage of a wait may belong to."""
+TOLD_BY_A_JOB = ("trainer", "cores", "memory budget", "max_concurrency")
 NAMED = [pytest.param(*planted, name, id=name) for name, planted in PLANTED.items()]
 
 
@@ -60,7 +63,7 @@ def test_names_what_is_planted(world: World, settings: dict[str, Any], name: str
 
 @pytest.mark.parametrize(
     ("world", "settings", "name"),
-    [planted for planted in NAMED if planted.id not in ("trainer", "cores")],
+    [planted for planted in NAMED if planted.id not in TOLD_BY_A_JOB],
 )
 def test_names_it_without_a_job(world: World, settings: dict[str, Any], name: str) -> None:
     assert judged(world, settings_of(**settings), job=False).bottleneck == name
@@ -70,7 +73,9 @@ def test_every_bottleneck_is_named_in_some_world() -> None:
     assert {*PLANTED, "feeder"} == set(get_args(Bottleneck))
 
 
-@pytest.mark.parametrize(("world", "settings", "name"), NAMED)
+@pytest.mark.parametrize(
+    ("world", "settings", "name"), [planted for planted in NAMED if planted.id != "trainer"]
+)
 def test_advice_brings_what_is_predicted(
     world: World, settings: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
@@ -81,7 +86,6 @@ def test_advice_brings_what_is_predicted(
         "event loop": replace(world, loop=0.5),
         "decoding": replace(world, decoding=0.5),
         "transform": replace(world, transform=0.1),
-        "trainer": replace(world, step=None),
         "listing": replace(world, page=0.0),
         "cores": replace(world, other=0.0),
     }.get(name, world)
@@ -96,10 +100,49 @@ def test_its_summary_has_the_cause_the_change_and_what_comes_next(
 ) -> None:
     verdict = judged(world, settings_of(**settings))
     assert "What holds it back is" in verdict.summary
-    assert "is the next limit" in verdict.summary
+    assert ("is its limit" if name == "trainer" else "is the next limit") in verdict.summary
     for change in verdict.changes:
         assert change.why.rstrip(".") in verdict.summary
     assert verdict.evidence
+
+
+def test_where_nothing_is_to_be_changed_nothing_is_predicted() -> None:
+    world, settings = PLANTED["trainer"]
+    verdict = judged(world, settings_of(**settings))
+    assert verdict.predicted_bytes_per_second == verdict.bytes_per_second
+    assert verdict.next_bottleneck is None
+    advice = advice_of(verdict)
+    assert (advice.is_good, advice.then, advice.gain, advice.next) == (True, "", "", "")
+
+
+def test_a_listing_of_little_time_is_not_to_blame() -> None:
+    """A ceiling that takes a slow listing says nothing of a job whose listing was quick."""
+    world = World(requests=20.0, step=0.005, shards=24, shard=16 * MB)
+    cold = replace(world, page=100.0).listing()
+    verdict = judged(world, settings_of(memory_budget="64MiB"), listing=cold)
+    assert verdict.bottleneck == "throttling"
+
+
+@pytest.mark.parametrize("cause", [Limit.BUFFERS, Limit.MAXIMUM])
+def test_a_full_link_is_named_whatever_bounds_the_requests(cause: Limit) -> None:
+    world, settings = PLANTED["link"]
+    verdict = judged(replace(world, cause=cause), settings_of(**settings))
+    assert verdict.bottleneck == "link"
+
+
+def test_a_job_far_below_all_ceilings_is_explained_by_the_engine() -> None:
+    """A budget that holds a batch lets the ranges come one after the other."""
+    world = World(cause=Limit.BUFFERS, latency=0.2)
+    settings = settings_of(memory_budget="64MiB")
+    figures = world.figures(settings)
+    assert figures.job is not None
+    slow = figures.job.model_copy(update={"bytes": figures.job.bytes // 16})
+    verdict = judge(figures.model_copy(update={"job": slow}), settings)
+    assert verdict is not None
+    assert verdict.bottleneck == "memory budget"
+    assert "100% of its wait" in verdict.summary
+    assert "memory_budget" in verdict.paste
+    assert verdict.predicted_bytes_per_second > verdict.bytes_per_second
 
 
 @pytest.mark.parametrize(

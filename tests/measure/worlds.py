@@ -21,6 +21,7 @@ from streamrec.measure.figures import (
     Target,
 )
 from streamrec.measure.reading import Reading
+from streamrec.plan.concurrency import Limit
 
 if TYPE_CHECKING:
     from streamrec.measure.figures import Bottleneck
@@ -55,6 +56,8 @@ class World:
     page: float = 0.05
     """Seconds of a listing."""
     cores: int = 8
+    cause: Limit | None = None
+    """The engine's own reason for which it asks for no more, where the store is the slowest."""
     shards: int = 1000
     shard: int = 128 * MB
     """Bytes."""
@@ -169,6 +172,9 @@ class World:
             requests=int(answered * seconds) + throttled if throttled else 100,
             throttled=throttled,
             step_seconds=self.step,
+            concurrency_seconds={self.cause: seconds}
+            if self.cause and slowest == "first_byte"
+            else {},
             stalled=0.0 if slowest == "client" else 0.5,
             waits={**waits, "queue": 0.1 * seconds, "list": self.page},
             core_seconds=size * cost / 1e9,
@@ -230,6 +236,14 @@ PLANTED: dict[Bottleneck, tuple[World, dict[str, Any]]] = {
     "connection bandwidth": (World(connection=5.0 * MB, step=0.01), {"max_concurrency": 8}),
     "link": (World(link=50.0 * MB, step=0.005), {}),
     "throttling": (World(requests=100.0, step=0.005), {"memory_budget": "64MiB"}),
+    "memory budget": (
+        World(latency=0.5, step=0.002, cause=Limit.BUFFERS),
+        {"memory_budget": "64MiB"},
+    ),
+    "max_concurrency": (
+        World(latency=0.2, step=0.002, cause=Limit.MAXIMUM),
+        {"max_concurrency": 4},
+    ),
     "event loop": (World(loop=20.0, step=0.01), {}),
     "decoding": (World(decoding=100.0, step=0.01), {}),
     "transform": (World(transform=100.0, step=0.01), {"transform": "module:function"}),

@@ -16,6 +16,7 @@ from streamrec.plan.concurrency import (
     SETTLING,
     START,
     Concurrency,
+    Limit,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ INTERVALS = st.fixed_dictionaries(
         "throttled": st.integers(0, 3),
         "limited": st.booleans(),
         "starved": st.booleans(),
+        "full": st.booleans(),
     }
 )
 
@@ -100,7 +102,7 @@ def test_a_storm_halves_at_once_and_recovers_later() -> None:
     for _ in range(2):
         controller.observe(0.25, 0, throttled=5)
     assert controller.limit == 30
-    assert controller.reason == "the store asked to slow down"
+    assert controller.cause == Limit.THROTTLED
     link = Link(0.05, 60 * MB, 4000 * MB)
     for _ in range(HOLD):
         controller.observe(**link.interval(controller.limit))
@@ -111,20 +113,19 @@ def test_a_storm_halves_at_once_and_recovers_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "reason"),
+    ("interval", "cause"),
     [
-        ({"seconds": 0.25, "nbytes": MB, "starved": False}, "the consumer has what it needs"),
-        (
-            {"seconds": 0.25, "nbytes": MB, "limited": False},
-            "the buffers are full, or nothing is left to ask for",
-        ),
+        ({"starved": False}, Limit.SATISFIED),
+        ({"limited": False}, Limit.EXHAUSTED),
+        ({"limited": False, "full": True}, Limit.BUFFERS),
     ],
 )
-def test_what_else_keeps_it_as_it_is(interval: Interval, reason: str) -> None:
+def test_what_else_keeps_it_as_it_is(interval: Interval, cause: Limit) -> None:
     controller = Concurrency(20, 100)
     for _ in range(10):
-        controller.observe(**interval)
-        assert (controller.limit, controller.reason) == (20, reason)
+        controller.observe(0.25, MB, **interval)
+        assert (controller.limit, controller.cause) == (20, cause)
+    assert controller.seconds == {cause: 2.5}
 
 
 def test_a_growth_that_was_of_no_use_is_given_back_and_not_soon_repeated() -> None:
@@ -145,7 +146,7 @@ def test_the_cap_is_named() -> None:
     controller = Concurrency(64, 70)
     for n in range(20):
         controller.observe(0.25, (n + 1) * 100 * MB)
-    assert (controller.limit, controller.reason) == (70, "max_concurrency")
+    assert (controller.limit, controller.cause) == (70, Limit.MAXIMUM)
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.lists(INTERVALS, max_size=60))
@@ -155,8 +156,9 @@ def test_it_stays_within_its_bounds(start: int, most: int, trace: Sequence[Inter
         before = controller.limit
         controller.observe(**interval)
         assert min(FEWEST, start, most) <= controller.limit <= most
-        assert controller.reason
+        assert controller.cause.text
         if interval["throttled"]:
             assert controller.limit <= before
         if not interval["throttled"] and not (interval["starved"] and interval["limited"]):
             assert controller.limit == before
+    assert sum(controller.seconds.values()) == pytest.approx(sum(one["seconds"] for one in trace))

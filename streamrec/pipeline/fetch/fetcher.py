@@ -89,6 +89,7 @@ class Fetcher:
     _limited: bool = False
     _starved: bool = False
     _full: bool = False  # a lane had no room in the last schedule
+    _was_full: bool = False  # or in an earlier one of the interval
 
     def __post_init__(self) -> None:
         self._prefaulter = Prefaulter()
@@ -176,7 +177,8 @@ class Fetcher:
             "seconds_waited": self.counts["waited_us"] / 1e6,
             "in_flight": self._in_flight,
             "concurrency": self.concurrency.limit,
-            "concurrency_reason": self.concurrency.reason,
+            "concurrency_reason": self.concurrency.cause.text,
+            "concurrency_seconds": {str(k): s for k, s in self.concurrency.seconds.items()},
             "bytes_in_memory": self.pool.in_use,
             "most_bytes_in_memory": self.pool.most_in_use,
             "bytes_idle": self.pool.idle,
@@ -226,7 +228,7 @@ class Fetcher:
             if not (feed.ranges and feed.answered) or feed.least <= reach:
                 nearest.append((self.demand(lane).distance(feed.ahead), lane))
             else:
-                self._full = True
+                self._full = self._was_full = True
         heapify(nearest)
         return nearest
 
@@ -340,9 +342,11 @@ class Fetcher:
                 counts["throttled"] - throttled,
                 limited=self._limited,
                 starved=self._starved,
+                full=self._was_full,
             )
             before, nbytes, throttled = now, counts["bytes_read"], counts["throttled"]
             self._limited, self._starved = False, self._awaited >= 0
+            self._was_full = self._full
             self._wake.set()
 
     def _lane_changed(self, lane: int) -> None:
