@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 from typing_extensions import TypeVar
 
+from streamrec.config import StreamSettings
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
@@ -19,6 +20,7 @@ from streamrec.streams import ranks, workers
 from streamrec.streams.cursor import Row
 from streamrec.streams.lookahead import Lookahead
 from streamrec.streams.session import close_in
+from streamrec.streams.small_budget import warn_of_small_budget
 from streamrec.streams.sources import length_of
 from streamrec.streams.start import name_of, start, start_async
 from streamrec.streams.state import Stateful
@@ -379,7 +381,11 @@ class Stream(Stateful, Generic[Item]):
     # -- batches and single records ----------------------------------------------------------------
 
     def _take(self, batch: Batch) -> Batch | Row | bytes:
-        if self._opened().settings["batch_size"] is not None:
+        settings = self._opened().settings
+        if settings["batch_size"] is not None:
+            if not self._cursor.batches and isinstance(self._description, StreamSettings):
+                lanes = settings["lanes"] // self._rank().world_size
+                warn_of_small_budget(self._description, lanes, batch)
             self._move(self._cursor.take, batch)
             return batch
         self._move(self._cursor.receive, batch)

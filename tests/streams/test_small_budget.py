@@ -1,0 +1,55 @@
+"""A budget that is too small to read ahead is told of, with the figure that would do."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import streamrec as sr
+from streamrec.streams.small_budget import MIB, enough
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = 100_000
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    for shard in range(4):
+        with sr.TFRecordWriter(str(tmp_path / f"x-{shard}.tfrecord")) as writer:
+            writer.write_many(bytes(RECORD) for _ in range(40))
+    return str(tmp_path / "x-*.tfrecord")
+
+
+def warnings_of(source: str, caplog: pytest.LogCaptureFixture, **settings: Any) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "streamrec"):
+        with sr.open(source, rank=0, world_size=1, engine="thread", **settings) as stream:
+            assert sum(len(batch) for batch in stream) == 160
+    return [one.getMessage() for one in caplog.records if "memory_budget" in one.getMessage()]
+
+
+def test_it_is_told_once_and_what_it_names_is_enough(
+    source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (said,) = warnings_of(source, caplog, batch_size=64, memory_budget="8MiB")
+    assert said.startswith("memory_budget is 8 MiB")
+    found = re.search(r"take (\d+) MiB", said)
+    assert found is not None
+    assert int(found[1]) * MIB >= 3 * 64 * RECORD + 4 * MIB
+    assert warnings_of(source, caplog, batch_size=64, memory_budget=f"{found[1]}MiB") == []
+
+
+def test_a_budget_that_holds_them_is_not_told_of(
+    source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert warnings_of(source, caplog, batch_size=8, memory_budget="8MiB") == []
+    assert warnings_of(source, caplog, batch_size=64) == []
+
+
+def test_windows_count() -> None:
+    assert enough(batch=10, lanes=2, windows=5) == 5 + 30 + 2 * MIB
