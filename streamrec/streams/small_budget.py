@@ -34,15 +34,19 @@ def enough(batch: int, lanes: int, windows: int) -> int:
     return windows + BATCHES * batch + lanes * RANGE
 
 
-def warn_of_small_budget(settings: StreamSettings, lanes: int, batch: Batch) -> None:
+def warn_of_small_budget(
+    settings: StreamSettings, lanes: int, world_size: int, batch: Batch
+) -> None:
     """Log a warning if the budget cannot hold three batches, and a range for each lane.
 
     Args:
         settings: Those of the stream.
-        lanes: The rank's lanes.
+        lanes: The lanes of all ranks.
+        world_size: The number of ranks.
         batch: Its first batch.
     """
-    windows = int(settings.shuffle_window) if settings.has_windows else 0
+    lanes //= world_size
+    windows = int(settings.shuffle_window) // world_size if settings.has_windows else 0
     size = sum(map(size_of, batch.columns.values()))
     budget, wanted = memory_budget(settings), enough(size, lanes, windows)
     if budget < wanted:

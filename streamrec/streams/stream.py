@@ -384,8 +384,8 @@ class Stream(Stateful, Generic[Item]):
         settings = self._opened().settings
         if settings["batch_size"] is not None:
             if not self._cursor.batches and isinstance(self._description, StreamSettings):
-                lanes = settings["lanes"] // self._rank().world_size
-                warn_of_small_budget(self._description, lanes, batch)
+                world_size = self._rank().world_size
+                warn_of_small_budget(self._description, settings["lanes"], world_size, batch)
             self._move(self._cursor.take, batch)
             return batch
         self._move(self._cursor.receive, batch)
