@@ -53,7 +53,9 @@ _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """C0 and C1 controls but tab and line feed, marks of writing direction, and lone surrogates."""
-_SUSPICIOUS = re.compile(rf"[?@#;&]|{_CONTROL.pattern}")
+_LINE_END = re.compile(rf"[\t\n]|{_CONTROL.pattern}")
+"""The same with tab and line feed: a URL has one line, and begins no other in a log."""
+_SUSPICIOUS = re.compile(rf"[?@#;&]|{_LINE_END.pattern}")
 _OPTION = re.compile(
     r"secret|token|passw|credential|private|signature|auth|cookie|headers|sas_|connection_string"
     r"|\bkey\b|_key\b",
@@ -67,7 +69,7 @@ def masked(url: str) -> str:
     if not _SUSPICIOUS.search(url):  # A dataset may have a million URLs: most end here.
         return url
     plain = _QUERY.sub(lambda found: found[1] + ("?..." if found[2] else ""), url)
-    return _CONTROL.sub("?", _without_users(plain))
+    return _LINE_END.sub(_replaced, _without_users(plain))
 
 
 def printable(text: str) -> str:
@@ -80,7 +82,13 @@ def printable(text: str) -> str:
     plain = _without_users(_QUERY_IN_TEXT.sub(r"\1...", plain))
     if len(text) > MOST:
         plain = f"{plain[:MOST]}... (cut: there are {len(text)} characters)"
-    return _CONTROL.sub("?", plain)
+    return _CONTROL.sub(_replaced, plain)
+
+
+def _replaced(found: re.Match[str]) -> str:
+    r"""Return a question mark; for a byte of a name that is not UTF-8, its number (``\xe9``)."""
+    code = ord(found[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else "?"
 
 
 def _without_users(text: str) -> str:

@@ -73,7 +73,12 @@ def test_a_query_whose_url_begins_elsewhere() -> None:
 def test_nothing_steers_the_terminal(show: object) -> None:
     assert callable(show)
     assert show("a\x1b[31mb\r\x07\x9b\u202e\ud800c\x00") == "a?[31mb?????c?"
-    assert show("line\n\tline é 漢") == "line\n\tline é 漢"
+    assert show("caf\udce9 é 漢") == "caf\\xe9 é 漢"
+
+
+def test_a_text_may_have_lines_and_a_url_has_one() -> None:
+    assert printable("line\n\tline") == "line\n\tline"
+    assert masked("s3://b/x\n2026-01-01 forged\t") == "s3://b/x?2026-01-01 forged?"
 
 
 def test_a_text_has_a_few_kilobytes_at_most() -> None:

@@ -55,9 +55,11 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the text."""
         facts = "".join(f" {name}={fact}" for name, fact in _facts(record).items())
-        text = f"{_time(record)} {record.levelname.lower():7} {printable(record.getMessage())}"
+        # A line that a name from outside begins must not look like one of ours.
+        message = f"{printable(record.getMessage())}{facts}".replace("\n", "\n    ")
+        text = f"{_time(record)} {record.levelname.lower():7} {message}"
         trace = self.formatException(record.exc_info) if record.exc_info else ""
-        return f"{text}{facts}{trace and chr(10)}{printable(trace)}"
+        return f"{text}{trace and chr(10)}{printable(trace)}"
 
 
 @dataclass

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from streamrec.plan.shard_names import owned_shards
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from streamrec.plan.shard_names import ShardNames, Task
 
 __all__ = [
     "IndexedShard",
@@ -120,6 +124,19 @@ class TaskPart(_Document):
     shards: list[IndexedShard] = []
     place: SourcePlace | None = None
     """Records behind it are not yet in the shards, or not all; ``None``: it was not marked."""
+
+    def has_own_names(self, names: ShardNames, task: Task) -> bool:
+        """Return whether all shards have names of this task's, so that it wrote them.
+
+        A record comes from outside, and shards that it names are renamed and removed.
+        """
+        found = [shard.name for shard in self.shards]
+        if self.settings.tasks != task.tasks or any("/" in name for name in found):
+            return False
+        count = self.settings.shards
+        if count is None:
+            return sorted(found) == names.staged_among(found, task)
+        return set(found) <= {names.shard(n, count) for n in owned_shards(count, task)}
 
 
 class Manifest(_Document):

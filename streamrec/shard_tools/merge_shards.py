@@ -139,6 +139,11 @@ def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list
                 f"{masked(folder.url(names.pattern()))}: task {number} had other settings than "
                 "task 0; run all tasks with the same arguments"
             )
+        if not part.has_own_names(names, Task(number, count)):
+            raise ConfigError(
+                f"{masked(folder.url(names.pattern()))}: the record of task {number} names shards "
+                "that it did not write; run the task again with overwrite=True"
+            )
     return parts
 
 

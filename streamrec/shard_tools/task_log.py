@@ -78,7 +78,7 @@ def begin(
     sizes = _after_cleaning(folder, names)
     log = TaskLog(folder, names.part(task), TaskPart(settings=settings, overwrite=overwrite), types)
     log.present = sizes.keys()
-    before = TaskPart.parse(folder.read(log.name)) if log.name in sizes else None
+    before = _before(folder, names, task) if log.name in sizes else None
     if before is None:
         manifest = Manifest.parse(_read(folder, names.manifest(), sizes))
         if manifest is not None and _is_the_same(manifest, settings, sizes):
@@ -104,6 +104,12 @@ def begin(
     left = tuple(_own_names(names, task, settings))
     folder.at_once(log.update, partial(folder.remove_left, left))
     return log
+
+
+def _before(folder: Folder, names: ShardNames, task: Task) -> TaskPart | None:
+    """Return the task's record; ``None`` where it has shards that others wrote."""
+    part = TaskPart.parse(folder.read(names.part(task)))
+    return part if part is not None and part.has_own_names(names, task) else None
 
 
 def _after_cleaning(folder: Folder, names: ShardNames) -> dict[str, int]:

@@ -77,6 +77,11 @@ class TestText:
         assert "swordfish" not in text
         assert "\x1b" not in text
 
+    def test_a_name_begins_no_line(self) -> None:
+        forged = "x\n1970-01-01T00:00:00.250Z info    forged"
+        text = TextFormatter().format(record("no dataset %s", forged, dataset=forged))
+        assert [line[:4] for line in text.splitlines()] == ["1970", "    ", "    "]
+
 
 class TestRateLimit:
     def test_a_message_that_comes_too_often_is_left_out_and_counted(self) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,26 @@ def test_tasks_of_other_settings(tmp_path: Path) -> None:
     (tmp_path / ".x.task-00001-of-00002.streamrec-part").write_text(other)
     with pytest.raises(ConfigError, match="task 1 had other settings than task 0"):
         merge_index(tmp_path / "x")
+
+
+@pytest.mark.parametrize("way", [{"shards": 2}, {"shard_bytes": 100}])
+@pytest.mark.parametrize("name", ["../other", "other", "/other", ".x.task-00001-of-00002-../o"])
+def test_a_record_that_names_what_its_task_did_not_write(
+    tmp_path: Path, way: dict[str, int], name: str
+) -> None:
+    for task in range(2):
+        with ShardedWriter(tmp_path / "d/x", task=(task, 2), **way) as writer:
+            writer.write(b"1")
+    (tmp_path / "other").write_bytes(b"of somebody else")
+    (tmp_path / "d/other").write_bytes(b"of somebody else")
+    record = tmp_path / "d/.x.task-00001-of-00002.streamrec-part"
+    document = json.loads(record.read_text())
+    document["shards"][0]["name"] = name
+    record.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="task 1 names shards that it did not write"):
+        merge_index(tmp_path / "d/x")
+    assert (tmp_path / "other").exists()
+    assert (tmp_path / "d/other").exists()
 
 
 def test_tasks_of_two_runs(tmp_path: Path) -> None:

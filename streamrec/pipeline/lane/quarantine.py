@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import CorruptBudgetExceeded
+from streamrec.config.places import local_path
+from streamrec.errors import AccessDenied, CorruptBudgetExceeded
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.masking import masked
@@ -36,6 +38,8 @@ __all__ = [
 
 log = logging.getLogger("streamrec.pipeline")
 
+_SAFE = {"": "%", ".": "%2E", "..": "%2E%2E"}
+"""Names in place of parts of a path that are no names."""
 FEW = 1000
 """The least number of records that a fractional budget is a fraction of: one damaged record among
 the first ten does not mean that a tenth of all are damaged."""
@@ -186,15 +190,28 @@ class Quarantine:
         url = f"{self._url}/{object_name(self._names[shard], damaged)}"
         content = example_of(masked(self._urls[shard]), damaged)
         loop = asyncio.get_running_loop()
-        write = partial(write_object, url, content, self._options, make_directory=True)
+        write = partial(self._write, url, content)
         writing = loop.run_in_executor(self._threads, write)
         # Retrieved at once, so that asyncio does not warn if nobody waits for it.
         writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         return writing
 
+    def _write(self, url: str, content: bytes) -> None:
+        root = os.path.realpath(local_path(self._url))
+        if "://" not in local_path(url) and not _is_below(local_path(url), root):
+            raise AccessDenied(
+                f"a link leads out of the quarantine {masked(self._url)}; remove the link", url=url
+            )
+        write_object(url, content, self._options, make_directory=True)
+
     def close(self) -> None:
         """Wait until all spans are stored."""
         self._threads.shutdown(wait=True)
+
+
+def _is_below(path: str, root: str) -> bool:
+    """Return whether a path is below a directory when all links are followed."""
+    return os.path.realpath(path).startswith(f"{root.rstrip('/')}/")
 
 
 def _names_of(urls: Sequence[str]) -> list[str]:
@@ -212,7 +229,9 @@ def object_name(name: str, damaged: DamagedSpan) -> str:
         name: The shard's name below the directory that all shards share.
         damaged: The damaged span.
     """
-    return f"{name}.{damaged.offset:015}-{damaged.end:015}.tfrecord"
+    # A key of a store may have any parts. These would lead out of the quarantine.
+    inside = "/".join(_SAFE.get(part, part) for part in name.split("/"))
+    return f"{inside}.{damaged.offset:015}-{damaged.end:015}.tfrecord"
 
 
 def example_of(url: str, damaged: DamagedSpan) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamrec.config import Pack
-from streamrec.errors import CorruptBudgetExceeded, CorruptRecord, StoreError
+from streamrec.errors import AccessDenied, CorruptBudgetExceeded, CorruptRecord, StoreError
 from streamrec.formats.examples.example import Example
 from streamrec.formats.shards.tfrecord import DamagedSpan
 from streamrec.pipeline.lane.quarantine import (
@@ -182,6 +182,35 @@ def test_an_object_says_all_that_is_known(tmp_path: Path) -> None:
     assert feature["url"].bytes_list.value[0].decode() == URLS[1]
     assert feature["bytes"].bytes_list.value[0] == b"damaged"
     assert feature["reason"].bytes_list.value[0].startswith(b"CorruptRecord: the CRC is wrong")
+
+
+def kept(root: Path, urls: list[str], number: int) -> list[str]:
+    """Store a span of one of the shards; return the files below the test's directory."""
+
+    async def keep() -> None:
+        quarantine = Quarantine(str(root / "a/b"), urls, {})
+        try:
+            await quarantine.store(number, damaged_span())
+        finally:
+            quarantine.close()
+
+    asyncio.run(keep())
+    return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("name", ["../../../evil", "../x", "./x", "a//../b", "..", ".", "/etc/x"])
+def test_names_stay_inside(tmp_path: Path, name: str) -> None:
+    (found,) = kept(tmp_path, ["s3://bucket/t/x", f"s3://bucket/t/{name}"], 1)
+    assert found.startswith("a/b/")
+    assert ".." not in found
+
+
+def test_a_link_leads_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/deep").symlink_to(tmp_path)
+    with pytest.raises(AccessDenied, match="link"):
+        kept(tmp_path, ["s3://bucket/t/x", "s3://bucket/t/deep/y"], 1)
+    assert [path for path in tmp_path.iterdir() if path.is_file()] == []
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
