@@ -22,6 +22,7 @@
     │   ├── MalformedExample                  not the protobuf message it should be
     │   ├── MalformedImage                    not a picture that can be decoded
     │   ├── MalformedIndex                    not an index, or a damaged one
+    │   ├── UnsupportedFormat                 legal, but of a form that is not read
     │   ├── MissingFeature
     │   └── WrongFeatureType                  another kind, dtype or number of values than asked for
     ├── FunctionFailed                        a function of the user: setting, url, record
@@ -98,6 +99,7 @@ __all__ = [
     "StoreUnavailable",
     "StreamrecError",
     "TruncatedShard",
+    "UnsupportedFormat",
     "WireError",
     "WrongFeatureType",
 ]
@@ -260,11 +262,15 @@ class MalformedExample(DataError):
 
 
 class MalformedImage(DataError):
-    """The picture is corrupt, truncated, too large, or of a format that is not read."""
+    """The picture is corrupt, truncated or too large, or the bytes are not a picture."""
 
 
 class MalformedIndex(DataError):
     """The bytes are not those of an index that this version reads."""
+
+
+class UnsupportedFormat(DataError):
+    """The data follow a standard, but in a form that streamrec does not read."""
 
 
 class MissingFeature(DataError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 import zlib
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,9 @@ from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.encoded import (
     PNG_KINDS,
     animation,
+    control,
+    frame,
+    made_gif,
     noise,
     random_png,
     saved,
@@ -192,6 +197,94 @@ def test_crops_are_the_same_but_for_the_colours_at_their_edges(kind: str) -> Non
             lambda window=outside: tf.io.decode_and_crop_jpeg(JPEGS[kind], window),
             lambda window=outside: decode_and_crop_jpeg(JPEGS[kind], window),
         )
+
+
+FACTORS = [f"{h}x{v}" for h in range(1, 5) for v in range(1, 5)]
+SAMPLINGS = [f"{luma},{chroma},{chroma}" for luma in FACTORS for chroma in FACTORS]
+
+
+def with_sampling(sampling: str, *options: str) -> bytes:
+    """Return a JPEG by libjpeg's own tool; one without bytes if it refuses the sampling."""
+    pixels = smooth(61, 83)
+    head = b"P6 %d %d 255\n" % pixels.shape[1::-1]
+    command = ["cjpeg", "-sample", sampling, *options]
+    made = subprocess.run(command, input=head + pixels.tobytes(), capture_output=True, check=False)
+    return made.stdout if made.returncode == 0 else b""
+
+
+@pytest.mark.skipif(which("cjpeg") is None, reason="cjpeg is not installed (libjpeg-turbo-progs)")
+class TestSamplings:
+    def check(self, sampling: str, *options: str) -> bool:
+        contents = with_sampling(sampling, *options)
+        for channels in (3, 1) if contents else ():
+            theirs = tf.io.decode_jpeg(contents, channels, dct_method="INTEGER_ACCURATE").numpy()
+            ours = decode_jpeg(contents, channels, dct_method="INTEGER_ACCURATE")
+            np.testing.assert_array_equal(ours, theirs)
+            fast = tf.io.decode_jpeg(contents, channels).numpy().astype(int)
+            # Pillow has the accurate transform alone, where TurboJPEG has no name of a sampling.
+            assert np.abs(decode_jpeg(contents, channels) - fast).max() <= 6
+        return bool(contents)
+
+    @pytest.mark.parametrize("sampling", ["4x1,1x2,1x2", "1x1,2x2,2x2", "4x2,1x1,1x1"])
+    def test_some_that_turbojpeg_cannot_name(self, sampling: str) -> None:
+        assert self.check(sampling)
+        assert self.check(sampling, "-progressive")
+
+    @pytest.mark.night
+    def test_every_one(self) -> None:
+        assert sum(self.check(sampling) for sampling in SAMPLINGS) == 75
+        each = [f"{a},{b},1x1" for a in FACTORS for b in FACTORS]
+        assert sum(self.check(sampling, "-arithmetic") for sampling in each) > 50
+
+
+UNEVEN_CMYK = [
+    saved(smooth(), "JPEG", "CMYK", subsampling=sampling) for sampling in ("4:2:0", "4:2:2")
+]
+
+
+@pytest.mark.parametrize("adobe", [True, False])
+@pytest.mark.parametrize("contents", UNEVEN_CMYK, ids=["4:2:0", "4:2:2"])
+def test_inks_of_uneven_sampling(contents: bytes, adobe: bool) -> None:
+    contents = contents if adobe else without_segment(contents, 0xEE)
+    compare(
+        lambda: tf.io.decode_jpeg(contents, dct_method="INTEGER_ACCURATE"),
+        lambda: decode_jpeg(contents, dct_method="INTEGER_ACCURATE"),
+    )
+
+
+@given(data=st.data())
+def test_frames_of_a_gif_anywhere(data: st.DataObject) -> None:
+    number = lambda most: data.draw(st.integers(0, most))  # noqa: E731 (short names for draws)
+    blocks = []
+    for _ in range(1 + number(3)):
+        width, height = 1 + number(3), 1 + number(3)
+        colours = [number(3) for _ in range(width * height)]
+        if number(1):
+            blocks.append(control(number(3), disposal=number(3)))
+        blocks.append(frame(colours, number(4), number(4), width, flags=0x40 * number(1)))
+    contents = made_gif(*blocks, width=number(5), height=number(5))
+    for expand in (True, False):
+        compare(
+            lambda expand=expand: tf.io.decode_image(contents, expand_animations=expand),
+            lambda expand=expand: decode_image(contents, 0, expand),
+        )
+
+
+@given(
+    st.sampled_from([1, 3, 4]),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.sampled_from([16, 40, 56, 66, 108, 124]),
+    st.sampled_from([0, 3, 6]),
+    st.booleans(),
+)
+def test_headers_of_a_bmp(
+    held: int, width: int, height: int, head: int, packing: int, top_down: bool
+) -> None:
+    fields = (b"BM", 138, head, width, -height if top_down else height, 1, 8 * held, packing)
+    contents = struct.pack("<2s8xIIiiHHI", *fields).ljust(138, b"\x55")
+    contents += bytes(range((held * width + 3) // 4 * 4)) * height
+    compare(lambda: tf.io.decode_image(contents), lambda: decode_image(contents))
 
 
 @pytest.mark.parametrize(

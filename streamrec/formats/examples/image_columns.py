@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.errors import DataError, MalformedImage
+from streamrec.errors import DataError
 from streamrec.formats.examples.descriptions import from_description
 from streamrec.formats.examples.faults import PICTURE, ColumnFault
 from streamrec.formats.examples.image_spec import Image
@@ -92,7 +92,7 @@ def _decoded(
     def decode(number: int, picture: Picture, target: npt.NDArray[np.uint8]) -> None:
         try:
             fill_resized(picture, target)
-        except MalformedImage as error:
+        except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
 
     if spec.size is None:

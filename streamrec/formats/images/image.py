@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from streamrec.errors import ConfigError, MalformedImage
+from streamrec.errors import ConfigError, MalformedImage, UnsupportedFormat
+from streamrec.formats.images.bmp import read as read_bmp
+from streamrec.formats.images.gif import read as read_gif
 from streamrec.formats.images.jpeg import read as read_jpeg
 from streamrec.formats.images.picture import (
     MOST_PIXELS,
@@ -24,7 +26,7 @@ from streamrec.formats.images.picture import (
     library,
     windowed,
 )
-from streamrec.formats.images.pillow import read_bmp, read_gif, read_tiff, read_webp
+from streamrec.formats.images.pillow import read_tiff, read_webp
 from streamrec.formats.images.png import read as read_png
 from streamrec.formats.images.png_filters import deflated
 
@@ -43,6 +45,7 @@ __all__ = [
     "decode_png",
     "encode_jpeg",
     "encode_png",
+    "format_of",
     "read_picture",
 ]
 
@@ -53,9 +56,20 @@ _READERS = {
     "GIF": (read_gif, b"GIF8"),
     "BMP": (read_bmp, b"BM"),
     "WebP": (read_webp, b"RIFF....WEBP"),
-    "TIFF": (read_tiff, b"II\\*\0|MM\0\\*"),
+    "TIFF": (read_tiff, b"II[*+]\0|MM\0[*+]"),
 }
 """Readers by format, and patterns of the first bytes."""
+_NOT_READ = {
+    "JPEG XL": b"\xff\x0a|\0\0\0\x0cJXL ",
+    "JPEG 2000": b"\xff\x4f\xff\x51|\0\0\0\x0cjP  ",
+    "AVIF": b"....ftypavi[fs]",
+    "HEIC": b"....ftyp(hei[cxms]|hev[cmsx]|mif1|msf1)",
+    "PNM": rb"P[1-7]\s",
+    "PSD": b"8BPS",
+    "OpenEXR": b"v/1\x01",
+    "QOI": b"qoif",
+}
+"""Patterns of the first bytes of other formats."""
 _STILL = ("JPEG", "PNG", "GIF")
 
 
@@ -83,7 +97,8 @@ def decode_image(
         uint8 ``[height, width, channels]``, or with the frames before; in memory of its own.
 
     Raises:
-        MalformedImage: The picture is corrupt, truncated, too large, or of another format.
+        MalformedImage: The picture is corrupt, truncated or too large.
+        UnsupportedFormat: It is of another format, or of a kind that is not read.
         WrongFeatureType: It is not given in so many channels.
         ConfigError: An argument is wrong, or a library is not installed.
     """
@@ -109,7 +124,8 @@ def decode_jpeg(
         uint8 ``[height, width, channels]``, in memory of its own.
 
     Raises:
-        MalformedImage: The picture is corrupt, truncated, too large, or of another format.
+        MalformedImage: The picture is corrupt, truncated or too large.
+        UnsupportedFormat: It is of another format, or of a kind that is not read.
         WrongFeatureType: It is not given in so many channels.
         ConfigError: An argument is wrong, or a library is not installed.
     """
@@ -140,7 +156,8 @@ def decode_and_crop_jpeg(
         uint8 ``[height, width, channels]``, in memory of its own.
 
     Raises:
-        MalformedImage: The picture is no JPEG, corrupt, truncated or too large.
+        MalformedImage: The picture is corrupt, truncated or too large.
+        UnsupportedFormat: It is of another format, or of a kind that is not read.
         WrongFeatureType: It is not given in so many channels, or does not hold the window.
         ConfigError: An argument is wrong, or a library is not installed.
     """
@@ -174,7 +191,8 @@ def decode_png(
         ``[height, width, channels]`` of the dtype, in memory of its own.
 
     Raises:
-        MalformedImage: The picture is corrupt, truncated, too large, or of another format.
+        MalformedImage: The picture is corrupt, truncated or too large.
+        UnsupportedFormat: It is of another format, or of a kind that is not read.
         WrongFeatureType: It is not given in so many channels.
         ConfigError: An argument is wrong, or a library is not installed.
     """
@@ -210,7 +228,8 @@ def read_picture(
         formats: Names of those that are taken.
 
     Raises:
-        MalformedImage: The picture is corrupt, truncated, too large, or of another format.
+        MalformedImage: The picture is corrupt, truncated or too large.
+        UnsupportedFormat: It is of another format, or of a kind that is not read.
         WrongFeatureType: It is not given in so many channels, or does not hold the window.
         ConfigError: A setting of ``wanted`` is none that any format has, or a library is not
             installed.
@@ -222,20 +241,26 @@ def read_picture(
         octets = memoryview(contents).cast("B")
     except TypeError:
         raise ConfigError(f"contents is bytes, not {type(contents).__name__}") from None
-    name = _format(bytes(octets[:12]))
-    if name not in formats:
+    name = format_of(octets)
+    if not name:
         raise MalformedImage(
-            f"this is {name or 'no picture of a format that is known'}; of {', '.join(formats)} "
-            "pictures can be taken here"
+            "the bytes do not begin as a picture of any known format does; check what wrote them"
+        )
+    if name not in formats:
+        raise UnsupportedFormat(
+            f"this is a picture in the format {name}, but only {', '.join(formats)} can be decoded "
+            "here; convert it"
         )
     picture = _READERS[name][0](octets, wanted)
     check_size(picture.shape, wanted.max_pixels)
     return picture if wanted.window is None else windowed(picture, wanted.window)
 
 
-def _format(first: bytes) -> str:
-    patterns = ((name, pattern) for name, (_, pattern) in _READERS.items())
-    return next((name for name, pattern in patterns if re.match(pattern, first, re.DOTALL)), "")
+def format_of(contents: Bytes) -> str:
+    """Return the name of a picture's format, by its first bytes; ``""`` if it is not known."""
+    patterns = {name: pattern for name, (_, pattern) in _READERS.items()} | _NOT_READ
+    first = bytes(memoryview(contents)[:12])
+    return next((name for name in patterns if re.match(patterns[name], first, re.DOTALL)), "")
 
 
 def encode_jpeg(image: Any, quality: int = 95) -> bytes:

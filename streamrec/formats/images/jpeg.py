@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.errors import MalformedImage, UnsupportedFormat
 from streamrec.formats.images.jpeg_region import decode_region
 from streamrec.formats.images.picture import (
     Picture,
@@ -21,6 +23,8 @@ from streamrec.formats.images.picture import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
 __all__ = ["read"]
@@ -31,6 +35,17 @@ _BEHIND = "extraneous bytes before marker 0xd9"
 whole: something stands between them and the end."""
 _PILLOWS = {1: "L", 3: "RGB", 4: "CMYK"}
 """Pillow's modes, by the number of channels."""
+_SPACES = {"L": "Gray", "RGB": "YCbCr", "CMYK": "CMYK"}
+"""simplejpeg's names of what a JPEG stores, by Pillow's mode."""
+_NOT_NAMED = (ValueError, KeyError)
+"""What simplejpeg raises of samplings for which TurboJPEG, or itself, has no name."""
+_ALONE = {0x00, 0x01, *range(0xD0, 0xD9), 0xFF}
+"""Markers without a length, and bytes behind 0xFF that make no marker. Source: ITU-T T.81, B.1."""
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+"""The markers that begin a frame."""
+_READ = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
+"""The frames that libjpeg-turbo decodes: sequential and progressive, neither lossless nor
+hierarchical."""
 
 
 def read(contents: memoryview, wanted: Wanted) -> Picture:
@@ -38,16 +53,12 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
 
     Raises:
         MalformedImage: It is no JPEG that can be decoded, or has more pixels.
+        UnsupportedFormat: It is one of a kind that libjpeg-turbo does not decode.
         WrongFeatureType: It is not given in so many channels.
         ConfigError: simplejpeg is not installed.
     """
-    header = partial(library("simplejpeg").decode_jpeg_header, contents, strict=False)
-    with refusing("JPEG"):
-        *size, stored_as, _ = header()
-        check_size((*size, 3), wanted.max_pixels)
-        if any(wanted.least):
-            # Only by halves: other fractions take longer than the whole.
-            *size, _, _ = header(*wanted.least, 2)
+    with _refusing(contents):
+        size, stored_as, is_named = _header(contents, wanted)
     inks = stored_as in ("CMYK", "YCCK")
     allowed = (0, 3) if inks else (0, 1, 3)
     check_channels("CMYK JPEG" if inks else "JPEG", wanted.channels, allowed)
@@ -60,27 +71,94 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
             _decode(contents, "Gray" if channels == 1 else "RGB", wanted, out)
 
     def fill_part(window: Window, out: npt.NDArray[Any]) -> bool:
-        return not inks and decode_region(contents, window, is_fast(wanted.dct_method), out)
+        fast = is_fast(wanted.dct_method)
+        return is_named and not inks and decode_region(contents, window, fast, out)
 
     return Picture((*size, channels), fill, fill_part=fill_part)
 
 
+def _header(contents: memoryview, wanted: Wanted) -> tuple[tuple[int, int], str, bool]:
+    """Return ``(height, width)``, the colours, and whether TurboJPEG can name the sampling."""
+    header = partial(library("simplejpeg").decode_jpeg_header, contents, strict=False)
+    try:
+        height, width, stored_as, _ = header()
+    except _NOT_NAMED:
+        image = opened("JPEG", contents)
+        check_size((image.height, image.width, 3), wanted.max_pixels)
+        _check_supported(contents)
+        return (image.height, image.width), _SPACES[image.mode], False
+    check_size((height, width, 3), wanted.max_pixels)
+    if any(wanted.least):
+        # Only by halves: other fractions take longer than the whole.
+        height, width, _, _ = header(*wanted.least, 2)
+    return (height, width), stored_as, True
+
+
+@contextmanager
+def _refusing(contents: memoryview) -> Iterator[None]:
+    """Refuse a corrupt picture, and as :class:`UnsupportedFormat` one that is not decoded."""
+    try:
+        with refusing("JPEG"):
+            yield
+    except MalformedImage:
+        _check_supported(contents)
+        raise
+
+
+def _check_supported(contents: memoryview) -> None:
+    """Refuse a JPEG whose frame says that libjpeg-turbo does not decode it."""
+    kind, frame = _frame(contents)
+    if len(frame) < 6 or len(frame) != 6 + 3 * frame[5]:
+        return
+    height = int.from_bytes(frame[1:3], "big")
+    if kind not in _READ:
+        why = "is lossless" if kind in (0xC3, 0xCB) else "is hierarchical or lossless"
+    elif frame[0] != 8:
+        why = f"has {frame[0]} bits a channel"
+    elif frame[5] not in (1, 3, 4):
+        why = f"has {frame[5]} channels"
+    elif not height:
+        why = "says its height only behind its pixels"
+    else:
+        return
+    raise UnsupportedFormat(
+        f"the JPEG {why}, which is not supported; write it as a baseline or progressive JPEG of 8 "
+        "bits a channel, or as PNG"
+    ) from None
+
+
+def _frame(contents: memoryview) -> tuple[int, bytes]:
+    """Return the marker and the content of the first segment that begins a frame, if there is one.
+
+    What stands between segments is passed over, as libjpeg does.
+    """
+    octets = bytes(contents)
+    at = octets.find(b"\xff", 2)
+    while 0 <= at < len(octets) - 3:
+        marker, size = octets[at + 1], int.from_bytes(octets[at + 2 : at + 4], "big")
+        if marker in _FRAMES:
+            return marker, octets[at + 4 : at + 2 + size]
+        at = octets.find(b"\xff", at + (1 if marker in _ALONE else 2 + size))
+    return 0, b""
+
+
 def _decode(contents: memoryview, space: str, wanted: Wanted, out: npt.NDArray[Any]) -> None:
     decode = library("simplejpeg").decode_jpeg
-    with refusing("JPEG"):
+    with _refusing(contents):
         try:
             decode(contents, space, is_fast(wanted.dct_method), False, *wanted.least, 2, out)
-        except ValueError as damage:
+        except _NOT_NAMED as damage:
             if _NO_END in str(damage):
                 raise
             if not str(damage).endswith(_BEHIND):
-                _decode_damaged(contents, out)
+                _decode_by_pillow(contents, out)
 
 
-def _decode_damaged(contents: memoryview, out: npt.NDArray[Any]) -> None:
+def _decode_by_pillow(contents: memoryview, out: npt.NDArray[Any]) -> None:
     """Decode as far as it goes, as TensorFlow does; by Pillow, with the accurate transform.
 
     After damage TurboJPEG does not tell its warnings from errors, after which pixels are missing.
+    Of a sampling that it cannot name it decodes nothing.
     """
     mode, size = _PILLOWS[out.shape[2]], opened("JPEG", contents).size
     # By the codec alone: a program may have told Pillow to load truncated pictures.

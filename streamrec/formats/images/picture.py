@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.config.extras import install
-from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
+from streamrec.errors import ConfigError, DataError, MalformedImage, WrongFeatureType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -178,7 +178,7 @@ def refusing(kind: str) -> Iterator[None]:
             f"the {kind} is too large ({error}); raise PIL.Image.MAX_IMAGE_PIXELS, if you trust it"
         ) from None
     except _RAISED as error:
-        if isinstance(error, MalformedImage):
+        if isinstance(error, DataError):
             raise
         raise MalformedImage(
             f"the {kind} cannot be decoded ({error}): it is corrupt or truncated; replace it"

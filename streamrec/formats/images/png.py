@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.errors import MalformedImage
+from streamrec.errors import MalformedImage, UnsupportedFormat
 from streamrec.formats.images.picture import Picture, Wanted, opened, refusing
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _CLOSE = 5000
 """A gamma so close to 1 is 1 to libpng, in 1/100000."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Numbers stored for a pixel, by the header's colour type."""
+_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
+_INTENTS = 4
+"""The number of rendering intents that sRGB may have."""
 
 
 def read(contents: memoryview, wanted: Wanted) -> Picture:
@@ -31,7 +35,9 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
 
     Raises:
         MalformedImage: It is no PNG that can be decoded.
+        UnsupportedFormat: It is not in the form of the standard.
     """
+    contents = _without_extras(contents)
     image = opened("PNG", contents)
     depth, kind = contents[24:26]
     held = _CHANNELS.get(kind)
@@ -47,6 +53,47 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     shape = image.height, image.width, wanted.channels or held
     dtype = np.uint8 if wanted.bits == 8 else np.uint16
     return Picture(shape, lambda out: _fill(image, contents, out), dtype)
+
+
+def _without_extras(contents: memoryview) -> memoryview:
+    """Return a PNG without the chunks that have no say in its pixels, corrupt or not.
+
+    Pillow refuses some of them that TensorFlow passes over: profiles, texts, frames of an APNG.
+    """
+    kept, at, before = [contents[:8]], 8, True
+    while at + 12 <= len(contents):
+        end = at + 12 + int.from_bytes(contents[at : at + 4], "big")
+        kind = bytes(contents[at + 4 : at + 8])
+        if end > len(contents) or not kind.isalpha():
+            break
+        before &= kind != b"IDAT"
+        if kind[:1].isupper():
+            _check_critical(kind, contents[at:end])
+            kept.append(contents[at:end])
+        elif before and _counts(kind, contents[at + 8 : end - 4]):
+            kept.append(contents[at:end])
+        elif kept[-1][4:8] == b"IDAT" and contents[end + 4 : end + 8] == b"IDAT":
+            break  # the pixels are interrupted, which Pillow refuses
+        at = end
+    kept.append(contents[at:])
+    whole = sum(map(len, kept)) == len(contents)
+    return contents if whole else memoryview(b"".join(kept))
+
+
+def _check_critical(kind: bytes, chunk: memoryview) -> None:
+    """Refuse a chunk that has to be understood and is not; a damaged one is left to Pillow."""
+    if kind not in _CRITICAL and zlib.crc32(chunk[4:-4]) == int.from_bytes(chunk[-4:], "big"):
+        raise UnsupportedFormat(
+            f"the PNG has a chunk {kind.decode()}, which the standard does not have, so that it "
+            "is not supported; write it as a PNG of the standard"
+        )
+
+
+def _counts(kind: bytes, body: memoryview) -> bool:
+    """Return whether an ancillary chunk before the pixels has a say in them, as in libpng."""
+    if kind == b"sRGB":
+        return len(body) == 1 and body[0] < _INTENTS
+    return kind == b"tRNS" or (kind == b"gAMA" and len(body) == 4)
 
 
 def _fill(image: Any, contents: memoryview, out: npt.NDArray[Any]) -> None:

@@ -10,7 +10,12 @@ import numpy as np
 
 from streamrec.errors import ConfigError, DataError, StoreError
 from streamrec.formats.examples.encode import encode_examples
-from streamrec.formats.images.image import encode_jpeg, encode_png, read_picture
+from streamrec.formats.images.image import (
+    encode_jpeg,
+    encode_png,
+    format_of,
+    read_picture,
+)
 from streamrec.formats.images.picture import Wanted
 from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.masking import masked
@@ -176,7 +181,7 @@ class PictureFolder:
     def _stored(self, data: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
         """Return a picture's bytes as they are stored, its shape, and its format."""
         form = self.form
-        kind = form.encode or _kind(data)
+        kind = form.encode or format_of(data).lower()
         wanted = Wanted(least=at_least(form.size))
         if form.size is None and form.encode is None:
             return data, read_picture(data, Wanted()).shape, kind.encode()
@@ -195,13 +200,6 @@ class PictureFolder:
         fill_resized(picture, pixels)
         encoded = encode_jpeg(pixels, form.quality) if kind == "jpeg" else encode_png(pixels)
         return encoded, pixels.shape, kind.encode()
-
-
-def _kind(data: bytes) -> str:
-    """Return a format's name in lower case, by a file's first bytes."""
-    starts = {b"\xff\xd8\xff": "jpeg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp"}
-    more = {b"RIFF": "webp", b"II*\0": "tiff", b"MM\0*": "tiff"}
-    return next((name for start, name in (starts | more).items() if data.startswith(start)), "")
 
 
 def open_pictures(

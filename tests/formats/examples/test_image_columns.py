@@ -217,7 +217,7 @@ class TestFaults:
             ([], MissingFeature, r"no such feature \(it has 'p'\); correct the name, or leave the"),
             ([b"a", b"b"], WrongFeatureType, "holds 2 byte strings, but Image takes one"),
             ([1], WrongFeatureType, "holds int64, but Image takes one byte string; use another"),
-            ([b""], MalformedImage, "no picture of a format that is known"),
+            ([b""], MalformedImage, "do not begin as a picture"),
         ],
     )
     def test_a_record_without(self, spec: Image, held: Any, kind: Any, words: str) -> None:
@@ -277,7 +277,9 @@ class TestSequences:
 
     def test_a_corrupt_frame(self) -> None:
         records = [*self.RECORDS, encode_sequence_example({}, {"v": [PNGS[0], b"x"]})]
-        with pytest.raises(MalformedImage, match="step 1: this is no picture") as caught:
+        with pytest.raises(
+            MalformedImage, match="step 1: the bytes do not begin as a picture"
+        ) as caught:
             parse_sequence_example(records, None, {"v": Image()})
         assert (caught.value.record, caught.value.feature) == (3, "v")
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamrec.errors import MalformedImage, WrongFeatureType
+from streamrec.errors import MalformedImage, UnsupportedFormat, WrongFeatureType
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted
 from tests.formats.pictures.encoded import noise, saved
@@ -52,17 +52,41 @@ def test_what_others_write() -> None:
 @pytest.mark.parametrize(
     ("contents", "words"),
     [
-        (made(PIXELS)[:31], "cannot be decoded"),
+        (made(PIXELS)[:31], "ends inside its header"),
         (made(PIXELS)[:-1], "ends inside its pixels"),
-        (made(PIXELS[:, :0]), "cannot be decoded"),
-        (made(PIXELS[:0]), "cannot be decoded"),
-        (made(PIXELS[..., :2]), "16 bits"),
+        (made(PIXELS[:, :0]), "0 x 5 pixels"),
+        (made(PIXELS[:0]), "3 x 0 pixels"),
+        (made(np.repeat(PIXELS, 2, axis=2)[..., :5]), "of 40 bits"),
         (made(PIXELS).replace(b"\x36\0\0\0", b"\xff\xff\xff\xff", 1), "ends inside its pixels"),
     ],
 )
 def test_what_is_refused(contents: bytes, words: str) -> None:
     with pytest.raises(MalformedImage, match=words):
         read(contents)
+
+
+@pytest.mark.parametrize(
+    ("at", "field", "words"),
+    [
+        (28, struct.pack("<H", 16), "16 bits"),
+        (28, struct.pack("<H", 1), "1 bits"),
+        (30, struct.pack("<I", 1), "compressed as RLE"),
+        (30, struct.pack("<I", 5), "compressed as PNG"),
+        (14, struct.pack("<I", 12), "header of OS/2 1.x"),
+    ],
+)
+def test_what_is_not_supported_is_not_called_corrupt(at: int, field: bytes, words: str) -> None:
+    contents = made(PIXELS)
+    with pytest.raises(UnsupportedFormat, match=words):
+        read(contents[:at] + field + contents[at + len(field) :])
+
+
+@pytest.mark.parametrize(("head", "packing"), [(40, 3), (56, 6), (16, 0), (66, 0)])
+def test_headers_and_bit_masks_do_not_count(head: int, packing: int) -> None:
+    contents = bytearray(made(PIXELS, begin=82))
+    struct.pack_into("<I", contents, 14, head)
+    struct.pack_into("<I", contents, 30, packing)
+    np.testing.assert_array_equal(read(bytes(contents)), PIXELS[..., [2, 1, 0, 3]])
 
 
 def test_a_size_that_is_not_there_sets_nothing_aside() -> None:

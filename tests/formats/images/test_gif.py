@@ -10,12 +10,18 @@ from streamrec.errors import MalformedImage, WrongFeatureType
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted
 from tests.by_day import stops
-from tests.formats.pictures.encoded import animation, saved, smooth
+from tests.formats.pictures.encoded import (
+    PALETTE,
+    animation,
+    control,
+    frame,
+    made_gif,
+    saved,
+    smooth,
+)
 
 STILL = saved(smooth(), "GIF")
 MOVING = animation("GIF")
-PALETTE = bytes([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255])
-"""Black, red, green, blue."""
 
 
 def read(contents: bytes, channels: int = 0, *, animation: bool = True, most: int = 9999) -> Any:
@@ -25,57 +31,61 @@ def read(contents: bytes, channels: int = 0, *, animation: bool = True, most: in
     return decoded
 
 
-def frame(colours: list[int], left: int = 0, top: int = 0, width: int = 2, flags: int = 0) -> bytes:
-    """Colours of two bits, each in a code of four between codes that clear the table."""
-    codes = [code for colour in colours for code in (4, colour)] + [5]
-    bits = sum(code << 3 * k for k, code in enumerate(codes))
-    data = bits.to_bytes((3 * len(codes) + 7) // 8, "little")
-    size = struct.pack("<HHHHB", left, top, width, len(colours) // width, flags)
-    return b"\x2c" + size + b"\x02" + bytes([len(data)]) + data + b"\0"
-
-
-def control(transparent: int) -> bytes:
-    return b"\x21\xf9\x04\x01\0\0" + bytes([transparent]) + b"\0"
-
-
-def made(*blocks: bytes, width: int = 2, height: int = 1, palette: bytes = PALETTE) -> bytes:
-    flags = 0x81 if palette else 0
-    screen = struct.pack("<HHBBB", width, height, flags, 0, 0)
-    return b"GIF89a" + screen + palette + b"".join(blocks) + b"\x3b"
-
-
 RED, GREEN, BLACK = [255, 0, 0], [0, 255, 0], [0, 0, 0]
 
 
 def test_one_frame() -> None:
-    assert read(made(frame([1, 2]))).tolist() == [[[RED, GREEN]]]
-    assert read(made(frame([1, 2])), animation=False).tolist() == [[RED, GREEN]]
+    assert read(made_gif(frame([1, 2]))).tolist() == [[[RED, GREEN]]]
+    assert read(made_gif(frame([1, 2])), animation=False).tolist() == [[RED, GREEN]]
 
 
 def test_transparent_pixels_keep_those_of_the_frame_before() -> None:
-    contents = made(frame([1, 2]), control(2), frame([2, 1]), frame([2, 1]))
+    contents = made_gif(frame([1, 2]), control(2), frame([2, 1]), frame([2, 1]))
     assert read(contents).tolist() == [[[RED, GREEN]], [[RED, RED]], [[GREEN, RED]]]
 
 
 def test_below_the_first_frame_is_black() -> None:
-    assert read(made(control(1), frame([1, 2]))).tolist() == [[[BLACK, GREEN]]]
-    assert read(made(frame([1], 1, width=1))).tolist() == [[[BLACK, RED]]]
+    assert read(made_gif(control(1), frame([1, 2]))).tolist() == [[[BLACK, GREEN]]]
+    assert read(made_gif(frame([1], 1, width=1), frame([2, 2]))).tolist() == [
+        [[BLACK, RED]],
+        [[GREEN, GREEN]],
+    ]
 
 
 def test_what_lies_outside_is_cut() -> None:
-    assert read(made(frame([1, 2], 1))).tolist() == [[[BLACK, RED]]]
-    assert read(made(frame([1, 2], 0, 7))).tolist() == [[[BLACK, BLACK]]]
+    assert read(made_gif(frame([1, 2], 1))).tolist() == [[[BLACK, RED]]]
+    assert read(made_gif(frame([1, 2], 0, 7))).tolist() == [[[BLACK, BLACK]]]
+    assert read(made_gif(frame([1, 2], 65535, 65535))).tolist() == [[[BLACK, BLACK]]]
+
+
+def test_the_canvas_is_as_large_as_the_largest_frame() -> None:
+    for screen in ({}, {"width": 0, "height": 9}, {"width": 65535, "height": 65535}):
+        contents = made_gif(frame([1], width=1), frame([2, 2, 1], width=1), frame([1, 2]), **screen)
+        assert read(contents).shape == (3, 3, 2, 3)
+        assert read(contents, animation=False).tolist() == read(contents)[0].tolist()
+    assert read(contents[:-5], animation=False).shape == (3, 1, 3)
+    assert read(contents)[2, :, :].tolist() == [[RED, GREEN], [GREEN, BLACK], [RED, BLACK]]
+
+
+def test_a_colour_beyond_the_palette_is_refused_where_it_shows() -> None:
+    contents = made_gif(frame([1, 3]), palette=PALETTE[:6]).replace(b"\x81\0\0", b"\x80\0\0", 1)
+    with pytest.raises(MalformedImage, match="out of bounds"):
+        read(contents)
+    seen = made_gif(control(3), frame([1, 3]), palette=PALETTE[:6]).replace(
+        b"\x81\0\0", b"\x80\0\0", 1
+    )
+    assert read(seen).tolist() == [[[RED, BLACK]]]
 
 
 def test_a_palette_of_its_own() -> None:
     own = frame([1, 0], flags=0x81)
     at = 10
-    contents = made(own[:at] + PALETTE[::-1] + own[at:])
+    contents = made_gif(own[:at] + PALETTE[::-1] + own[at:])
     assert read(contents).tolist() == [[[GREEN, [255, 0, 0]]]]
 
 
 def test_rows_of_an_interlaced_frame() -> None:
-    contents = made(frame([0, 1, 2, 3], width=1, flags=0x40), width=1, height=4)
+    contents = made_gif(frame([0, 1, 2, 3], width=1, flags=0x40), width=1, height=4)
     # The rows come as 0, then 2, then 1 and 3.
     assert read(contents)[0, :, 0].tolist() == [BLACK, GREEN, RED, [0, 0, 255]]
 
@@ -99,12 +109,11 @@ def test_truncated_anywhere(end: int) -> None:
 @pytest.mark.parametrize(
     ("contents", "words"),
     [
-        (made(), "cannot be decoded"),
-        (made(frame([1, 2]), width=0), "0 x 1 pixels"),
-        (made(b"\x17"), "cannot be decoded"),
-        (made(frame([1, 2]).replace(b"\x02\x02", b"\x09\x02")), "cannot be decoded"),
-        (made(frame([1, 2], width=1)[:5] + bytes(4) + frame([1])[9:]), "cannot be decoded"),
-        (made(frame([1, 2])[:-4] + b"\x01\x04\0"), "cannot be decoded"),
+        (made_gif(), "cannot be decoded"),
+        (made_gif(b"\x17"), "cannot be decoded"),
+        (made_gif(frame([1, 2]).replace(b"\x02\x02", b"\x09\x02")), "cannot be decoded"),
+        (made_gif(frame([1, 2], width=1)[:5] + bytes(4) + frame([1])[9:]), "cannot be decoded"),
+        (made_gif(frame([1, 2])[:-4] + b"\x01\x04\0"), "cannot be decoded"),
     ],
 )
 def test_what_is_refused(contents: bytes, words: str) -> None:
@@ -114,11 +123,11 @@ def test_what_is_refused(contents: bytes, words: str) -> None:
 
 def test_frames_larger_than_allowed() -> None:
     huge = b"\x2c" + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + b"\x02\x01\x04\0"
-    with pytest.raises(MalformedImage, match=r"MAX_IMAGE_PIXELS"):
-        read(made(huge), most=1 << 26)
+    with pytest.raises(MalformedImage, match=r"65535 x 65535 .* raise max_pixels"):
+        read(made_gif(huge), most=1 << 26)
     with pytest.raises(MalformedImage, match=r"max_pixels"):
-        read(made(*[frame([1, 2])] * 6), most=11)
-    assert len(read(made(*[frame([1, 2])] * 6), most=12)) == 6
+        read(made_gif(*[frame([1, 2])] * 6), most=11)
+    assert len(read(made_gif(*[frame([1, 2])] * 6), most=12)) == 6
 
 
 @pytest.mark.parametrize("channels", [1, 4])

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from streamrec.errors import MalformedImage, WrongFeatureType
+from streamrec.errors import MalformedImage, UnsupportedFormat, WrongFeatureType
 from streamrec.formats.images.image import decode_jpeg, read_picture
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import Wanted, Window
 from tests.by_day import stops
 from tests.formats.pictures.encoded import saved, smooth, without_segment
 
@@ -139,10 +140,7 @@ def test_truncated_pixels(missing: int) -> None:
 @pytest.mark.parametrize(
     ("contents", "words"),
     [
-        (changed(FRAME, b"\xff\xc3"), "cannot be decoded"),
         (changed(FRAME + 1, b"\xd9"), "cannot be decoded"),
-        (changed(FRAME + 4, b"\x0c"), "12-bit"),
-        (changed(FRAME + 5, b"\0\0"), "cannot be decoded"),
         (changed(FRAME + 9, b"\x02"), "cannot be decoded"),
         (changed(FRAME, b"\xff\xfe"), "cannot be decoded"),
         (COLOUR[:FRAME] + COLOUR[FRAME : FRAME + 19] + COLOUR[FRAME:], "cannot be decoded"),
@@ -151,6 +149,78 @@ def test_truncated_pixels(missing: int) -> None:
 def test_what_is_refused(contents: bytes, words: str) -> None:
     with pytest.raises(MalformedImage, match=words):
         read(contents).decode()
+
+
+TWO = changed(FRAME, b"\xff\xc0\0\x0e\x08\0\x1d\0\x25\x02\1\x11\0\2\x11\1" + b"\xff\xfe\0\x03")
+
+
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [
+        (changed(FRAME, b"\xff\xc3"), "is lossless"),
+        (changed(FRAME, b"\xff\xc5"), "is hierarchical"),
+        (changed(FRAME + 4, b"\x0c"), "12 bits a channel"),
+        (changed(FRAME + 4, b"\x10"), "16 bits a channel"),
+        (changed(FRAME + 5, b"\0\0"), "height only behind its pixels"),
+        (TWO, "has 2 channels"),
+    ],
+)
+def test_what_is_not_supported_is_not_called_corrupt(contents: bytes, words: str) -> None:
+    with pytest.raises(UnsupportedFormat, match=words):
+        read(contents).decode()
+
+
+def sampled(array: Any, factors: list[int], mode: str | None = None) -> bytes:
+    """Return a JPEG whose header says other sampling factors, each ``16 * horizontal + vertical``.
+
+    Its pixels then mean something else, which is of no matter to a decoder as long as there are
+    enough of them.
+    """
+    contents = bytearray(saved(array, "JPEG", mode, subsampling="4:4:4", quality=100))
+    at = contents.index(b"\xff\xc0") + 11
+    for channel, factor in enumerate(factors):
+        contents[at + 3 * channel] = factor
+    return bytes(contents)
+
+
+UNNAMED = {
+    "cmyk 4:2:0": saved(smooth(), "JPEG", "CMYK", subsampling="4:2:0"),
+    "cmyk 4:2:2": saved(smooth(), "JPEG", "CMYK", subsampling="4:2:2"),
+    "4:1:0": sampled(smooth(), [0x42, 0x11, 0x11]),
+    "colours finer than brightness": sampled(smooth(), [0x11, 0x21, 0x21]),
+    "of three rows": sampled(smooth(), [0x13, 0x11, 0x11]),
+    "by 441": sampled(smooth(), [0x14, 0x11, 0x11]),
+}
+
+
+@pytest.mark.parametrize("dct_method", ["", "INTEGER_ACCURATE"])
+@pytest.mark.parametrize("kind", UNNAMED)
+def test_samplings_that_turbojpeg_cannot_name(kind: str, dct_method: str) -> None:
+    contents = UNNAMED[kind]
+    picture = read_picture(contents, Wanted(dct_method=dct_method))
+    assert picture.shape == (29, 37, 3)
+    image = Image.open(io.BytesIO(contents))
+    if image.mode == "CMYK":
+        assert np.abs(picture.decode().astype(int) - smooth()).mean() < 9
+        return
+    difference = np.abs(picture.decode().astype(int) - np.asarray(image))
+    assert difference.max() <= (0 if dct_method else 12)  # the fast transform's own difference
+    image = Image.open(io.BytesIO(contents))
+    image.draft("L", image.size)
+    gray = read_picture(contents, Wanted(1, dct_method=dct_method)).decode()[..., 0]
+    assert np.abs(gray.astype(int) - np.asarray(image)).max() <= (0 if dct_method else 12)
+
+
+@pytest.mark.parametrize("kind", UNNAMED)
+def test_such_a_sampling_with_a_smaller_size_a_window_or_cut_off(kind: str) -> None:
+    contents = UNNAMED[kind]
+    assert read_picture(contents, Wanted(3, least=(4, 4))).shape == (29, 37, 3)
+    part = read_picture(contents, Wanted(3, window=Window(4, 5, 6, 7))).decode()
+    np.testing.assert_array_equal(part, read(contents, 3).decode()[4:10, 5:12])
+    with pytest.raises(MalformedImage, match="29 x 37"):
+        read_picture(contents, Wanted(3, max_pixels=29 * 37 - 1))
+    with pytest.raises(MalformedImage, match="truncated"):
+        read(contents[: contents.index(b"\xff\xda") + 40]).decode()
 
 
 @pytest.mark.parametrize(("contents", "channels"), [(COLOUR, 4), (CMYK, 1), (CMYK, 4)])

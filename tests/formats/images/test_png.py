@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamrec.errors import MalformedImage
+from streamrec.errors import MalformedImage, UnsupportedFormat
 from streamrec.formats.images.image import encode_png, read_picture
 from streamrec.formats.images.picture import Wanted
 from tests.formats.pictures.encoded import (
@@ -177,12 +177,54 @@ class TestChunks:
             [(b"IHDR", header(1, 1, 4, 2)), (b"IDAT", b"x"), END],
             [(b"IHDR", header(1, 1, 8, 5)), (b"IDAT", b"x"), END],
             [(b"IHDR", header(1, 1, 8, 2, 2)), (b"IDAT", b"x"), END],
-            [(b"IHDR", header(1, 1)), (b"ABCD", b""), (b"IDAT", b"x"), END],
         ],
     )
     def test_what_is_refused(self, chunks: list[tuple[bytes, bytes]]) -> None:
         with pytest.raises(MalformedImage):
             read(of_chunks(*chunks))
+
+    @pytest.mark.parametrize("late", [False, True])
+    @pytest.mark.parametrize(
+        "extra",
+        [
+            (b"iCCP", b"name\0\1" + zlib.compress(b"a profile")),
+            (b"iCCP", b"name\0\0" + zlib.compress(bytes(2 << 20))),
+            (b"iCCP", b""),
+            (b"zTXt", b"name\0\0" + zlib.compress(bytes(2 << 20))),
+            (b"zTXt", b"name\0\7text"),
+            (b"acTL", struct.pack(">II", 0, 0)),
+            (b"fcTL", struct.pack(">IIIIIHHBB", 0, 9, 9, 0, 0, 1, 1, 2, 1)),
+            (b"fdAT", b"\0\0\0\2data"),
+            (b"fdAT", b"\0"),
+            (b"gAMA", b"\0"),
+            (b"sRGB", b""),
+        ],
+        ids=lambda extra: extra[0].decode(),
+    )
+    def test_what_says_nothing_about_the_pixels_is_passed_over(
+        self, extra: tuple[bytes, bytes], late: bool
+    ) -> None:
+        data = (b"IDAT", zlib.compress(b"\0abc"))
+        pieces = [data, extra] if late else [extra, data]
+        contents = of_chunks((b"IHDR", header(1, 1)), *pieces, END)
+        assert read(contents).tobytes() == b"abc"
+        at = contents.index(extra[0]) + 4 + len(extra[1])
+        damaged = contents[:at] + b"????" + contents[at + 4 :]
+        assert read(damaged).tobytes() == b"abc"
+
+    def test_an_intent_that_does_not_exist_says_nothing(self) -> None:
+        row = bytes([200, 100, 0, 7, 7, 7])
+        assert read(small(2, 8, [row], (b"sRGB", b"\x09")), 1).tolist() == (
+            read(small(2, 8, [row]), 1).tolist()
+        )
+
+    @pytest.mark.parametrize("kind", [b"CgBI", b"ABCD"])
+    def test_a_chunk_that_has_to_be_understood(self, kind: bytes) -> None:
+        contents = of_chunks((kind, b"1234"), (b"IHDR", header(1, 1)), (b"IDAT", b"x"), END)
+        with pytest.raises(UnsupportedFormat, match=kind.decode()):
+            read(contents)
+        with pytest.raises(MalformedImage):
+            read(contents.replace(b"1234", b"1235"))
 
     def test_a_size_that_the_bytes_cannot_hold(self) -> None:
         data = zlib.compress(bytes(1000))

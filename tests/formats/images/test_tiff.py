@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from streamrec.errors import MalformedImage
+from streamrec.errors import UnsupportedFormat
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted
 from tests.formats.pictures.encoded import noise, saved
@@ -59,5 +59,17 @@ def test_the_first_page() -> None:
 
 def test_more_bits_are_refused() -> None:
     deep = Image.fromarray(PIXELS[..., 0].astype(np.float32))
-    with pytest.raises(MalformedImage, match="mode F, which is not supported"):
+    with pytest.raises(UnsupportedFormat, match="mode F, which is not supported"):
         read(encoded(deep))
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_both_sizes_of_offsets(big: bool) -> None:
+    contents = encoded(Image.fromarray(PIXELS[..., :3]), big_tiff=big)
+    assert contents[2] == (43 if big else 42)
+    np.testing.assert_array_equal(read(contents), PIXELS[..., :3])
+
+
+def test_opacity_beside_gray() -> None:
+    shown = read(encoded(Image.fromarray(PIXELS[..., :2], "LA")))
+    np.testing.assert_array_equal(shown, PIXELS[..., [0, 0, 0, 1]])

@@ -104,3 +104,26 @@ def without_segment(jpeg: bytes, marker: int) -> bytes:
     """Return a JPEG without its first segment of a kind."""
     at = jpeg.index(bytes([0xFF, marker]))
     return jpeg[:at] + jpeg[at + 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big") :]
+
+
+PALETTE = bytes([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255])
+"""Black, red, green, blue."""
+
+
+def frame(colours: list[int], left: int = 0, top: int = 0, width: int = 2, flags: int = 0) -> bytes:
+    """Colours of two bits, each in a code of four between codes that clear the table."""
+    codes = [code for colour in colours for code in (4, colour)] + [5]
+    bits = sum(code << 3 * k for k, code in enumerate(codes))
+    data = bits.to_bytes((3 * len(codes) + 7) // 8, "little")
+    size = struct.pack("<HHHHB", left, top, width, len(colours) // width, flags)
+    return b"\x2c" + size + b"\x02" + bytes([len(data)]) + data + b"\0"
+
+
+def control(transparent: int, disposal: int = 0) -> bytes:
+    return bytes([0x21, 0xF9, 4, 1 | disposal << 2, 0, 0, transparent, 0])
+
+
+def made_gif(*blocks: bytes, width: int = 2, height: int = 1, palette: bytes = PALETTE) -> bytes:
+    flags = 0x81 if palette else 0
+    screen = struct.pack("<HHBBB", width, height, flags, 0, 0)
+    return b"GIF89a" + screen + palette + b"".join(blocks) + b"\x3b"

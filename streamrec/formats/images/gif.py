@@ -1,0 +1,145 @@
+"""GIF, whose frames are laid on top of each other as TensorFlow does."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.formats.images.picture import (
+    Picture,
+    Wanted,
+    check_channels,
+    check_size,
+    library,
+    refusing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+__all__ = ["read"]
+
+_SCREEN = struct.Struct("<6xHHB2x")
+_DESCRIPTOR = struct.Struct("<xHHHHB")
+_EXTENSION, _IMAGE, _END = 0x21, 0x2C, 0x3B
+"""The first bytes of blocks. Source: www.w3.org/Graphics/GIF/spec-gif89a.txt."""
+_CONTROL = 0xF9
+"""The label of a graphic control extension."""
+_HAS_PALETTE, _INTERLACED = 0x80, 0x40
+_GRAY = bytes(number for number in range(256) for _ in range(3))
+"""The palette of a frame that has none."""
+
+
+_CUT_OFF = (IndexError, struct.error)
+"""Raised where the bytes end too early."""
+
+
+class _Frame(NamedTuple):
+    left: int
+    top: int
+    width: int
+    height: int
+    palette: memoryview
+    transparent: int
+    """The number of the colour that is not shown; -1: every colour is."""
+    interlaced: bool
+    bits: int
+    """Bits of the smallest code."""
+    data: memoryview
+    """The blocks of the compressed pixels."""
+
+
+def read(contents: memoryview, wanted: Wanted) -> Picture:
+    """Read the descriptions of a GIF's frames.
+
+    The canvas is as high and wide as the largest frame, and begins where the screen does, whatever
+    size the screen has: as in TensorFlow.
+
+    Raises:
+        MalformedImage: It is no GIF, or has more pixels.
+        WrongFeatureType: It is not given in so many channels.
+    """
+    check_channels("GIF", wanted.channels, (0, 3))
+    with refusing("GIF"):
+        frames = _listed(contents, every=wanted.animation)
+        if not all(frame.width and frame.height for frame in frames) or not frames:
+            raise EOFError("it has no frame, or one without pixels")
+    height, width = max(each.height for each in frames), max(each.width for each in frames)
+    if not wanted.animation:
+        del frames[1:]
+    shape = len(frames), height, width, 3
+    check_size(shape, wanted.max_pixels)
+
+    def fill(out: npt.NDArray[Any]) -> None:
+        targets = out.reshape(shape)
+        targets[0] = 0  # black where the first frame has no pixel
+        with refusing("GIF"):
+            for number, frame in enumerate(frames):
+                if number:
+                    targets[number] = targets[number - 1]
+                _lay(frame, targets[number])
+
+    return Picture(shape if wanted.animation else shape[1:], fill)
+
+
+def _listed(contents: memoryview, *, every: bool) -> list[_Frame]:
+    """Return the frames. If only the first is wanted, those behind it may be truncated."""
+    frames: list[_Frame] = []
+    try:
+        for frame in _frames(contents):
+            frames.append(frame)  # noqa: PERF402 (list() would lose them at an error)
+    except _CUT_OFF:
+        if every or not frames:
+            raise
+    return frames
+
+
+def _frames(contents: memoryview) -> Iterator[_Frame]:
+    """Yield the frames; ``_CUT_OFF`` is raised where they end too early."""
+    _, _, flags = _SCREEN.unpack_from(contents)
+    at = _SCREEN.size
+    shared, at = _palette(contents, at, flags)
+    transparent = -1
+    while at < len(contents) and contents[at] != _END:
+        if contents[at] == _EXTENSION:
+            if contents[at + 1] == _CONTROL and contents[at + 3] & 1 and transparent < 0:
+                transparent = contents[at + 6]
+            at = _behind_blocks(contents, at + 2)
+        elif contents[at] == _IMAGE:
+            *box, flags = _DESCRIPTOR.unpack_from(contents, at)
+            own, at = _palette(contents, at + _DESCRIPTOR.size, flags)
+            end = _behind_blocks(contents, at + 1)
+            interlaced, data = bool(flags & _INTERLACED), contents[at + 1 : end]
+            yield _Frame(*box, own or shared, transparent, interlaced, contents[at], data)
+            at, transparent = end, -1
+        else:  # some writers leave bytes between blocks
+            at += 1
+
+
+def _palette(contents: memoryview, at: int, flags: int) -> tuple[memoryview, int]:
+    """Return the palette that begins here, if flags say so, and the place behind it."""
+    size = 3 << (flags & 7) + 1 if flags & _HAS_PALETTE else 0
+    return contents[at : at + size], at + size
+
+
+def _behind_blocks(contents: memoryview, at: int) -> int:
+    """Return the place behind blocks of data, of which an empty one is the last."""
+    while contents[at]:
+        at += 1 + contents[at]
+    return at + 1
+
+
+def _lay(frame: _Frame, canvas: npt.NDArray[Any]) -> None:
+    """Lay a frame's pixels on a canvas, which cuts off those beyond it."""
+    size, code = (frame.width, frame.height), (frame.bits, int(frame.interlaced), -1)
+    numbers = np.asarray(library().frombytes("L", size, frame.data, "gif", *code))
+    target = canvas[frame.top :, frame.left :][: frame.height, : frame.width]
+    numbers = numbers[: target.shape[0], : target.shape[1]]
+    palette = np.frombuffer(frame.palette or _GRAY, np.uint8).reshape(-1, 3)
+    shown = numbers != frame.transparent
+    # An index beyond the palette is an IndexError; a transparent one is not looked up.
+    target[shown] = palette[numbers[shown]]
