@@ -132,6 +132,11 @@ def assert_equal(column: Any, tensor: Any) -> None:
     if isinstance(tensor, tf.RaggedTensor):
         got = column if isinstance(column, list) else column.to_list()
         assert_lists(got, tensor.to_list())
+        while isinstance(column, Ragged):
+            column = column.values
+        if not isinstance(column, list):
+            inner = column.item_shape if isinstance(column, BytesColumn) else column.shape[1:]
+            assert inner == tuple(tensor.flat_values.shape[1:])
     elif isinstance(tensor, tf.SparseTensor) and isinstance(column, Sparse):
         assert column.dense_shape == tuple(tensor.dense_shape.numpy())
         assert column.indices.tolist() == tensor.indices.numpy().tolist()

@@ -254,7 +254,9 @@ def test_inks_of_uneven_sampling(contents: bytes, adobe: bool) -> None:
 
 @given(data=st.data())
 def test_frames_of_a_gif_anywhere(data: st.DataObject) -> None:
-    number = lambda most: data.draw(st.integers(0, most))  # noqa: E731 (short names for draws)
+    def number(most: int) -> int:
+        return data.draw(st.integers(0, most))
+
     blocks = []
     for _ in range(1 + number(3)):
         width, height = 1 + number(3), 1 + number(3)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamrec.errors import DataError
+from streamrec.errors import DataError, StreamrecError
 from streamrec.formats.examples.encode import encode_examples
 from streamrec.formats.examples.example import encode_sequence_example
 from streamrec.formats.tensors.raw import decode_raw
@@ -81,6 +81,28 @@ def same(ours: Any, theirs: Any) -> None:
 @given(array=arrays() | strings())
 def test_serialized_tensors_are_the_same_bytes(array: Any) -> None:
     assert serialize_tensor(array) == tf.io.serialize_tensor(array).numpy()
+
+
+LEAVES = st.sampled_from(
+    [
+        *(0, 7, -1, 2**31, 2**63, 1.5, -0.0, 1e39, float("inf"), True, False, 2j, "a", b"b", None),
+        *(np.float64(1.5), np.float32(2), np.float16(1), np.int64(3), np.uint8(4), np.bool_(True)),
+    ]
+)
+NESTED = LEAVES | st.lists(LEAVES, max_size=3) | st.lists(st.lists(LEAVES, max_size=2), max_size=2)
+
+
+@drawn
+@given(value=NESTED)
+def test_numbers_and_lists_are_the_same_bytes(value: Any) -> None:
+    try:
+        expected = tf.io.serialize_tensor(value).numpy()
+    except (*refusals(), ValueError, TypeError):
+        with pytest.raises(StreamrecError):
+            serialize_tensor(value)
+        return
+    if not isinstance(value, list) or [] not in value:  # of [[], [1]] TensorFlow drops the 1
+        assert serialize_tensor(value) == expected
 
 
 @drawn

@@ -102,7 +102,7 @@ class Misfit(Exception):
 
 
 def partitioned(column: Ragged, partition: Partition, keys: Ragged | None) -> Ragged:
-    """Put each record's values into rows.
+    """Put each record's values into rows: dense ones, where all rows inside are of one length.
 
     Args:
         column: The records' values, which may be rows themselves.
@@ -119,6 +119,8 @@ def partitioned(column: Ragged, partition: Partition, keys: Ragged | None) -> Ra
     if isinstance(partition, UniformRowLength):
         _refuse(np.flatnonzero(counts % partition.length), f"no multiple of {partition.length}")
         rows = counts // partition.length
+        if not isinstance(column.values, Ragged):
+            return Ragged(_in_dense_rows(column.values, partition.length), offsets_of(rows))
         lengths = np.full(int(rows.sum()), partition.length, np.int64)
     else:
         assert keys is not None
@@ -130,6 +132,13 @@ def partitioned(column: Ragged, partition: Partition, keys: Ragged | None) -> Ra
         ends = offsets_of(lengths)[offsets_of(rows)]
         _refuse(np.flatnonzero(np.diff(ends) != counts), "the rows take another number of values")
     return Ragged(Ragged(column.values, offsets_of(lengths)), offsets_of(rows))
+
+
+def _in_dense_rows(values: Any, length: int) -> Any:
+    """Return items as rows of a length: one more dimension, in the same memory, as TensorFlow."""
+    if isinstance(values, BytesColumn):
+        return BytesColumn(values.values, values.offsets, (length, *values.item_shape))
+    return values.reshape(len(values) // length, length, *values.shape[1:])
 
 
 def _lengths(numbers: Integers, rows: Integers, _: Integers) -> tuple[Integers, Integers]:

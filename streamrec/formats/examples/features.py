@@ -223,7 +223,18 @@ def parse_example(serialized: Serialized, features: Mapping[str, Any]) -> dict[s
         One column a feature, as :meth:`FeatureParser.parse`; ``record`` in an error is the row's
         number.
     """
+    _check_some(features)
     return FeatureParser(features).parse(_rows(serialized, "parse_single_example"))
+
+
+def _check_some(features: Mapping[str, Any]) -> None:
+    """Refuse to parse nothing, as TensorFlow does.
+
+    Raises:
+        ConfigError: There is no spec.
+    """
+    if not as_specs(features):
+        raise ConfigError("features names no feature; give a spec")
 
 
 def _rows(serialized: Serialized, single: str) -> RecordRows:
@@ -234,11 +245,12 @@ def _rows(serialized: Serialized, single: str) -> RecordRows:
         single: The name of the function that takes a single record, for the error.
 
     Raises:
-        ConfigError: The argument is a single record.
+        ConfigError: The argument is a single record, or an array of other than one dimension.
     """
     if isinstance(serialized, BytesColumn):
         return RecordRows.from_column(serialized)
-    if isinstance(serialized, bytes | bytearray | memoryview | str):
+    is_single = isinstance(serialized, bytes | bytearray | memoryview | str)
+    if is_single or getattr(serialized, "ndim", 1) != 1:
         raise ConfigError(f"serialized must be a batch of records; for one record use {single}")
     return RecordRows.of(list(serialized))
 
@@ -251,6 +263,7 @@ def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict
         of them, or for nested rows a :class:`Ragged`, for :class:`SparseFeature` a
         :class:`Sparse`. :class:`FixedLenSequenceFeature` gives as many items as there are.
     """
+    _check_some(features)
     columns = FeatureParser(features, pad=False).parse(RecordRows.of([serialized]))
     return {name: column[0] for name, column in columns.items()}
 

@@ -110,11 +110,20 @@ def _frames(contents: memoryview) -> Iterator[_Frame]:
                 transparent = contents[at + 6]
             at = _behind_blocks(contents, at + 2)
         elif contents[at] == _IMAGE:
-            *box, flags = _DESCRIPTOR.unpack_from(contents, at)
+            left, top, width, height, flags = _DESCRIPTOR.unpack_from(contents, at)
             own, at = _palette(contents, at + _DESCRIPTOR.size, flags)
             end = _behind_blocks(contents, at + 1)
-            interlaced, data = bool(flags & _INTERLACED), contents[at + 1 : end]
-            yield _Frame(*box, own or shared, transparent, interlaced, contents[at], data)
+            yield _Frame(
+                left,
+                top,
+                width,
+                height,
+                palette=own or shared,
+                transparent=transparent,
+                interlaced=bool(flags & _INTERLACED),
+                bits=contents[at],
+                data=contents[at + 1 : end],
+            )
             at, transparent = end, -1
         else:  # some writers leave bytes between blocks
             at += 1

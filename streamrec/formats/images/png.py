@@ -72,7 +72,7 @@ def _without_extras(contents: memoryview) -> memoryview:
             kept.append(contents[at:end])
         elif before and _counts(kind, contents[at + 8 : end - 4]):
             kept.append(contents[at:end])
-        elif kept[-1][4:8] == b"IDAT" and contents[end + 4 : end + 8] == b"IDAT":
+        elif all(bytes(each[4:8]) == b"IDAT" for each in (kept[-1], contents[end:])):
             break  # the pixels are interrupted, which Pillow refuses
         at = end
     kept.append(contents[at:])

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from streamrec.errors import ConfigError, DataError, WrongFeatureType
 from streamrec.formats.examples.coerce import as_array
 from streamrec.formats.examples.wire_format import varint
+from streamrec.formats.tensors.python_values import array_of_python
 from streamrec.formats.tensors.tensor_types import (
     TensorType,
     as_tensor_type,
@@ -89,8 +90,9 @@ def serialize_tensor(array: Any) -> bytes:
     Args:
         array: A NumPy array or scalar of any shape, another library's tensor, ``bytes`` or ``str``.
             Arrays of ``bytes`` and ``str`` (as UTF-8) become tensors of strings; bfloat16 and
-            float8 are those of ``ml_dtypes``. Python's numbers and lists are not taken: TensorFlow
-            and NumPy give them different dtypes.
+            float8 are those of ``ml_dtypes``. Python's numbers, and lists of one type of them, get
+            the dtypes that TensorFlow gives them: int32 (int64 where a number is beyond), float32,
+            bool, complex128.
 
     Returns:
         The serialized ``tf.TensorProto``.
@@ -124,9 +126,7 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
         return np.array(value, object)
     if hasattr(value, "__array__"):
         return as_array(value)
-    raise WrongFeatureType(
-        f"a {type(value).__name__} has no dtype of its own; give numpy.asarray(value, dtype)"
-    )
+    return array_of_python(value)
 
 
 def _octets(value: Any) -> bytes:

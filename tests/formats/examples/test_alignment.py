@@ -73,7 +73,10 @@ def unaligned(columns: Any) -> list[str]:
     ]
 
 
-@given(rows=st.lists(ROW, min_size=1, max_size=30), names=st.sets(st.sampled_from([*COLUMN])))
+@given(
+    rows=st.lists(ROW, min_size=1, max_size=30),
+    names=st.sets(st.sampled_from([*COLUMN]), min_size=1),
+)
 def test_columns_of_examples(rows: list[dict[str, list[Any]]], names: set[str]) -> None:
     specs = {name: COLUMN[name] for name in names}
     columns = sr.parse_example([record(row) for row in rows], specs)

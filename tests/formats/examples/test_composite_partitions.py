@@ -17,7 +17,7 @@ from streamrec.formats.examples.partitions import (
     UniformRowLength,
     ValueRowIds,
 )
-from streamrec.values.columns import Ragged, offsets_of
+from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 pytestmark = pytest.mark.both_kernels
 
@@ -73,6 +73,28 @@ def test_uniform_rows(rows: list[int], length: int) -> None:
     lengths = [[length] * count for count in rows]
     column = partitioned(counted(lengths), UniformRowLength(length), None)
     assert column.to_list() == wanted(lengths)
+
+
+def test_uniform_rows_of_dense_values_are_a_dimension() -> None:
+    pairs = partitioned(ragged([[*range(8)]]), UniformRowLength(2), None)
+    squares = partitioned(pairs, UniformRowLength(2), None)
+    assert isinstance(pairs.values, np.ndarray)
+    assert isinstance(squares.values, np.ndarray)
+    assert (pairs.values.shape, squares.values.shape) == ((4, 2), (2, 2, 2))
+    assert squares.values[1].tolist() == [[4, 5], [6, 7]]
+    strings = Ragged(BytesColumn.of([b"a", b"bc", b"d", b"e"]), np.array([0, 2, 4]))
+    words = partitioned(strings, UniformRowLength(2), None)
+    assert isinstance(words.values, BytesColumn)
+    assert words.values.item_shape == (2,)
+    assert words.to_list() == [[[b"a", b"bc"]], [[b"d", b"e"]]]
+    with pytest.raises(Misfit, match="no multiple of 3"):
+        partitioned(squares, UniformRowLength(3), None)
+
+
+def test_uniform_rows_of_ragged_ones_are_ragged() -> None:
+    inner = partitioned(ragged([[1, 2, 3], []]), RowLengths("p"), ragged([[1, 2], []]))
+    outer = partitioned(inner, UniformRowLength(2), None)
+    assert outer.to_list() == [[[[1], [2, 3]]], []]
 
 
 def test_rows_are_put_into_rows() -> None:

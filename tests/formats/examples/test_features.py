@@ -126,8 +126,18 @@ class TestParse:
         assert values["tags"] == [b"a", b"b"]
         assert values["more"].tolist() == []
 
-    def test_no_features_give_no_columns(self) -> None:
-        assert parse_example([RECORD], {}) == {}
+    @pytest.mark.parametrize(
+        "parse", [lambda: parse_example([RECORD], {}), lambda: parse_single_example(RECORD, {})]
+    )
+    def test_no_features_are_refused_as_by_tensorflow(self, parse: Any) -> None:
+        with pytest.raises(ConfigError, match="features names no feature"):
+            parse()
+
+    @pytest.mark.parametrize("shape", [(), (1, 1)])
+    def test_an_array_of_records_has_one_dimension(self, shape: tuple[int, ...]) -> None:
+        records = np.array([RECORD], object).reshape(shape)
+        with pytest.raises(ConfigError, match="must be a batch of records"):
+            parse_example(records, {"id": FixedLenFeature((), "int64")})
 
     def test_wrong_specs_are_named(self) -> None:
         with pytest.raises(ConfigError, match="feature 'id'"):
@@ -332,7 +342,8 @@ class TestInfer:
     )
     def test_what_it_finds_parses(self, values: list[dict[str, list[int]]]) -> None:
         records = [encode_example(value) for value in values]
-        columns: dict[str, Any] = dict(parse_example(records, infer_features(records)))
+        parser = FeatureParser(infer_features(records))
+        columns: dict[str, Any] = dict(parser.parse(RecordRows.of(records)))
         for name, column in columns.items():
             for row, value in zip(column, values, strict=True):
                 assert np.atleast_1d(row).tolist() == value.get(name, [])
