@@ -158,6 +158,12 @@ class StoreError(StreamrecError):
         error.offset = offset
         return error
 
+    def about(self, url: str) -> Self:
+        """Return a copy, without traceback and cause, that names another URL."""
+        error = copy(self)
+        error.url = printable(masked(url))
+        return error
+
 
 class ObjectNotFound(StoreError, FileNotFoundError):
     """There is no such object, bucket or file, or a pattern matches none."""

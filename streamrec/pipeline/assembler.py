@@ -212,9 +212,11 @@ class Assembler:
         if (stage := self._lanes[lane].waits_for) != "fetch":
             what = url if stage == "decompress" else stage
             return Stalled(f"{what} stands still for {seconds:g} s; {RAISE}", stage=stage)
+        failure = read.last_failure if read else None
+        cause = f" ({failure.message})" if failure else ""
         return StoreUnavailable(
-            f"fetch stalls: nothing came for {seconds:g} s; check the store and the network, or "
-            "raise stall_timeout",
+            f"fetch stalls: nothing came for {seconds:g} s{cause}; check the store and the "
+            "network, or raise stall_timeout",
             url=url,
             offset=read.request.start + read.filled if read else None,
         )

@@ -17,7 +17,8 @@ from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.compression import Compressor, of_name
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, frame
 from streamrec.masking import masked
-from streamrec.stores.targets import open_target, translated
+from streamrec.stores.foreign_errors import translated
+from streamrec.stores.targets import open_target
 from streamrec.values.columns import Bytes, BytesColumn
 from streamrec.values.records import RecordRows
 
@@ -105,7 +106,7 @@ class TFRecordWriter(WholeOrAbsent):
         """The number of bytes written, frames included, before compression."""
         self.stored = 0
         """The number of bytes that the shard has when it is closed; before, of those handed on."""
-        with translated(self.url):
+        with translated(self.url, writing=True):
             self._target = self._new_target(options_of(storage_options))
 
     def __repr__(self) -> str:
@@ -169,7 +170,7 @@ class TFRecordWriter(WholeOrAbsent):
         """Hand buffered bytes to the operating system; the shard still does not appear."""
         self._write_held()
         file = self._open_target().file
-        with translated(self.url):
+        with translated(self.url, writing=True):
             if self._compressor is not None:
                 self.stored += file.write(self._compressor.flush())
             file.flush()
@@ -185,7 +186,7 @@ class TFRecordWriter(WholeOrAbsent):
         target = self._target
         try:
             self._write_held()
-            with translated(self.url):
+            with translated(self.url, writing=True):
                 if self._compressor is not None:
                     self.stored += target.file.write(self._compressor.finish())
                 target.commit()
@@ -227,7 +228,7 @@ class TFRecordWriter(WholeOrAbsent):
 
     def _hand_on(self, frames: Bytes) -> None:
         file = self._open_target().file
-        with translated(self.url):
+        with translated(self.url, writing=True):
             self.stored += file.write(
                 frames if self._compressor is None else self._compressor.compress(frames)
             )

@@ -29,6 +29,7 @@ __all__ = [
     "did_you_mean",
     "in_thread",
     "let_pass",
+    "quoted",
     "split_bucket",
 ]
 
@@ -162,6 +163,11 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "leave it out
     """Return a hint at the known name that is most like an unknown one, or another hint."""
     close = difflib.get_close_matches(name, sorted(known), n=1)
     return f"did you mean {close[0]!r}?" if close else otherwise
+
+
+def quoted(option: str) -> str:
+    """Return an option for a message: a name in quotes, an expression as it is."""
+    return repr(option) if option.isidentifier() else option
 
 
 def split_bucket(url: str) -> tuple[str, str | None]:

@@ -21,10 +21,18 @@ def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
     scheme, _, path = url.partition("://")
     if scheme.lower() in ("gs", "gcs"):
         from streamrec.stores.gcs import google_credentials
+        from streamrec.stores.http.transport import check_proxies
 
+        check_proxies()
         return google_credentials.filesystem(storage_options), path
     import fsspec
 
+    if scheme.lower() in ("s3", "s3a"):
+        from streamrec.stores.http.transport import check_proxies
+        from streamrec.stores.s3.s3_options import writing_options
+
+        check_proxies()
+        storage_options = writing_options(storage_options)
     try:
         found: tuple[Any, str] = fsspec.url_to_fs(url, **storage_options)
     except (ValueError, ImportError) as error:

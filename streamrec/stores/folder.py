@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.config.places import absolute, local_path
-from streamrec.errors import StoreError
+from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.foreign_errors import translated
 from streamrec.stores.part_file import remove_left
-from streamrec.stores.targets import translated, write_object
+from streamrec.stores.targets import write_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,14 +64,14 @@ class Folder:
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all objects by name, without those in deeper directories."""
-        with self._guarded(""):
-            self._files.invalidate_cache()  # another process may have written since
-            try:
+        self._files.invalidate_cache()  # another process may have written since
+        try:
+            with translated(self.url("")):
                 listed = self._listed()
-            except FileNotFoundError:
-                if self._is_local:
-                    raise
-                return {}  # stores of objects have no empty directories
+        except ObjectNotFound:
+            if self._is_local:
+                raise
+            return {}  # stores of objects have no empty directories
         return {
             found["name"].rstrip("/").rpartition("/")[2]: found["size"]
             for found in listed
@@ -88,12 +89,10 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """Return an object's content; ``None`` if there is no such object."""
-        with self._guarded(name):
-            try:
-                content: bytes = self._files.cat_file(self._at(name))
-            except FileNotFoundError:
-                return None
-        return content
+        with contextlib.suppress(ObjectNotFound), translated(self.url(name)):
+            content: bytes = self._files.cat_file(self._at(name))
+            return content
+        return None
 
     def write(self, name: str, data: bytes) -> None:
         """Write an object, which appears complete, or not at all."""
@@ -126,7 +125,7 @@ class Folder:
                 self._files.cp_file(self._at(name), self._at(other))
 
     def _remove(self, name: str) -> None:
-        with self._guarded(name), contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(ObjectNotFound), self._guarded(name):
             self._files.rm_file(self._at(name))
 
     def at_once(self, *calls: Callable[[], T]) -> list[T]:
@@ -156,4 +155,4 @@ class Folder:
         return f"{self._path.rstrip('/')}/{name}"
 
     def _guarded(self, name: str) -> AbstractContextManager[None]:
-        return translated(self.url(name))
+        return translated(self.url(name), writing=True)

@@ -1,186 +1,231 @@
-"""Translation of the errors of fsspec's filesystems and botocore to streamrec's.
+"""The one translator of the errors of libraries and of the operating system to streamrec's.
 
-The many libraries may not be installed, so errors are recognised by name, and by the HTTP status
+A URL says which call failed: the errors of a local path are those of a disk, and the rooms of S3
+and Google know what else their libraries do in a call, such as reading files of credentials. The
+many libraries may not be installed, so their errors are recognised by name, and by the HTTP status
 that most of them carry. Their texts are not repeated, as they may hold signed URLs.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from aiohttp.http_exceptions import HttpProcessingError
-
-from streamrec.errors import (
-    AccessDenied,
-    ConfigError,
-    ObjectNotFound,
-    StoreError,
-    StoreMisbehaved,
-    StoreUnavailable,
-    StreamrecError,
-)
-from streamrec.masking import masked
-from streamrec.stores.http.transport import tls_trouble
+from streamrec.errors import StoreError, StreamrecError
 from streamrec.stores.refusals import refusal, seconds_to_wait
+from streamrec.stores.troubles import tell
+from streamrec.surroundings import working_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["meaning_of", "translated"]
+__all__ = ["file_trouble", "local_meaning", "meaning_of", "one_slash", "translated"]
 
-_MISSING = "there is no such object; check its name"
-_DENIED = "access is denied; check the credentials in storage_options"
-_UNTRUSTED = "the server's certificate is not trusted; have the machine trust its authority"
-_BROKEN = "the connection broke ({reason}); check the network"
-_SILENT = "the server sent nothing for too long; check the server and the network"
-_UNREACHABLE = "the store cannot be reached ({reason}); check the endpoint and network"
-_LOGIN = "the credentials could not be fetched ({reason}); log in again"
-_ARCHIVE = "the archive is damaged or of another kind; check the file and the URL's scheme"
-_HTTP_URL = "this is no valid http URL; correct it"
-
-_BY_NAME: dict[str, tuple[type[StoreError | ConfigError], str]] = {
-    "aiohttp.ClientConnectorDNSError": (
-        StoreUnavailable,
-        "the host name {host} has no address; check the name and the network",
-    ),
-    "aiohttp.ClientConnectorError": (
-        StoreUnavailable,
-        "cannot connect to {host}:{port}: {reason}; check the endpoint and the network",
-    ),
-    "aiohttp.ClientError": (StoreUnavailable, _BROKEN),
-    "aiohttp.ClientProxyConnectionError": (
-        StoreUnavailable,
-        "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options",
-    ),
-    "aiohttp.ConnectionTimeoutError": (
-        StoreUnavailable,
-        "connecting took too long; check the endpoint and the network",
-    ),
-    "aiohttp.InvalidURL": (ConfigError, _HTTP_URL),
-    "aiohttp.NonHttpUrlClientError": (ConfigError, _HTTP_URL),
-    "aiohttp.ServerTimeoutError": (StoreUnavailable, _SILENT),
-    "aiohttp.TooManyRedirects": (
-        StoreMisbehaved,
-        "the server redirects in circles; use the URL to which it should lead",
-    ),
-    "azure.ClientAuthenticationError": (AccessDenied, _DENIED),
-    "azure.ServiceRequestError": (StoreUnavailable, _BROKEN),
-    "azure.ServiceResponseError": (StoreUnavailable, _BROKEN),
-    "botocore.BotoCoreError": (ConfigError, "{error}"),
-    "botocore.ConnectionError": (StoreUnavailable, _UNREACHABLE),
-    "botocore.CredentialRetrievalError": (AccessDenied, _LOGIN),
-    "botocore.HTTPClientError": (StoreUnavailable, _UNREACHABLE),
-    "botocore.NoCredentialsError": (
-        AccessDenied,
-        "no credentials were found; give key and secret in storage_options, set AWS_PROFILE, or "
-        "set anon=True for a public bucket",
-    ),
-    "botocore.ResponseParserError": (
-        StoreMisbehaved,
-        "the store does not answer as S3 does; check endpoint_url",
-    ),
-    "botocore.SSOTokenLoadError": (AccessDenied, _LOGIN),
-    "botocore.TokenRetrievalError": (AccessDenied, _LOGIN),
-    "botocore.UnauthorizedSSOTokenError": (AccessDenied, _LOGIN),
-    "builtins.EOFError": (StoreUnavailable, _BROKEN),
-    "builtins.Exception": (
-        StoreMisbehaved,
-        "the filesystem failed with an unknown error ({reason}); check its library",
-    ),
-    "builtins.FileNotFoundError": (ObjectNotFound, _MISSING),
-    "builtins.IsADirectoryError": (
-        StoreError,
-        "this is a directory; name its shards, as in …/*.tfrecord",
-    ),
-    "builtins.NotADirectoryError": (ObjectNotFound, _MISSING),
-    "builtins.NotImplementedError": (
-        ConfigError,
-        "the filesystem cannot list objects, or cannot read ranges; name each shard, or copy the "
-        "shards to another store",
-    ),
-    "builtins.OSError": (StoreUnavailable, _BROKEN),
-    "builtins.PermissionError": (AccessDenied, _DENIED),
-    "builtins.TimeoutError": (StoreUnavailable, _SILENT),
-    "ftplib.error_perm": (AccessDenied, _DENIED),
-    "ftplib.error_temp": (StoreUnavailable, _BROKEN),
-    "google.RefreshError": (AccessDenied, _DENIED),
-    "google.TransportError": (StoreUnavailable, _BROKEN),
-    "httpx.TransportError": (StoreUnavailable, _BROKEN),
-    "paramiko.AuthenticationException": (AccessDenied, _DENIED),
-    "paramiko.SSHException": (StoreUnavailable, _BROKEN),
-    "requests.SSLError": (StoreError, _UNTRUSTED),
-    "smbprotocol.SMBAuthenticationError": (AccessDenied, _DENIED),
-    "ssl.SSLCertVerificationError": (StoreError, _UNTRUSTED),
-    "tarfile.TarError": (StoreError, _ARCHIVE),
-    "zipfile.BadZipFile": (StoreError, _ARCHIVE),
+_BY_NAME = {
+    "aiohttp.ClientConnectorDNSError": "no address",
+    "aiohttp.ClientConnectorError": "refused",
+    "aiohttp.ClientError": "broken off",
+    "aiohttp.ClientProxyConnectionError": "proxy",
+    "aiohttp.ConnectionTimeoutError": "no connection",
+    "aiohttp.InvalidURL": "http url",
+    "aiohttp.NonHttpUrlClientError": "http url",
+    "aiohttp.ServerTimeoutError": "silent",
+    "aiohttp.TooManyRedirects": "redirects",
+    "azure.ClientAuthenticationError": "denied",
+    "azure.ServiceRequestError": "broken off",
+    "azure.ServiceResponseError": "broken off",
+    "botocore.BotoCoreError": "sdk",
+    "botocore.ConnectionError": "unreachable",
+    "botocore.CredentialRetrievalError": "login failed",
+    "botocore.HTTPClientError": "unreachable",
+    "botocore.NoCredentialsError": "no credentials",
+    "botocore.ResponseParserError": "not s3",
+    "botocore.SSOTokenLoadError": "login failed",
+    "botocore.TokenRetrievalError": "login failed",
+    "botocore.UnauthorizedSSOTokenError": "login failed",
+    "builtins.EOFError": "broken off",
+    "builtins.Exception": "unknown",
+    "builtins.FileNotFoundError": "no object",
+    "builtins.IsADirectoryError": "directory",
+    "builtins.NotADirectoryError": "no object",
+    "builtins.NotImplementedError": "no ranges",
+    "builtins.OSError": "broken off",
+    "builtins.PermissionError": "denied",
+    "builtins.TimeoutError": "silent",
+    "ftplib.error_perm": "denied",
+    "ftplib.error_temp": "broken off",
+    "google.GoogleAuthError": "login failed",
+    "google.TransportError": "broken off",
+    "httpx.TransportError": "broken off",
+    "paramiko.AuthenticationException": "denied",
+    "paramiko.SSHException": "broken off",
+    "requests.SSLError": "untrusted",
+    "smbprotocol.SMBAuthenticationError": "denied",
+    "ssl.SSLCertVerificationError": "untrusted",
+    "tarfile.TarError": "archive",
+    "zipfile.BadZipFile": "archive",
 }
-"""Error classes by their package and name; the first of an error's bases that is here counts."""
+"""Troubles by the package and name of an error's class; the first of its bases that is here counts.
+"""
 
-Meaning: TypeAlias = "Callable[[str, Exception], StreamrecError]"
-
-
-def meaning_of(url: str, error: Exception) -> StreamrecError:
-    """Return streamrec's error for one of another library.
-
-    Args:
-        url: The object, prefix or directory, for messages.
-        error: The library's error.
-    """
-    inner = _inner(error)
-    if inner is not None:
-        return meaning_of(url, inner)
-    trouble = tls_trouble(error)
-    if trouble is not None:
-        return StoreError(trouble, url=url)
-    refused = _refusal(url, error)
-    if refused is not None:
-        return refused
-    names = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__)
-    kind, text = next(_BY_NAME[name] for name in names if name in _BY_NAME)
-    host, port = getattr(error, "host", ""), getattr(error, "port", "")
-    message = text.format(error=error, reason=_reason(error), host=host, port=port)
-    if issubclass(kind, ConfigError):
-        return ConfigError(f"{masked(url)}: {message}")
-    return kind(message, url=url)
-
-
-def _reason(error: Exception) -> str:
-    """Return the operating system's reason, or the error's name; other texts may hold secrets."""
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if isinstance(number, int) and number else type(error).__name__
+_ONE_SLASH = re.compile(r"(?:^|/)(s3a?|gc?s|https?|az|abfss?|hdfs|hf|memory|file):/?(?=[^/])")
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_ROOMS = {
+    "s3": "s3.s3_errors",
+    "s3a": "s3.s3_errors",
+    "gs": "gcs.gcs_errors",
+    "gcs": "gcs.gcs_errors",
+}
+"""The modules whose ``own_meaning`` comes before the tables, by the URL's scheme."""
+_SCHEME = re.compile(r"(\w[\w+.-]*)://")
+"""The scheme of a URL, or of each link of a chain of them."""
 
 
 @contextmanager
-def translated(url: str, meaning: Meaning = meaning_of) -> Iterator[None]:
-    """Raise streamrec's errors in place of another library's.
+def translated(url: str, *, writing: bool = False) -> Iterator[None]:
+    """Raise streamrec's errors in place of those of libraries and of the operating system.
 
     Args:
-        url: The object, prefix or directory, for messages.
-        meaning: Returns streamrec's error for another one.
+        url: The object, prefix or directory of the calls inside.
+        writing: True if they write.
     """
     try:
         yield
     except StreamrecError:
         raise
     except Exception as error:  # noqa: BLE001 - there is no common root
-        raise meaning(url, error) from None
+        # ``from None``: a filesystem's own error may hold a signed URL.
+        raise meaning_of(url, error, writing=writing) from None
+
+
+def meaning_of(url: str, error: Exception, *, writing: bool = False) -> StreamrecError:
+    """Return streamrec's error for one of another library.
+
+    Args:
+        url: The object, prefix or directory whose call failed.
+        error: The library's error.
+        writing: True if the call writes.
+    """
+    schemes = [scheme.lower() for scheme in _SCHEME.findall(url)]
+    if set(schemes) <= {"file"} and isinstance(error, OSError):
+        return local_meaning(url, error, writing=writing)
+    inner = _inner(error)
+    if inner is not None:
+        return meaning_of(url, inner, writing=writing)
+    trouble = _tls_trouble(error)
+    if trouble is not None:
+        return StoreError(trouble, url=url)
+    refused = _refusal(url, error, writing=writing)
+    if refused is not None:
+        return refused
+    return _own_meaning(schemes, url, error) or tell(
+        _named(error), url, writing=writing, facts=_facts(error)
+    )
+
+
+def local_meaning(url: str, error: OSError, *, writing: bool = False) -> StreamrecError:
+    """Return streamrec's error for one of the operating system, of a local path."""
+    facts = _facts(error) | {"where": _where(url), "hint": one_slash(url)}
+    facts["hint"] = facts["hint"] or ("create it first" if writing else "check the name")
+    trouble = file_trouble(error)
+    if trouble == "no file" and url.endswith("/"):
+        trouble = "no directory"
+    return tell(trouble, url, writing=writing, facts=facts)
+
+
+def one_slash(url: str) -> str:
+    """Return a hint at a scheme's second slash, if a path looks as if it lacked it."""
+    found = _ONE_SLASH.search(url)
+    return f"did you mean {found[1]}://?" if found else ""
+
+
+def _tls_trouble(error: Exception) -> str | None:
+    """Return the message for a permanent TLS problem of a server, or ``None``."""
+    if not _is_of_aiohttp(error):
+        return None
+    from streamrec.stores.http.transport import tls_trouble  # imports aiohttp, as the error's maker
+
+    return tls_trouble(error)
+
+
+def _is_of_aiohttp(error: Exception) -> bool:
+    return any(kind.__module__.partition(".")[0] == "aiohttp" for kind in type(error).__mro__)
+
+
+def _own_meaning(schemes: Sequence[str], url: str, error: Exception) -> StreamrecError | None:
+    """Return what the rooms of a URL's schemes make of an error, or ``None``."""
+    for room in filter(None, map(_ROOMS.get, schemes)):
+        meaning: StreamrecError | None = import_module(f"streamrec.stores.{room}").own_meaning(
+            url, error
+        )
+        if meaning is not None:
+            return meaning
+    return None
+
+
+def file_trouble(error: OSError) -> str:
+    """Return the name of the trouble with a local file."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return "no file"
+    if isinstance(error, PermissionError):
+        return "no permission"
+    if isinstance(error, IsADirectoryError):
+        return "directory"
+    if error.errno in _FULL:
+        return "full"
+    return "read-only" if error.errno == errno.EROFS else "disk"
+
+
+def _where(url: str) -> str:
+    """Return where a relative path was looked for."""
+    if url.startswith(("/", "file://")):
+        return ""
+    return f" under {working_directory() or 'the working directory, which was deleted'}"
+
+
+def _named(error: Exception) -> str:
+    """Return the name of the trouble that the class of an error stands for."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return "full spool"  # only a local disk is full
+    names = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__)
+    return next(_BY_NAME[name] for name in names if name in _BY_NAME)
+
+
+def _facts(error: Exception) -> dict[str, object]:
+    """Return what texts may say of an error: the system's reason, or the error's name."""
+    number = getattr(error, "errno", None)
+    has_number = isinstance(number, int) and number
+    return {
+        "error": error,
+        "reason": os.strerror(number) if has_number and number else type(error).__name__,
+        "host": getattr(error, "host", ""),
+        "port": getattr(error, "port", ""),
+        "variable": "",
+    }
 
 
 def _inner(error: Exception) -> Exception | None:
     """Return the error that another one stands for, or ``None``."""
     # fsspec's http raises FileNotFoundError for every failure, with the real one as its cause, and
-    # s3fs an OSError for every response. botocore keeps aiohttp's TLS errors in an attribute.
+    # s3fs an OSError for every response. botocore keeps aiohttp's errors in an attribute.
     cause = error.__cause__
-    if isinstance(error, FileNotFoundError) or isinstance(getattr(cause, "response", None), dict):
+    if isinstance(getattr(cause, "response", None), dict):
         return cause if isinstance(cause, Exception) else None
+    if isinstance(error, FileNotFoundError):
+        # A lookup that failed is that of the name, in a dictionary of objects.
+        return (
+            cause if isinstance(cause, Exception) and not isinstance(cause, LookupError) else None
+        )
     inner = getattr(error, "kwargs", {}).get("error")
-    return inner if tls_trouble(inner) is not None else None
+    return inner if isinstance(inner, Exception) and _is_of_aiohttp(inner) else None
 
 
-def _refusal(url: str, error: Exception) -> StoreError | None:
+def _refusal(url: str, error: Exception, *, writing: bool) -> StoreError | None:
     """Return the error for a refused request; ``None`` if the error carries no response."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of botocore
@@ -192,8 +237,9 @@ def _refusal(url: str, error: Exception) -> StoreError | None:
             int(head.get("HTTPStatusCode", 0)),
             code=None if code.isdigit() else code,
             retry_after=seconds_to_wait(wait),
+            writing=writing,
         )
-    if isinstance(error.__cause__, HttpProcessingError):
+    if type(error.__cause__).__module__ == "aiohttp.http_exceptions":
         return None  # not the server's status: aiohttp cannot parse the response
     # ``status`` first, since aiohttp's errors warn if they are asked for ``code``.
     named = ((error, "status"), (error, "status_code"), (error, "code"), (response, "status_code"))
@@ -203,4 +249,4 @@ def _refusal(url: str, error: Exception) -> StoreError | None:
         return None
     headers = getattr(error, "headers", getattr(response, "headers", None))
     wait = headers.get("Retry-After") if isinstance(headers, Mapping) else None
-    return refusal(url, status, retry_after=seconds_to_wait(wait))
+    return refusal(url, status, retry_after=seconds_to_wait(wait), writing=writing)

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
+from streamrec.errors import StoreUnavailable
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread, let_pass
+from streamrec.stores.foreign_errors import local_meaning
 from streamrec.stores.versions import file_version
-from streamrec.surroundings import working_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -172,18 +172,4 @@ def _sort_out(
 
 def _refuse(url: str, error: OSError) -> NoReturn:
     """Raise streamrec's error for one of the operating system."""
-    path = path_of(url)
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        here = working_directory() or "the working directory, which was deleted"
-        where = "" if path.startswith("/") else f" under {here}"
-        raise ObjectNotFound(f"there is no such file{where}; check the name", url=url) from None
-    if isinstance(error, PermissionError):
-        raise AccessDenied(
-            "this user may not read the file; change its permissions", url=url
-        ) from None
-    if isinstance(error, IsADirectoryError):
-        hint = f"this is a directory; name its shards, as in {path.rstrip('/')}/*.tfrecord"
-        raise StoreError(hint, url=url) from None
-    raise StoreUnavailable(
-        f"the file cannot be read: {error.strerror}; check the disk or the mount", url=url
-    ) from None
+    raise local_meaning(url, error) from None

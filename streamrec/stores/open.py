@@ -17,6 +17,7 @@ from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo, let_pass
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.opening import open_cache
+from streamrec.stores.foreign_errors import one_slash
 from streamrec.stores.read_range import read_range
 from streamrec.stores.source_text import (
     expand,
@@ -189,9 +190,8 @@ class Stores:
             if matches(name) and not name.endswith("/") and not is_companion(name):
                 found.append(info)
         if not found:
-            raise ObjectNotFound(
-                "no object matches; check the pattern, and that the shards are there", url=glob
-            )
+            hint = one_slash(glob) or "check the pattern, and that the shards are there"
+            raise ObjectNotFound(f"no object matches; {hint}", url=glob)
         return found
 
     async def _collect(self, glob: str, listing: AsyncIterator[ObjectInfo]) -> list[ObjectInfo]:
@@ -207,12 +207,16 @@ class Stores:
                     found.append(info)
                     if not len(found) % PROGRESS_NAMES:
                         silence.heard()
-        except TimeoutError:
+        except TimeoutError as silent:
             raise StoreUnavailable(
-                f"the listing stalls: no names for {seconds:g} s, after {len(found)} names; check "
-                "the store and the network, or raise stall_timeout",
+                f"the listing stalls: no names for {seconds:g} s, after {len(found)} names"
+                f"{_cause(silent)}; check the store and the network, or raise stall_timeout",
                 url=glob,
             ) from None
+        except StoreError as error:
+            # A store names the prefix that it lists; the user has written the pattern.
+            is_prefix = "://" in glob and masked(glob).startswith(error.url or "")
+            raise (error.about(glob) if is_prefix else error) from None
         ended = clock()
         first_byte = (ended if answered is None else answered) - started
         self.timings.observe(store_kind(glob), "list", first_byte, ended - started)
@@ -222,6 +226,13 @@ class Stores:
 def _is_listed(text: str) -> bool:
     """Return whether a text is one glob, so that its listing has the object of this very name."""
     return is_glob(text) and not is_counted(text) and scheme_of(text) != "http"
+
+
+def _cause(error: BaseException | None) -> str:
+    """Return the last failure of a listing that was given up, in brackets; empty: there is none."""
+    while error is not None and not isinstance(error, StoreError):
+        error = error.__cause__
+    return "" if error is None else f" ({error.message})"
 
 
 def _refuse_directory(name: str) -> None:

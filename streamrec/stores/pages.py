@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from streamrec.errors import StoreError
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, retried
 from streamrec.plan.key_space import KeySpace, OutOfOrder
@@ -68,7 +69,8 @@ async def walk(
     Raises:
         StoreError: A page's error is not retryable, or its last attempt failed.
     """
-    fetch = partial(_retried, fetch, sleep)
+    failures: list[StoreError] = []
+    fetch = partial(_retried, fetch, sleep, failures)
     told: set[str] = set()
     try:
         async with aclosing(_ParallelListing(fetch, prefix).pages()) as pages:
@@ -83,6 +85,9 @@ async def walk(
                 for info in objects:
                     if info.url not in told:
                         yield info
+    except asyncio.CancelledError as cancelled:
+        # Whoever loses patience learns for what the listing waits.
+        raise cancelled from (failures[-1] if failures else None)
 
 
 async def _list_sequentially(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
@@ -155,12 +160,22 @@ class _ParallelListing:
 
 
 async def _retried(
-    fetch: Fetch, sleep: Callable[[float], Awaitable[None]], after: str, token: str
+    fetch: Fetch,
+    sleep: Callable[[float], Awaitable[None]],
+    failures: list[StoreError],
+    after: str,
+    token: str,
 ) -> Page:
-    """Read a page, and try again if the store is unavailable."""
+    """Read a page, and try again if the store is unavailable; the last failure is kept."""
     is_first = not (after or token)
     retries, patience = (RETRIES, FIRST_PATIENCE) if is_first else (LATER_RETRIES, math.inf)
     backoff = Backoff(Random(), base=2.0, longest=LONGEST_WAIT)
-    return await retried(
-        lambda: fetch(after, token), backoff, retries, patience=patience, sleep=sleep
-    )
+
+    async def attempt() -> Page:
+        try:
+            return await fetch(after, token)
+        except StoreError as error:
+            failures[:] = [error]
+            raise
+
+    return await retried(attempt, backoff, retries, patience=patience, sleep=sleep)

@@ -83,7 +83,7 @@ class PartUpload:
         """Take bytes, and send each part that is complete; waits while enough are being sent.
 
         Raises:
-            OSError: A part could not be sent.
+            Exception: A part could not be sent; of any library.
         """
         view = memoryview(data).cast("B")
         taken = 0
@@ -115,7 +115,7 @@ class PartUpload:
         self._is_open = False
         self._sending.clear()
         # Where it cannot be aborted, the store removes it in time, or a rule of the bucket does.
-        with suppress(OSError):
+        with suppress(Exception):  # of any library
             self._call(self._abort())
 
     @property

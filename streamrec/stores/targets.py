@@ -9,51 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamrec.config.places import local_path
-from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StreamrecError
 from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.foreign_errors import translated
 from streamrec.stores.part_file import BUFFER, PartFile
 from streamrec.stores.part_upload import PartUpload
 from streamrec.surroundings import hold_standard_descriptors, temporary_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["Target", "foreign_errors", "open_target", "translated", "write_object"]
-
-
-@contextlib.contextmanager
-def translated(url: str) -> Iterator[None]:
-    """Raise the store's errors in place of the operating system's."""
-    # ``from None``: a filesystem's own error may hold a signed URL.
-    try:
-        with foreign_errors():
-            yield
-    except StoreError:
-        raise
-    except FileNotFoundError:
-        raise ObjectNotFound(
-            "there is no such directory or bucket; create it first", url=url
-        ) from None
-    except PermissionError:
-        raise AccessDenied(
-            "the object may not be written; check the permissions", url=url
-        ) from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StoreError(
-            f"the object cannot be written: {reason}; correct this and write it again", url=url
-        ) from None
-
-
-@contextlib.contextmanager
-def foreign_errors() -> Iterator[None]:
-    """Raise ``OSError`` in place of the errors of SDKs, which have no common base."""
-    try:
-        yield
-    except (OSError, StreamrecError):
-        raise
-    except Exception as error:  # noqa: BLE001 - of any class
-        raise OSError(f"{type(error).__name__}: {error}") from None
+__all__ = ["Target", "open_target", "write_object"]
 
 
 class Upload:
@@ -72,9 +37,8 @@ class Upload:
     def commit(self) -> None:
         """Make the object visible."""
         self.file.flush()
-        with foreign_errors():
-            self.file.seek(0)  # outside of Linux, /dev/fd shares the position
-            self._upload(f"/dev/fd/{self.file.fileno()}")
+        self.file.seek(0)  # outside of Linux, /dev/fd shares the position
+        self._upload(f"/dev/fd/{self.file.fileno()}")
 
     def discard(self) -> None:
         """Remove the file."""
@@ -109,7 +73,8 @@ def open_target(
             which would take much memory.
 
     Raises:
-        OSError: It cannot be written; :func:`translated` turns this into streamrec's error.
+        Exception: Any of a library's; :func:`~streamrec.stores.foreign_errors.translated` turns
+            it into streamrec's.
         ConfigError: The scheme is not known.
     """
     hold_standard_descriptors()  # else this object may become standard error
@@ -147,7 +112,7 @@ def write_object(
         AccessDenied: The object may not be written.
         StoreError: The object could not be written.
     """
-    with translated(url):
+    with translated(url, writing=True):
         target = open_target(url, storage_options or {}, make_directory=make_directory)
         try:
             target.file.write(data)
@@ -163,9 +128,7 @@ def _uploader(
     filesystem, path = filesystem_of(url, storage_options)
     scheme = url.partition("://")[0].lower()
     if scheme in ("gs", "gcs"):
-        from streamrec.stores.gcs.google_credentials import put_file
-
-        return partial(put_file, filesystem, path=path)
+        return partial(filesystem.put_file, rpath=path)
     if make_directory and not scheme.startswith("s3"):  # s3fs would create a bucket
         filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
     return partial(filesystem.put_file, rpath=path)

@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Exception, type[StreamrecError]]] = {
     ),
     "found to be denied": (caused(FileNotFoundError("x"), of_aiohttp(403)), AccessDenied),
     "found to be busy": (caused(FileNotFoundError("x"), of_aiohttp(503)), StoreUnavailable),
-    "found to be missing": (caused(FileNotFoundError("x"), KeyError("x")), StoreMisbehaved),
+    "found to be missing": (caused(FileNotFoundError("x"), KeyError("x")), ObjectNotFound),
     "unknown": (RuntimeError("untold"), StoreMisbehaved),
     "a code that is none": (foreign("m", "E", code="NoSuchKey"), StoreMisbehaved),
     "ours": (ObjectNotFound("ours already"), ObjectNotFound),

@@ -137,8 +137,8 @@ async def test_many_that_expire_at_once_are_renewed_once(
     async with replaced_credentials(tmp_path, monkeypatch) as (store, _):
         signer = store._signer("bucket")
         first, _ = await signer.sign("", get_object("bucket", "x"))
-        await signer.renew(first)
-        await signer.renew(first)
+        await signer.renew("s3://b/x", first)
+        await signer.renew("s3://b/x", first)
         assert signer._era == 1
         second, fresh = await signer.sign("", get_object("bucket", "x"))
         assert fresh

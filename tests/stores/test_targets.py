@@ -5,42 +5,15 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pytest
 
-from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
+from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.stores.part_file import PartFile
 from streamrec.stores.part_upload import PartUpload
-from streamrec.stores.targets import Upload, foreign_errors, open_target, translated, write_object
+from streamrec.stores.targets import Upload, open_target, write_object
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-URL = "s3://bucket/x"
 S3 = {"key": "test", "secret": "test", "endpoint_url": "http://127.0.0.1:1"}
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "message"),
-    [
-        (FileNotFoundError(2, "no"), ObjectNotFound, "create it first"),
-        (PermissionError(13, "no"), AccessDenied, "check the permissions"),
-        (OSError(28, "No space left on device"), StoreError, "No space left on device; correct"),
-        (OSError("odd"), StoreError, "cannot be written: odd"),
-        (RuntimeError("of an SDK"), StoreError, "RuntimeError: of an SDK"),
-        (ObjectNotFound("gone", url=URL), ObjectNotFound, "gone"),
-    ],
-    ids=repr,
-)
-def test_errors_are_those_of_stores(error: Exception, kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message) as caught:
-        with translated(URL):
-            raise error
-    assert type(caught.value) is kind
-    assert caught.value.__cause__ is None, "a filesystem's own error may hold a signed URL"
-
-
-def test_what_is_no_failure_of_a_store_is_left_alone() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        with foreign_errors():
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,9 @@ class Shards:
         tag = self.expected_tags.pop(shard, 0)
         if tag and info.etag is not None and _tag(info.etag) != tag:
             raise ObjectChanged(
-                "the position was saved in the middle of another version of this object "
+                "reading stopped in the middle of another version of this object "
                 f"({tag:05x}) than the store has now (ETag {info.etag}); restore the object, or "
-                "begin anew without a position",
+                "begin anew",
                 url=self.urls[shard],
             )
         # A size of 0 stays: the shard may be a compressed one that decompressed to nothing.

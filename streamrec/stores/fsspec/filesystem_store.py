@@ -7,7 +7,7 @@ own, and copied from there.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import (
@@ -17,7 +17,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, let_pass
-from streamrec.stores.foreign_errors import translated as translated_by_type
+from streamrec.stores.foreign_errors import translated
 from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.source_text import split_chain
@@ -66,8 +66,6 @@ class FilesystemStore:
         scheme: fsspec's name of the scheme: the first of a chain such as
             ``zip://x::s3://bucket/a.zip``.
         storage_options: The filesystem's options; for a chain, by the scheme of each link.
-        translated: Returns a context that raises streamrec's errors in place of the filesystem's,
-            given a URL.
         before_request: Called before each call of the filesystem, which mostly is one request.
 
     Raises:
@@ -79,11 +77,9 @@ class FilesystemStore:
         scheme: str,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        translated: Callable[[str], AbstractContextManager[None]] = translated_by_type,
         before_request: BeforeRequest = let_pass,
     ) -> None:
         options = dict(storage_options or {})
-        self._translated = translated
         self._before_request = before_request
         asynchronous = filesystem_class(scheme).async_impl
         self._calls = FilesystemCalls(options, asynchronous=asynchronous)
@@ -195,7 +191,7 @@ class FilesystemStore:
     async def _call(self, url: str, method: str, size: int = 0, **named: object) -> tuple[str, Any]:
         """Call a method of the filesystem; return its path for the URL, and the method's result."""
         self._before_request(size)
-        with self._translated(url):
+        with translated(url):
             return await self._calls.call(split_chain(url), method, **named)
 
 

@@ -13,6 +13,7 @@ from google.auth.transport.requests import Request
 
 from streamrec.errors import AccessDenied, StoreUnavailable
 from streamrec.stores.base import in_thread
+from streamrec.stores.gcs.gcs_errors import own_meaning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +70,8 @@ class BearerToken:
         try:
             await in_thread(_refresh, self._credentials)
         except GoogleAuthError as error:
+            if (missing := own_meaning(url, error)) is not None:
+                raise missing from None
             # Its text may quote the server's response, which may hold a token.
             kind = type(error).__name__
             if isinstance(error, TransportError) or error.retryable:

@@ -6,37 +6,16 @@ uploads".
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from streamrec.stores.part_upload import Session
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-__all__ = ["GCSSession", "refusals"]
+__all__ = ["GCSSession"]
 
 KIND = "application/octet-stream"
 SMALL = 1 << 19
 """The bytes of the largest object that one request writes, which gcsfs copies to that end."""
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Raise the operating system's errors in place of gcsfs's."""
-    from gcsfs.retry import HttpError
-
-    try:
-        yield
-    except HttpError as error:
-        kind = PermissionError if error.code in (401, 403) else OSError
-        raise kind(f"the store refuses the upload ({error.code or 'no status'})") from None
-    except OSError as error:
-        if str(error).startswith("Forbidden"):
-            raise PermissionError("the store denies access (403)") from None
-        raise
 
 
 class GCSSession(Session):
@@ -65,8 +44,7 @@ class GCSSession(Session):
             self._location = await self._begin()
             await self.complete(data)
             return
-        with refusals():
-            await simple_upload(self._files, self._bucket, self._key, data)
+        await simple_upload(self._files, self._bucket, self._key, data)
         self._forget()
 
     async def put_part(self, number: int, data: bytes) -> None:
@@ -89,19 +67,17 @@ class GCSSession(Session):
         """Give up the upload."""
         location, self._location = self._location, None
         if location is not None:
-            with refusals():
-                await self._files._call("DELETE", location)  # noqa: SLF001
+            await self._files._call("DELETE", location)  # noqa: SLF001
 
     async def _begin(self) -> str:
         path = f"{self._files._location}/upload/storage/v1/b/{quote(self._bucket)}/o"  # noqa: SLF001
-        with refusals():
-            headers, _ = await self._files._call(  # noqa: SLF001
-                "POST",
-                f"{path}?name={quote(self._key, safe='')}",
-                uploadType="resumable",
-                json={"name": self._key},
-                headers={"X-Upload-Content-Type": KIND},
-            )
+        headers, _ = await self._files._call(  # noqa: SLF001
+            "POST",
+            f"{path}?name={quote(self._key, safe='')}",
+            uploadType="resumable",
+            json={"name": self._key},
+            headers={"X-Upload-Content-Type": KIND},
+        )
         location: str = headers["Location"]
         return location
 
@@ -109,10 +85,9 @@ class GCSSession(Session):
         from gcsfs.core import UnclosableBytesIO
 
         headers = {"Content-Range": span, "Content-Type": KIND, "Content-Length": str(len(data))}
-        with refusals():
-            answer, _ = await self._files._call(  # noqa: SLF001
-                "PUT", self._location, headers=headers, data=UnclosableBytesIO(data)
-            )
+        answer, _ = await self._files._call(  # noqa: SLF001
+            "PUT", self._location, headers=headers, data=UnclosableBytesIO(data)
+        )
         end = self._offset + len(data)
         received = answer.get("Range", "").rpartition("-")[2]
         if span.endswith("/*") and received != str(end - 1):

@@ -7,21 +7,37 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import ConfigError
-from streamrec.stores.base import did_you_mean
+from streamrec.errors import AccessDenied, ConfigError, StreamrecError
+from streamrec.stores.base import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gcsfs.core import GCSFileSystem
 
-__all__ = ["filesystem", "put_file"]
+__all__ = ["CREDENTIALS", "filesystem", "missing_file"]
 
 _FSSPEC = frozenset({"listings_expiry_time", "use_listings_cache"})
 _OURS = frozenset({"self", "kwargs", "asynchronous", "loop"})
+_NOT_FOUND = re.compile(r"^\W*File '?([^']+?)'? was not found")
+"""google-auth's text for a missing file, of credentials or of a workload's token."""
+CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+_NAMES = {
+    "anon": "token='anon'",
+    "anonymous": "token='anon'",
+    "credentials": "token",
+    "endpoint": "endpoint_url",
+    "google_service_account": "token",
+    "project_id": "project",
+    "service_account": "token",
+    "service_account_file": "token",
+    "skip_signature": "token='anon'",
+}
+"""gcsfs's names for options of Google's libraries, obstore and s3fs."""
 _METHODS = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
 """Values of ``token`` that name a login method; any other text is a token or a file's path."""
 
@@ -42,13 +58,21 @@ def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False
     from google.auth.exceptions import GoogleAuthError
 
     _check_names(storage_options, GCSFileSystem)
+    _check_endpoint(storage_options.get("endpoint_url"))
     options = {**storage_options, "token": _credentials(storage_options.get("token"))}
     # Writers share fsspec's cached instance; an asynchronous instance belongs to one loop.
     options |= {"asynchronous": asynchronous, "skip_instance_cache": asynchronous}
     try:
         return _logged_in(GCSFileSystem, options)
+    except StreamrecError:
+        raise
     except (GoogleAuthError, OSError, TypeError, ValueError, KeyError) as error:
         # The error's text may quote a key.
+        if (file := missing_file(error)) is not None:
+            raise AccessDenied(
+                f"the credentials cannot be used, since the file {file} cannot be read (No such "
+                "file or directory); mount or create it, or give other credentials"
+            ) from None
         raise ConfigError(
             f"storage_options: gcsfs cannot use these credentials or options "
             f"({type(error).__name__}); check 'token', 'project' and 'access'"
@@ -59,15 +83,20 @@ def _logged_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSys
     """Make the filesystem; if no login method is named, with the first one that succeeds."""
     # gcsfs tries the same methods, but also asks a machine's metadata server for 15 to 30 s after
     # google-auth has found that there is none.
-    from google.auth.environment_vars import CREDENTIALS
     from google.auth.exceptions import DefaultCredentialsError
 
-    if options["token"] is not None or os.environ.get(CREDENTIALS):
+    if options["token"] is not None:
         return kind(**options)
+    if path := os.environ.get(CREDENTIALS):
+        _check_readable(path)
     try:
         return kind(**options | {"token": "google_default"})
     except DefaultCredentialsError:
-        pass
+        if path:
+            raise AccessDenied(
+                f"the credentials cannot be used, since {CREDENTIALS} names {path}, which holds "
+                "none that google-auth knows; name another file, or leave the variable out"
+            ) from None
     except ValueError:  # the credentials' project is not that of the options
         return kind(**options)
     try:
@@ -76,17 +105,31 @@ def _logged_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSys
         return kind(**options | {"token": "anon"})
 
 
-def put_file(target: GCSFileSystem, local: str, path: str) -> None:
-    """Upload a file as a whole: the object appears complete, or not at all.
+def missing_file(error: Exception) -> str | None:
+    """Return the file that google-auth misses, or ``None``."""
+    found = _NOT_FOUND.match(str(error))
+    return found[1] if found else None
 
-    Raises:
-        PermissionError: The store denies access.
-        OSError: The upload failed.
-    """
-    from streamrec.stores.gcs.gcs_upload import refusals
 
-    with refusals():
-        target.put_file(local, path)
+def _check_readable(path: str) -> None:
+    """Raise for a file of credentials that the environment names and that cannot be read."""
+    try:
+        with open(path, "rb"):  # noqa: PTH123 - as google-auth does
+            return
+    except OSError as error:
+        raise AccessDenied(
+            f"the credentials cannot be used, since {CREDENTIALS} names {path}, which cannot be "
+            f"read ({error.strerror}); mount or create that file, or leave the variable out"
+        ) from None
+
+
+def _check_endpoint(endpoint: object) -> None:
+    """Raise for an endpoint that is not a URL, which would be taken for a wrong object's URL."""
+    if endpoint is not None and not str(endpoint).startswith(("http://", "https://")):
+        raise ConfigError(
+            f"storage_options: 'endpoint_url' must be a URL such as http://host:4443, not "
+            f"{endpoint!r}"
+        )
 
 
 def _check_names(options: Mapping[str, Any], kind: type[GCSFileSystem]) -> None:
@@ -94,7 +137,7 @@ def _check_names(options: Mapping[str, Any], kind: type[GCSFileSystem]) -> None:
     known = {*inspect.signature(kind.__init__).parameters, *_FSSPEC} - _OURS
     for name in options:
         if name not in known:
-            hint = did_you_mean(name, known)
+            hint = f"it is {quoted(_NAMES[name])}" if name in _NAMES else did_you_mean(name, known)
             raise ConfigError(f"storage_options: gcsfs has no option {name!r}; {hint}")
 
 

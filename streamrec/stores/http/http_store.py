@@ -28,7 +28,7 @@ from streamrec.stores.http.range_requests import (
     check_response,
     size_from_416,
 )
-from streamrec.stores.http.transport import OPTIONS, Transport, transport_of
+from streamrec.stores.http.transport import OPTIONS, Transport, check_proxies, transport_of
 from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from streamrec.stores.base import BeforeRequest
 
-__all__ = ["HttpStore", "RangeClient"]
+__all__ = ["HttpStore", "RangeClient", "is_anonymous"]
 
 CONNECT_SECONDS = 10.0
 DNS_SECONDS = 300
@@ -47,6 +47,9 @@ DOCUMENT_SECONDS = 15.0
 BUFFER_BYTES = 16 << 10
 """Bytes of a body that aiohttp buffers before it pauses the socket (it takes twice as many). Few,
 because they are copied once more, and are not counted in the memory budget."""
+_CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key"})
+_SIGNATURES = frozenset({"x-amz-signature", "x-goog-signature", "signature", "sig", "token"})
+"""Headers, and parameters of a URL, that carry credentials."""
 ERROR_BYTES = 4096
 """Bytes read of an error document; S3's code stands within them."""
 
@@ -99,10 +102,10 @@ class RangeClient:
         Raises:
             StoreError: Any store error, retryable or not.
         """
-        request = RangeRequest(url, address, 0, 0)
+        request = RangeRequest(url, address, 0, 0, extra=headers or {})
         try:
             async with asyncio.timeout(DOCUMENT_SECONDS):
-                return await self._read_document(request, headers or {})
+                return await self._read_document(request)
         except TimeoutError:
             raise StoreUnavailable(
                 f"a page of the listing did not arrive within {DOCUMENT_SECONDS:g} s; check the "
@@ -110,8 +113,8 @@ class RangeClient:
                 url=url,
             ) from None
 
-    async def _read_document(self, request: RangeRequest, headers: Mapping[str, str]) -> bytes:
-        response = await self._send(request, headers)
+    async def _read_document(self, request: RangeRequest) -> bytes:
+        response = await self._send(request, request.extra)
         try:
             if response.status != 200:
                 raise await self._refusal(request, response)
@@ -157,6 +160,8 @@ class RangeClient:
 
     def _connect(self) -> aiohttp.ClientSession:
         """Make the session, at the first request, since it belongs to the running loop."""
+        if self._transport.proxy is None:
+            check_proxies()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_SECONDS),
             timeout=aiohttp.ClientTimeout(
@@ -227,6 +232,7 @@ class RangeClient:
             region=response.headers.get("x-amz-bucket-region"),
             retry_after=seconds_to_wait(response.headers.get("Retry-After")),
             signed=not self._follow,
+            anonymous=is_anonymous(request),
         )
         if not isinstance(error, ObjectChanged) or request.etag is None:
             return error
@@ -237,6 +243,14 @@ class RangeClient:
             "that the store supports If-Match",
             url=error.url,
         )
+
+
+def is_anonymous(request: RangeRequest) -> bool:
+    """Return whether neither a header nor the URL of a request carries credentials."""
+    names = {name.lower() for name in request.extra}
+    return not names & _CREDENTIALS and not any(
+        name.lower() in _SIGNATURES for name in URL(request.address, encoded=True).query
+    )
 
 
 class HttpStore:
@@ -293,4 +307,4 @@ def _address(url: str) -> str:
     try:
         return str(URL(url))
     except ValueError:
-        raise ConfigError(f"{masked(url)}: this is no valid http URL; correct it") from None
+        raise ConfigError(f"{masked(url)}: this is not a valid http URL; correct it") from None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies_environment
 
 import aiohttp
 
@@ -21,13 +22,15 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AUTHORITIES", "OPTIONS", "Transport", "tls_trouble", "transport_of"]
+__all__ = ["AUTHORITIES", "OPTIONS", "Transport", "check_proxies", "tls_trouble", "transport_of"]
 
 OPTIONS = frozenset({"ca_bundle", "proxy", "verify"})
 """Keys of ``storage_options`` that set the transport."""
 AUTHORITIES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 """Environment variables that name a file of certificates; for S3, AWS_CA_BUNDLE precedes them."""
 
+PROXIED = frozenset({"http", "https"})
+"""Schemes of requests, which have a proxy each."""
 _EXPIRED = frozenset({9, 10})
 _OTHER_NAME = frozenset({62, 64})
 """OpenSSL's codes (``x509_vfy.h``) for a wrong date, and for a wrong host name or address."""
@@ -100,8 +103,26 @@ def transport_of(
     if authority is None:
         return Transport(certificate=certificate, proxy=proxy)
     if not Path(authority[1]).is_file():
-        raise ConfigError(f"{authority[0]} names {authority[1]}, which is no file; name a PEM file")
+        raise ConfigError(
+            f"{authority[0]} names {authority[1]}, which is not a file; name a PEM file"
+        )
     return Transport(authority=str(authority[1]), certificate=certificate, proxy=proxy)
+
+
+def check_proxies() -> None:
+    """Check the environment's proxies, which aiohttp would take for a wrong URL of the object.
+
+    Raises:
+        ConfigError: One is not an http URL; the variable is named.
+    """
+    for scheme, proxy in getproxies_environment().items():
+        if scheme in PROXIED and not proxy.startswith(("http://", "https://")):
+            names = (f"{scheme}_proxy", f"{scheme}_proxy".upper())
+            variable = next((name for name in names if os.environ.get(name)), names[1])
+            raise ConfigError(
+                f"{variable} is not an http URL; write http:// before the host, as in "
+                f"{variable}=http://host:3128"
+            )
 
 
 def tls_trouble(error: object) -> str | None:

@@ -12,7 +12,8 @@ from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 from s3fs import S3FileSystem
 
-from streamrec.stores.s3.s3_options import sdk_options, translated
+from streamrec.stores.foreign_errors import translated
+from streamrec.stores.s3.s3_options import sdk_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -140,15 +141,19 @@ class Presigner:
         """Forget the request's signed URL."""
         self._kept.pop(call.place, None)
 
-    async def renew(self, refused: SignedUrl) -> None:
+    async def renew(self, url: str, refused: SignedUrl) -> None:
         """Look up credentials again, unless that was done since the refused URL was signed.
 
         The session is replaced too, because it remembers the files and variables that it has read.
+
+        Args:
+            url: The object or prefix, for errors.
+            refused: The signed URL that the store has refused.
         """
         async with self._lock:
             if refused.era != self._era:
                 return
-            with translated("s3://"):
+            with translated(url):
                 if not self._given_session:
                     self._filesystem.session = _new_session(self._filesystem.kwargs)
                 self._retired.append(self._client)

@@ -8,24 +8,15 @@ addressing, requester pays, encryption with a customer's key. Those about blocks
 
 from __future__ import annotations
 
-import inspect
+import os
 import re
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import BotoCoreError
-from s3fs import S3FileSystem
-
 from streamrec.errors import ConfigError
-from streamrec.stores.base import did_you_mean
-from streamrec.stores.foreign_errors import meaning_of
-from streamrec.stores.foreign_errors import translated as translated_by_name
 from streamrec.stores.http.transport import AUTHORITIES, OPTIONS, Transport, transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from streamrec.errors import StreamrecError
 
 __all__ = [
     "check_options",
@@ -33,7 +24,7 @@ __all__ = [
     "reason_to_fall_back",
     "s3_transport",
     "sdk_options",
-    "translated",
+    "writing_options",
 ]
 
 _OURS = frozenset({"asynchronous", "loop", "skip_instance_cache"})
@@ -41,33 +32,12 @@ _OUR_PARAMETERS = frozenset(
     {"IfMatch", "IfModifiedSince", "IfNoneMatch", "IfUnmodifiedSince", "PartNumber", "Range"}
 )
 """GetObject's parameters that streamrec sets itself: the range and the version to read."""
+REGION = "AWS_DEFAULT_REGION"
+"""The variable from which botocore takes the region."""
 _DIRECTORY_BUCKET = "--x-s3"
 """The suffix of names of S3 Express One Zone's buckets."""
 _MULTI_REGION = re.compile(r"arn:[^:]*:s3::")
 """Multi-region access points, which need another kind of signature (SigV4A)."""
-
-
-_SETTING_ERRORS = (TypeError, ValueError, KeyError)
-
-
-def _meaning(url: str, error: Exception) -> StreamrecError:
-    if isinstance(error, _SETTING_ERRORS) and not isinstance(error, BotoCoreError):
-        return ConfigError(f"storage_options: {_option_error(error)}")
-    return meaning_of(url, error)
-
-
-translated = partial(translated_by_name, meaning=_meaning)
-"""A context that raises streamrec's errors in place of those of s3fs and botocore, for a URL."""
-
-
-def _option_error(error: Exception) -> str:
-    """Return the message for an option that s3fs refuses."""
-    # s3fs passes an unknown option on as a keyword argument.
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if not unknown:
-        return f"s3fs refuses them: {error}; correct the options"
-    known = inspect.signature(S3FileSystem.__init__).parameters.keys() - {"self", "kwargs"}
-    return f"s3fs has no option {unknown[1]!r}; {did_you_mean(unknown[1], known)}"
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -102,6 +72,9 @@ def sdk_options(options: Mapping[str, Any], *, region: str | None = None) -> dic
     Args:
         options: The user's options, which take precedence.
         region: The bucket's region; ``None``: that of the options and the environment.
+
+    Raises:
+        ConfigError: The region is empty.
     """
     config = {
         "signature_version": "s3v4",  # the default for URLs is SigV2, which S3 now refuses
@@ -111,6 +84,25 @@ def sdk_options(options: Mapping[str, Any], *, region: str | None = None) -> dic
     client = mapping_of(options, "client_kwargs")
     if region is not None:
         client["region_name"] = region
+    return _complete(options, config, client)
+
+
+def writing_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of s3fs for writing, which retries by itself.
+
+    Raises:
+        ConfigError: An option would break writing, or the region is empty.
+    """
+    check_options(options)
+    config, client = (mapping_of(options, name) for name in ("config_kwargs", "client_kwargs"))
+    return _complete(options, config, client)
+
+
+def _complete(
+    options: Mapping[str, Any], config: dict[str, Any], client: dict[str, Any]
+) -> dict[str, Any]:
+    """Add the transport to the configuration and the client's options of s3fs's options."""
+    _check_region(client)
     transport = s3_transport(options)
     if transport.authority is not None or not transport.check:
         client["verify"] = transport.authority or False
@@ -118,6 +110,16 @@ def sdk_options(options: Mapping[str, Any], *, region: str | None = None) -> dic
         config["proxies"] = dict.fromkeys(("http", "https"), transport.proxy)
     own = {name: value for name, value in options.items() if name not in OPTIONS}
     return {**own, "config_kwargs": config, "client_kwargs": client}
+
+
+def _check_region(client: Mapping[str, Any]) -> None:
+    """Refuse an empty region, with which botocore signs what no store accepts."""
+    named = "storage_options' 'region_name' in 'client_kwargs'"
+    region = client.get("region_name")
+    if region is None:
+        named, region = REGION, os.environ.get(REGION)
+    if region is not None and not region.strip():
+        raise ConfigError(f"{named} is empty; set it to the bucket's region, or leave it out")
 
 
 def s3_transport(options: Mapping[str, Any]) -> Transport:

@@ -27,7 +27,6 @@ from streamrec.stores.s3.s3_options import (
     reason_to_fall_back,
     s3_transport,
     sdk_options,
-    translated,
 )
 from streamrec.stores.versions import bare_version, same_version
 
@@ -143,9 +142,7 @@ class S3Store:
             )
         if self._s3fs_store is None:
             once = sdk_options(self._options)
-            self._s3fs_store = FilesystemStore(
-                "s3", once, translated=translated, before_request=self._before_request
-            )
+            self._s3fs_store = FilesystemStore("s3", once, before_request=self._before_request)
         return self._s3fs_store
 
     def _signer(self, bucket: str) -> Presigner:
@@ -231,6 +228,6 @@ class S3Store:
                 if isinstance(error, WrongRegion):
                     self._regions[bucket] = error.region
             if kind is Expired:
-                await signer.renew(signed)
+                await signer.renew(url, signed)
             elif kind is AccessDenied:
                 signer.forget(call)

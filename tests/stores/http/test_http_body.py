@@ -92,5 +92,5 @@ async def test_secrets_of_a_url_are_not_repeated() -> None:
 @asynchronous
 async def test_what_is_no_url(url: str) -> None:
     async with opened() as store:
-        with pytest.raises(ConfigError, match="no valid http URL"):
+        with pytest.raises(ConfigError, match="not a valid http URL"):
             await read(store, url, 0, 10)

@@ -299,8 +299,8 @@ def test_own_certificate(tmp_path: Path, authority: Authority) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"verify": "/none.pem"}, "'verify' names /none.pem, which is no file"),
-        ({"verify": "/"}, "no file"),
+        ({"verify": "/none.pem"}, "'verify' names /none.pem, which is not a file"),
+        ({"verify": "/"}, "not a file"),
         ({"proxy": "host:3128"}, "such as http://host:3128"),
     ],
 )

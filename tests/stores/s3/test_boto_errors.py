@@ -17,7 +17,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.s3.s3_options import translated
+from streamrec.stores.foreign_errors import translated
 
 
 def answer(status: int, code: str, **headers: str) -> boto.ClientError:
@@ -88,7 +88,7 @@ def test_time_to_wait() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("endpoint", "'endpoint'; did you mean 'endpoint_url'"),
+        ("endpoint", "'endpoint'; it is 'endpoint_url'"),
         ("request_pays", "did you mean 'requester_pays'"),
         ("foo", "no option 'foo'; leave it out$"),
     ],

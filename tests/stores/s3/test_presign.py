@@ -190,8 +190,8 @@ async def test_renewed_clients_are_closed_in_the_end() -> None:
     async with opened(OPTIONS) as presigner:
         signed, _ = await presigner.sign("", LISTING)
         before = presigner._client
-        await presigner.renew(signed)
-        await presigner.renew(signed)
+        await presigner.renew("s3://b/x", signed)
+        await presigner.renew("s3://b/x", signed)
         again, _ = await presigner.sign("", LISTING)
         assert again.era == signed.era + 1
         assert presigner._client is not before
@@ -246,7 +246,7 @@ async def test_a_session_of_the_users_own() -> None:
     session.set_credentials("own", "secret")
     async with opened({"session": session, "endpoint_url": "http://127.0.0.1:1"}) as presigner:
         signed, _ = await presigner.sign("", get_object("bucket", "key"))
-        await presigner.renew(signed)
+        await presigner.renew("s3://b/x", signed)
         again, _ = await presigner.sign("", get_object("bucket", "key"))
     for one in (signed, again):
         assert query_of(one.address)["X-Amz-Credential"].startswith("own/")

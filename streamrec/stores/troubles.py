@@ -1,0 +1,242 @@
+"""What users are told of each trouble with a store: one table, for reading and writing alike.
+
+A trouble is named where it is met: by a status or a code of the store (``refusals``), by the class
+of a library's error (``foreign_errors``), or by the call that failed (S3's and Google's rooms).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamrec.errors import (
+    AccessDenied,
+    ConfigError,
+    ObjectChanged,
+    ObjectNotFound,
+    StoreError,
+    StoreMisbehaved,
+    StoreUnavailable,
+)
+from streamrec.masking import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["TROUBLES", "Told", "tell"]
+
+
+class Told(NamedTuple):
+    """The error of one trouble; texts may name ``{facts}``."""
+
+    kind: type[StoreError | ConfigError]
+    text: str
+    writing: str = ""
+    """The text for a writer, where that has something else to do; empty: the same."""
+    throttled: bool = False
+    """True if the store asks to slow down."""
+
+
+_RESTART = "start a new run"
+
+TROUBLES = {
+    # -- the object --------------------------------------------------------------------------------
+    "no object": Told(
+        ObjectNotFound,
+        "there is no such object; check its name",
+        "there is no such bucket or directory; create it first",
+    ),
+    "no bucket": Told(
+        ObjectNotFound,
+        "there is no such bucket; check its name",
+        "there is no such bucket; check its name, or create it first",
+    ),
+    "deleted": Told(ObjectNotFound, "the object was deleted; check its name"),
+    "directory": Told(
+        StoreError,
+        "this is a directory; name its shards, as in …/*.tfrecord",
+        "this is a directory; name a file in it",
+    ),
+    "changed": Told(
+        ObjectChanged,
+        f"the object is no longer the version that this run reads; {_RESTART}",
+        "the object was changed while it was written; write it again",
+    ),
+    "archived": Told(StoreError, "the object is archived; restore it before it is read"),
+    "archive": Told(
+        StoreError,
+        "the archive is damaged or of another kind; check the file and the URL's scheme",
+    ),
+    # -- credentials -------------------------------------------------------------------------------
+    "denied": Told(
+        AccessDenied,
+        "the store denies access with these credentials; check them and the bucket's policy",
+    ),
+    "anonymous": Told(
+        AccessDenied,
+        "no credentials were sent, and the store denies access without; give some in "
+        "storage_options, or make the objects public",
+    ),
+    "not accepted": Told(
+        AccessDenied,
+        "the store does not accept these credentials; check key, secret, token and endpoint_url",
+    ),
+    "expired": Told(AccessDenied, "the credentials have expired; renew them"),
+    "url expired": Told(AccessDenied, "the signed URL has expired; sign a new one"),
+    "clock": Told(
+        AccessDenied,
+        "this machine's clock and the store's differ too much; set this machine's clock right",
+    ),
+    "log in": Told(
+        AccessDenied,
+        "the store requires other credentials; log in again, or give them in storage_options",
+    ),
+    "login failed": Told(
+        AccessDenied, "the credentials could not be fetched ({reason}); log in again"
+    ),
+    "login file": Told(
+        AccessDenied,
+        "the credentials cannot be used, since the file {file}{variable} cannot be read "
+        "({reason}); mount or create it, or give other credentials",
+    ),
+    "no credentials": Told(
+        AccessDenied,
+        "no credentials were found{variable}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+        "AWS_PROFILE, or give key and secret in storage_options, or anon=True for a public bucket",
+    ),
+    "payer": Told(
+        AccessDenied,
+        "requesters pay for this bucket; name the project in storage_options' requester_pays",
+    ),
+    "proxy login": Told(
+        AccessDenied, "the proxy requires credentials; put them into its URL"
+    ),
+    # -- the way to the store ----------------------------------------------------------------------
+    "slow down": Told(
+        StoreUnavailable,
+        "the store asks to slow down; read with fewer connections if this goes on",
+        "the store asks to slow down; write with fewer processes if this goes on",
+        throttled=True,
+    ),
+    "internal": Told(
+        StoreUnavailable,
+        "the store reports an internal error; check the store's status if this goes on",
+    ),
+    "too slow": Told(
+        StoreUnavailable,
+        "the store gave up on a request that arrived too slowly; check the network",
+    ),
+    "broken off": Told(StoreUnavailable, "the connection broke ({reason}); check the network"),
+    "silent": Told(
+        StoreUnavailable,
+        "the server sent nothing for too long; check the server and the network",
+    ),
+    "unreachable": Told(
+        StoreUnavailable,
+        "the store cannot be reached ({reason}); check the endpoint and network",
+    ),
+    "no address": Told(
+        StoreUnavailable, "the host name {host} has no address; check the name and the network"
+    ),
+    "refused": Told(
+        StoreUnavailable,
+        "cannot connect to {host}:{port}: {reason}; check the endpoint and the network",
+    ),
+    "no connection": Told(
+        StoreUnavailable,
+        "connecting took too long; check the endpoint and the network",
+    ),
+    "proxy": Told(
+        StoreUnavailable,
+        "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options",
+    ),
+    "untrusted": Told(
+        StoreError,
+        "the server's certificate is not trusted; have the machine trust its authority",
+    ),
+    "redirects": Told(
+        StoreMisbehaved,
+        "the server redirects in circles; use the URL to which it should lead",
+    ),
+    "region": Told(
+        StoreError,
+        "the bucket is in another region; set region_name in storage_options' client_kwargs",
+    ),
+    # -- what does not fit -------------------------------------------------------------------------
+    "http url": Told(ConfigError, "this is not a valid http URL; correct it"),
+    "sdk": Told(ConfigError, "{error}"),
+    "not s3": Told(StoreMisbehaved, "the store does not answer as S3 does; check endpoint_url"),
+    "no ranges": Told(
+        ConfigError,
+        "the filesystem cannot list objects, or cannot read ranges; name each shard, or copy the "
+        "shards to another store",
+        "the filesystem cannot write objects; write to another store, and copy them",
+    ),
+    "protocol": Told(
+        StoreError, "the store refuses the request; check that it speaks this protocol"
+    ),
+    "unknown": Told(
+        StoreMisbehaved,
+        "the filesystem failed with an unknown error ({reason}); check its library",
+    ),
+    # -- disks -------------------------------------------------------------------------------------
+    "no file": Told(
+        ObjectNotFound,
+        "there is no such file{where}; {hint}",
+        "there is no such directory; {hint}",
+    ),
+    "no directory": Told(ObjectNotFound, "there is no such directory{where}; create it first"),
+    "no permission": Told(
+        AccessDenied,
+        "this user may not read the file; change its permissions",
+        "the object may not be written; check the permissions",
+    ),
+    "read-only": Told(
+        AccessDenied,
+        "the file cannot be opened: {reason}; mount the disk so that it can be written",
+        "the object cannot be written: {reason}; mount the disk so that it can be written, and "
+        "write it again",
+    ),
+    "full": Told(
+        StoreError,
+        "the object cannot be read: {reason}; free space on the disk",
+        "the object cannot be written: {reason}; free space there and write it again",
+    ),
+    "full spool": Told(
+        StoreError,
+        "the temporary files cannot be written: {reason}; free space there, or set TMPDIR",
+    ),
+    "disk": Told(
+        StoreUnavailable,
+        "the file cannot be read: {reason}; check the disk or the mount",
+        "the object cannot be written: {reason}; check the disk or the mount",
+    ),
+}  # fmt: skip
+
+
+def tell(
+    trouble: str,
+    url: str,
+    *,
+    writing: bool = False,
+    note: str = "",
+    retry_after: float | None = None,
+    facts: Mapping[str, object] | None = None,
+) -> StoreError | ConfigError:
+    """Return the error for a trouble.
+
+    Args:
+        trouble: Its name in the table.
+        url: The object, prefix or directory.
+        writing: True if the object is written.
+        note: Text for the end of the message, such as a status.
+        retry_after: Seconds that the store asks to wait.
+        facts: Those that the text names.
+    """
+    told = TROUBLES[trouble]
+    text = (writing and told.writing) or told.text
+    message = text.format_map(facts or {}) + note
+    if issubclass(told.kind, ConfigError):
+        return ConfigError(f"{masked(url)}: {message}")
+    if told.kind is StoreUnavailable:
+        return StoreUnavailable(message, url=url, retry_after=retry_after, throttled=told.throttled)
+    return told.kind(message, url=url)
