@@ -31,9 +31,8 @@ from streamrec.config import DatasetSettings
 from streamrec.config.arguments import place_text
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.child import child_command, child_environment
-from streamrec.feeder.sent_functions import pickled
 from streamrec.masking import printable
-from streamrec.pipeline.functions import SETTINGS, importable
+from streamrec.pipeline.functions import SETTINGS
 from streamrec.surroundings import hold_standard_descriptors, scratch_file, working_directory
 
 if TYPE_CHECKING:
@@ -203,7 +202,10 @@ def _situation() -> tuple[object, ...]:
 
 
 def order_for(
-    settings: DatasetSettings, objects: Sequence[ObjectInfo] = (), most_listed: int = MOST_LISTED
+    settings: DatasetSettings,
+    objects: Sequence[ObjectInfo] = (),
+    most_listed: int = MOST_LISTED,
+    functions: str | None = None,
 ) -> bytes:
     """Return the message that tells the process what to read.
 
@@ -213,17 +215,16 @@ def order_for(
             a shard that is written meanwhile changes no order; if they are more than most_listed,
             or none, it lists the source itself.
         most_listed: The most shards to send.
+        functions: The user's functions as :class:`~streamrec.feeder.sent_functions.SentFunctions`
+            has them; ``None``: there are none, or the settings name them.
 
     Raises:
         ConfigError: The settings cannot be sent to another process.
-        Unsendable: A function cannot.
     """
-    given = {name: getattr(settings, name) for name in SETTINGS if getattr(settings, name)}
-    names = {name: importable(function) for name, function in given.items()}
-    by_value = {name: pickled(name, given[name]) for name, known in names.items() if known is None}
+    apart = {} if functions is None else dict.fromkeys(SETTINGS)
     try:
         # Nothing of those of a feeder's dataset, which say who may read.
-        plain = settings.model_copy(update=names).model_dump(
+        plain = settings.model_copy(update=apart).model_dump(
             mode="json", warnings=False, include=set(DatasetSettings.model_fields)
         )
     except PydanticSerializationError as error:
@@ -236,7 +237,7 @@ def order_for(
     return json.dumps(
         {
             "settings": plain,
-            "functions": by_value,
+            "functions": functions,
             "objects": listed,
             "path": _search_path(),
         }

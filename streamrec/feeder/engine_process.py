@@ -21,7 +21,6 @@ from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.feeder.client import ENGINE_DATASET
 from streamrec.feeder.datasets import opened
 from streamrec.feeder.relay import relay
-from streamrec.feeder.sent_functions import unpickled
 from streamrec.feeder.server import Feeder
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
@@ -90,7 +89,11 @@ def find_functions(order: dict[str, Any]) -> None:
 
 async def open_ordered(order: dict[str, Any]) -> Dataset:
     """Open the dataset that ``engine.order_for`` has described."""
-    loaded = {name: unpickled(name, data) for name, data in order["functions"].items()}
+    loaded: dict[str, Any] = {}
+    if order["functions"] is not None:
+        from streamrec.feeder.sent_functions import unpickled  # cloudpickle: few streams need it
+
+        loaded = unpickled(order["functions"])
     objects = order["objects"]
     found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
     return await Dataset.open(validate(DatasetSettings, order["settings"] | loaded), found)

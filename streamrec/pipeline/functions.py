@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -27,7 +26,6 @@ __all__ = [
     "SETTINGS",
     "Function",
     "Functions",
-    "importable",
     "name_of",
 ]
 
@@ -303,19 +301,6 @@ def load(setting: str, name: str) -> Callable[..., Any]:
             "correct the name"
         )
     return found  # type: ignore[no-any-return]
-
-
-def importable(function: Callable[..., Any] | str) -> str | None:
-    """Return the name by which another process can import a function.
-
-    ``None``: it has none, as a lambda, a local function or one of the main program.
-    """
-    name = name_of(function)
-    module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module) if module != "__main__" else None
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return name if found is function or isinstance(function, str) else None
 
 
 def _rows_of(column: Any) -> int:

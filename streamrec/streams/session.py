@@ -272,13 +272,21 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
         raise
 
 
-def open_engine(settings: DatasetSettings, rank: Rank, position: ResumePoint) -> BlockingFeed:
+def open_engine(
+    settings: DatasetSettings, rank: Rank, position: ResumePoint, functions: str | None = None
+) -> BlockingFeed:
     """Start an engine process, and have it read.
+
+    Args:
+        settings: Those of the dataset.
+        rank: The part of it to read.
+        position: The place to begin at.
+        functions: The user's functions, as for ``order_for``.
 
     Raises:
         StreamrecError: The dataset cannot be opened, or the position does not fit it.
     """
-    feed = call_engine(settings, rank, order_for(settings))
+    feed = call_engine(settings, rank, order_for(settings, functions=functions))
     feed.begin(position)
     return feed
 

@@ -19,9 +19,9 @@ from streamrec.errors import ConfigError, FeedError
 from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
 from streamrec.feeder.healing import AsyncHealingFeed, BlockingHealingFeed
-from streamrec.feeder.sent_functions import Unsendable
 from streamrec.feeder.session import state_of
 from streamrec.masking import masked
+from streamrec.pipeline.functions import SETTINGS, load
 from streamrec.plan.position import Fingerprint
 from streamrec.streams.session import (
     LoopSession,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.config import DatasetSettings
+    from streamrec.feeder.sent_functions import SentFunctions
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
@@ -44,6 +45,7 @@ __all__ = [
     "Description",
     "FeederSettings",
     "PlainSession",
+    "functions_of",
     "name_of",
     "start",
     "start_async",
@@ -78,23 +80,57 @@ AsyncSession: TypeAlias = LoopSession | AsyncHealingFeed
 """A session for asyncio code."""
 
 
-def start(description: Description, rank: Rank, position: ResumePoint) -> PlainSession:
-    """Start a session for plain code."""
+def functions_of(description: Description) -> SentFunctions | None:
+    """Return the functions of a stream with all that they read now; ``None``: it has none here.
+
+    Raises:
+        ConfigError: There is no function of a name.
+    """
+    if isinstance(description, FeederSettings):
+        return None
+    given = {name: getattr(description, name) for name in SETTINGS}
+    found = {
+        name: load(name, value) if isinstance(value, str) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    if not found:
+        return None
+    from streamrec.feeder.sent_functions import SentFunctions  # cloudpickle: few streams need it
+
+    return SentFunctions.of(found)
+
+
+def start(
+    description: Description,
+    rank: Rank,
+    position: ResumePoint,
+    functions: SentFunctions | None = None,
+) -> PlainSession:
+    """Start a session for plain code.
+
+    Args:
+        description: What to read.
+        rank: The part of it to read.
+        position: The place to begin at.
+        functions: Those of :func:`functions_of`.
+    """
     with _going_on_at(position):
         if isinstance(description, FeederSettings):
             return _feed_for(description)(**_route(description, rank, position))
         settings = description.dataset()
         read = _reader_of(description, settings)
-        try:
+        if functions is None or read is ThreadSession:
             return read(settings, rank, position)
-        except Unsendable as error:
-            if description.engine is not None:
-                raise
-            warnings.warn(
-                f"a thread reads, and shares the interpreter with the training: {error}",
-                stacklevel=2,
-            )
-            return ThreadSession(settings, rank, position)
+        if functions.error is None:
+            return open_engine(settings, rank, position, functions.data)
+        if description.engine is not None:
+            raise functions.error
+        warnings.warn(
+            f"a thread reads, and shares the interpreter with the training: {functions.error}",
+            stacklevel=2,
+        )
+        return ThreadSession(settings, rank, position)
 
 
 async def start_async(description: Description, rank: Rank, position: ResumePoint) -> AsyncSession:

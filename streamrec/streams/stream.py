@@ -22,7 +22,7 @@ from streamrec.streams.lookahead import Lookahead
 from streamrec.streams.session import close_in
 from streamrec.streams.small_budget import warn_of_small_budget
 from streamrec.streams.sources import length_of
-from streamrec.streams.start import name_of, start, start_async
+from streamrec.streams.start import functions_of, name_of, start, start_async
 from streamrec.streams.state import Stateful
 from streamrec.streams.turn import Turn, busy
 from streamrec.values.notebook import html_table
@@ -30,6 +30,7 @@ from streamrec.values.notebook import html_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamrec.feeder.sent_functions import SentFunctions
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Fingerprint
     from streamrec.plan.resume_point import ResumePoint
@@ -63,6 +64,8 @@ class Stream(Stateful, Generic[Item]):
         self._blocked = 0.0
         self._turn = Turn()
         self._lookahead = Lookahead()
+        self._functions: SentFunctions | None = None
+        """The functions with all that they read when the session began."""
         forks.watch(self)
 
     def __repr__(self) -> str:
@@ -96,6 +99,8 @@ class Stream(Stateful, Generic[Item]):
 
     def __iter__(self) -> Self:
         self._check_division()
+        if self._session is not None and functions_of(self._description) != self._functions:
+            self._elsewhere = True  # what was read ahead is not what they would give now
         if self._ended:
             self._next_run()
         return self
@@ -334,7 +339,8 @@ class Stream(Stateful, Generic[Item]):
         if self._elsewhere:
             self.close()
         if self._session is None:
-            session = start(self._description, *self._start())
+            self._functions = functions_of(self._description)
+            session = start(self._description, *self._start(), self._functions)
             self._session = session
             self._finalizer = weakref.finalize(self, session.close)
         return _plain(self._session)
@@ -343,6 +349,7 @@ class Stream(Stateful, Generic[Item]):
         if self._elsewhere:
             await self.aclose()
         if self._session is None:
+            self._functions = functions_of(self._description)
             session = await start_async(self._description, *self._start())
             self._session = session
             loop = asyncio.get_running_loop()
@@ -359,7 +366,7 @@ class Stream(Stateful, Generic[Item]):
 
     def _next_run(self) -> None:
         self._ended = False
-        if self._session is not None:
+        if self._session is not None and not self._elsewhere:
             self._session.subscribe()
 
     def _end_run(self) -> None:

@@ -49,7 +49,7 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from streamrec.feeder.session import State
 
-DOUBLE = {"settings": {"source": "double"}, "objects": None, "functions": {}}
+DOUBLE = {"settings": {"source": "double"}, "objects": None, "functions": None}
 """An order for a dataset that a test opens in its own way."""
 
 

@@ -49,7 +49,7 @@ def said(store: str, order: bytes) -> list[str]:
 def test_serves_what_it_is_told(store: str, module: str, tmp_path: Path) -> None:
     plain = settings(tmp_path).model_dump(mode="json")
     order = json.dumps(
-        {"settings": plain, "path": ["/elsewhere"], "objects": None, "functions": {}}
+        {"settings": plain, "path": ["/elsewhere"], "objects": None, "functions": None}
     ).encode()
     batch_size, place, *modules = said(store, order)
     assert batch_size == "4"

@@ -1,56 +1,335 @@
+"""A function that is sent reads there what it reads here, or is refused."""
+
 from __future__ import annotations
 
-import operator
-import threading
+import importlib
+import json
+import os
+import re
+import sys
 from base64 import b64encode
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.sent_functions import Unsendable, pickled, unpickled
-from streamrec.pipeline.functions import importable
+from streamrec.feeder import sent_functions
+from streamrec.feeder.function_code import is_own
+from streamrec.feeder.sent_functions import SentFunctions, unpickled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+OTHER = """
+import threading
+
+limit = 1
+table = {"a": 1}
+lock = threading.Lock()
 
 
-class Times:
-    def __init__(self, factor: int) -> None:
-        self.factor = factor
+def read():
+    return limit, dict(table)
+"""
+PROGRAM = """
+import functools
+import json
+import os
+import random
+import threading
+from functools import partial
 
-    def __call__(self, number: int) -> int:
-        return self.factor * number
+import numpy as np
 
+import own_package.settings
+import own_other as other
+from own_other import read as read_other
+from own_other import table
 
-@pytest.mark.parametrize("kind", ["lambda", "local", "object", "partial", "main"])
-def test_what_is_sent_by_value(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    factor = 3
-
-    def local(number: int) -> int:
-        return factor * number
-
-    functions: dict[str, Callable[..., Any]] = {
-        "lambda": lambda number: factor * number,
-        "local": local,
-        "object": Times(factor),
-        "partial": partial(operator.mul, factor),
-        "main": local,
-    }
-    if kind == "main":
-        monkeypatch.setattr(local, "__module__", "__main__")
-    assert importable(functions[kind]) is None
-    assert unpickled("map", pickled("map", functions[kind]))(14) == 42
+limit = 1
+words = ["a"]
+lock = threading.Lock()
+rng = np.random.default_rng(3)
+legacy = random.Random(3)
+big = bytearray(1)
 
 
-def test_what_cannot_be_sent() -> None:
-    lock = threading.Lock()
-    with pytest.raises(Unsendable, match=r"'map' is .*<lambda>.*lock.*or set engine="):
-        pickled("map", lambda columns: (lock, columns))
+def by_global(c): return limit, tuple(words)
+def by_helper(c): return by_global(c)
+def by_import(c): return read_other()
+def by_name(c): return dict(table)
+def by_module(c): return other.limit, other.read()
+def by_submodule(c): return own_package.settings.limit
+def by_comprehension(c): return [limit for _ in range(2)]
+def by_default(c, words=words): return tuple(words)
+def by_option(c): return json.own_option
+def by_inner_import(c):
+    import json as inner
+    return inner.own_option
+def by_environment(c): return os.environ["OWN_VARIABLE"]
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def inner(c): return function(c), limit
+    return inner
+
+
+@decorated
+def by_decorator(c): return tuple(words)
+
+
+@functools.lru_cache
+def cached(): return limit
+def by_cache(c): return cached.__wrapped__()
+
+
+class Base:
+    shared = words
+    def __call__(self, c): return self.held, self.shared, limit, type(self).shared
+
+
+class By(Base):
+    def __init__(self): self.held = words
+    def method(self, c): return super().__call__(c)
+    @classmethod
+    def of_class(cls, c): return tuple(cls.shared), limit
+
+
+by_object = By()
+by_method = by_object.method
+by_class = By.of_class
+by_partial = partial(lambda c, words: (tuple(words), limit), words=words)
+
+
+def by_closure():
+    held = words
+    return lambda c: (tuple(held), limit)
+
+
+by_closure = by_closure()
+
+
+def with_lock(c): return lock
+def with_other_lock(c): return other.lock
+def with_globals(c): return globals()["limit"]
+def with_getattr(c): return getattr(other, "limit")
+def with_eval(c): return eval("limit")
+def with_setting(c):
+    global limit
+    limit += 1
+    return c
+def with_import(c):
+    import own_other
+    return own_other.limit
+def with_relative_import(c):
+    from . import settings
+    return settings
+def with_big(c): return len(big)
+
+def draw_global(c): return rng.random()
+def draw_numpy(c): return np.random.randint(3)
+def draw_random(c): return random.random()
+draw = random.gauss
+def draw_imported(c): return draw(0, 1)
+def draw_default(c, legacy=legacy): return legacy.random()
+def draw_helper(c): return draw_numpy(c)
+draw_bound = partial(lambda c, rng: rng.random(), rng=rng)
+class Draws:
+    def __init__(self): self.rng = rng
+    def __call__(self, c): return self.rng.random()
+draw_object = Draws()
+def draw_inner(c):
+    import numpy.random as r
+    from random import shuffle as mixed
+    return mixed([1, 2])
+def draw_fixed(c):
+    rng = np.random.default_rng(5)
+    return rng.normal(), random.Random(5).random()
+"""
+ALIKE = sorted({*re.findall(r"^(?:def )?(by_\w+)", PROGRAM, re.MULTILINE)})
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (tmp_path / "own_other.py").write_text(OTHER)
+    (tmp_path / "own_program.py").write_text(PROGRAM)
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package/__init__.py").write_text("")
+    (tmp_path / "own_package/settings.py").write_text("limit = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(json, "own_option", 1, raising=False)
+    monkeypatch.setenv("OWN_VARIABLE", "1")
+    yield importlib.import_module("own_program")
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+
+
+def change(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change all that the functions read, as a program does between epochs."""
+    program.limit = 5
+    program.words += ["b"]
+    program.other.limit = 6
+    program.other.table["b"] = 2
+    program.own_package.settings.limit = 7
+    monkeypatch.setattr(json, "own_option", 8)
+    monkeypatch.setenv("OWN_VARIABLE", "9")
+
+
+def sent(function: Callable[..., Any], setting: str = "map") -> SentFunctions:
+    return SentFunctions.of({setting: function})
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_it_reads_what_is_here_now(
+    name: str, program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = getattr(program, name)
+    early = sent(function)
+    assert early.error is None
+    assert sent(function) == early
+    before = repr(function(None))
+    change(program, monkeypatch)
+    late = sent(function)
+    after = repr(function(None))
+    assert before != after
+    assert late != early
+    if name == "by_environment":  # a process begins with it
+        return
+    assert repr(unpickled(early.data)["map"](None)) == before
+    assert repr(unpickled(late.data)["map"](None)) == after
+
+
+def test_what_it_does_not_read_is_not_sent(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    early = sent(program.by_submodule)
+    program.limit, program.other.limit = 2, 3
+    monkeypatch.setenv("OWN_VARIABLE", "4")
+    assert sent(program.by_submodule) == early
+
+
+def test_functions_share_what_they_read(program: Any) -> None:
+    functions = {"filter": program.By().method, "map": program.by_global}
+    loaded = unpickled(SentFunctions.of(functions).data)
+    assert loaded["filter"](None)[0] is loaded["filter"](None)[1]
+    loaded["filter"](None)[0].append("c")
+    assert loaded["map"](None) == (1, ("a", "c"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("with_lock", r"reads 'lock' of own_program \(TypeError: cannot pickle .*lock"),
+        ("with_other_lock", r"reads 'other.lock' of own_program \(TypeError: cannot pickle .*lock"),
+        ("with_globals", "uses globals, which reads what its code does not name"),
+        ("with_getattr", "uses the module other as a whole; name what it reads"),
+        ("with_eval", "uses eval, which reads"),
+        ("with_setting", "sets the global 'limit'"),
+        ("with_import", "imports own_other when it is called; import it at the top"),
+        ("with_relative_import", "imports its package when it is called"),
+        ("with_big", "reads more than 0 MiB of this program"),
+    ],
+)
+def test_what_cannot_be_sent(
+    name: str, why: str, program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "with_big":
+        monkeypatch.setattr(sent_functions, "MOST", 1 << 16)
+        program.big = os.urandom(1 << 16)
+    refused = sent(getattr(program, name))
+    named = f"the setting 'map' is own_program:{name}, which the engine process cannot be given"
+    assert str(refused.error).startswith(named)
+    with pytest.raises(ConfigError, match=rf"it {why}.*; have the function .*or set engine="):
+        raise refused.error or AssertionError
+    assert sent(getattr(program, name)) == refused
+
+
+@pytest.mark.parametrize(
+    ("name", "generator"),
+    [
+        ("draw_global", "draws from rng"),
+        ("draw_numpy", "draws from np.random.randint"),
+        ("draw_random", "draws from random.random"),
+        ("draw_imported", "draws from draw"),
+        ("draw_inner", "draws from mixed"),
+        ("draw_helper", "draws from np.random.randint"),
+        ("draw_default", "draws from a random generator of the program"),
+        ("draw_bound", "draws from a random generator of the program"),
+        ("draw_object", "draws from rng"),
+    ],
+)
+def test_a_generator_is_not_copied(name: str, generator: str, program: Any) -> None:
+    error = sent(getattr(program, name), "transform").error
+    assert f", which {generator}; an engine process would have a copy of it" in str(error)
+    assert "as in `def augment(batch, rng)`" in str(error)
+
+
+def test_a_generator_of_its_own_is_no_obstacle(program: Any) -> None:
+    function = program.draw_fixed
+    assert unpickled(sent(function).data)["map"](None) == function(None)
+
+
+def test_torchs_generator(program: Any) -> None:
+    torch = pytest.importorskip("torch")
+
+    def noise(batch: Any) -> Any:
+        return torch.randn(3)
+
+    assert "draws from torch.randn" in str(sent(noise).error)
+
+
+LIBRARY = """
+import numpy as np
+flags = [1]
+class Flip:
+    def __call__(self, batch): return np.random.rand() < self.odds()
+    @staticmethod
+    def odds(): return flags[0]
+def scale(batch): return batch, flags[0]
+"""
+
+
+def test_an_installed_class_that_draws(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of torchvision do; other code of a library is imported there."""
+    folder = tmp_path / "lib/site-packages"
+    folder.mkdir(parents=True)
+    (folder / "own_library.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(folder))
+    library = importlib.import_module("own_library")
+    assert not is_own("own_library")
+    flip = library.Flip()
+    error = str(sent(flip).error)
+    assert "which uses own_library.Flip, which draws from np.random.rand; an engine" in error
+    assert unpickled(sent(library.scale).data)["map"] is library.scale
+
+
+def test_a_package_installed_from_a_folder_is_the_users(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "lib/site-packages"
+    (folder / "own_local-1.0.dist-info").mkdir(parents=True)
+    (folder / "own_local-1.0.dist-info/direct_url.json").write_text("{}")
+    (folder / "own_local.py").write_text("limit = 1\ndef f(c): return limit\n")
+    monkeypatch.syspath_prepend(str(folder))
+    local: Any = importlib.import_module("own_local")
+    assert is_own("own_local")
+    local.limit = 2
+    assert unpickled(sent(local.f).data)["map"](None) == 2
+
+
+def test_whose_code_it_is() -> None:
+    assert is_own("__main__")
+    assert not any(map(is_own, ("json", "numpy.random", "streamrec.errors", "no_such", "")))
+
+
+def test_the_setting_that_cannot_be_sent_is_named(program: Any) -> None:
+    functions = {"filter": program.by_global, "map": program.with_lock}
+    assert "setting 'map' is own_program:with_lock" in str(SentFunctions.of(functions).error)
 
 
 def test_what_cannot_be_loaded() -> None:
     pickle = b64encode(b"cno_such_module\nf\n.").decode()
-    with pytest.raises(ConfigError, match=r"setting 'map' \(ModuleNotFoundError"):
-        unpickled("map", pickle)
+    with pytest.raises(ConfigError, match=r"functions of the settings \(ModuleNotFoundError"):
+        unpickled(pickle)

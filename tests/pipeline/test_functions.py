@@ -11,7 +11,6 @@ from streamrec.pipeline.functions import (
     NONE,
     Function,
     Functions,
-    importable,
     load,
     name_of,
 )
@@ -51,11 +50,6 @@ class TestNames:
     def test_names_of_nothing(self, name: str, why: str) -> None:
         with pytest.raises(ConfigError, match=f"'filter' names '{name}'.*{why}"):
             load("filter", name)
-
-    def test_what_another_process_can_import(self) -> None:
-        assert importable(user_functions.squared) == "tests.pipeline.user_functions:squared"
-        assert importable("anything:at_all") == "anything:at_all"
-        assert importable(Threshold.__call__) == f"{__name__}:Threshold.__call__"
 
 
 class TestCalls:

@@ -1,0 +1,231 @@
+"""The code of the user's functions: what it reads outside of itself, as far as that can be told.
+
+Names are followed through modules, as in ``config.limits.LONGEST``. What code looks up by other
+means, as by ``globals()``, cannot be told.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import importlib.util
+import random
+import sys
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Read", "draws_from", "is_generator", "is_own", "obstacle", "reads", "variables"]
+
+BESIDE = frozenset({"PRECALL", "PUSH_NULL", "EXTENDED_ARG", "NOP"})
+"""Instructions that may stand between a name and its attribute."""
+LOOKUPS = (globals, vars, eval, exec, __import__, importlib.import_module)
+"""Functions that look up what the code does not name."""
+DRAWS = {
+    "torch": "bernoulli multinomial normal poisson rand rand_like randint randint_like randn "
+    "randn_like randperm",
+    "tensorflow.random": "gamma normal poisson shuffle truncated_normal uniform",
+    "keras.random": "categorical gamma normal randint shuffle truncated_normal uniform",
+}
+"""Functions that draw from their module's generator, which is not seen in them."""
+INSTALLED = {"site-packages", "dist-packages"}
+_MISSING = object()
+
+
+class Read(NamedTuple):
+    """A value that code reads by a name, or by an attribute of a module."""
+
+    path: str
+    """The name, with the modules on the way to it: ``config.limits.LONGEST``."""
+    value: Any
+    owner: ModuleType | None
+    """The module whose attribute it is; ``None``: it is a variable."""
+    goes_on: bool
+    """True if it is a module, and an attribute of it is read next."""
+
+
+def variables(function: FunctionType) -> dict[str, Any]:
+    """Return the globals and the variables of other functions that a function's code may read."""
+    found = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # it has no value yet
+            continue
+    return found
+
+
+def reads(function: FunctionType) -> Iterator[Read]:
+    """Yield what a function's code reads outside of itself."""
+    return _reads(function.__code__, {**vars(builtins), **variables(function)})
+
+
+def _reads(code: CodeType, known: dict[str, Any]) -> Iterator[Read]:
+    steps = _steps(code)
+    own = {*code.co_varnames, *code.co_cellvars}
+    known = {name: value for name, value in known.items() if name not in own}
+    known |= _imported(steps)
+    for number, step in enumerate(steps):
+        if step.opname.startswith("LOAD_") and _attribute(step) is None and step.argval in known:
+            yield from _followed(step.argval, known[step.argval], steps[number + 1 :])
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _reads(constant, known)
+
+
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    steps = (step for step in dis.get_instructions(code) if step.opname not in BESIDE)
+    # A constant may look like a name.
+    return [step for step in steps if step.opname != "LOAD_CONST" or isinstance(step.argval, int)]
+
+
+def _attribute(step: dis.Instruction) -> str | None:
+    return step.argval if step.opname in ("LOAD_ATTR", "LOAD_METHOD") else None
+
+
+def _followed(path: str, value: Any, steps: list[dis.Instruction]) -> Iterator[Read]:
+    """Yield a variable's value, and what is read through it while that is a module."""
+    owner = None
+    for step in steps:
+        name = _attribute(step)
+        if name is None or not isinstance(value, ModuleType):
+            break
+        yield Read(path, value, owner, goes_on=True)
+        owner, path = value, f"{path}.{name}"
+        value = getattr(owner, name, _MISSING)
+    if value is not _MISSING:
+        yield Read(path, value, owner, goes_on=False)
+
+
+def _imported(steps: list[dis.Instruction]) -> dict[str, Any]:
+    """Return the variables that get what the code itself imports, where that is imported here."""
+    found: dict[str, Any] = {}
+    module: ModuleType | None = None
+    for step, following in pairwise(steps):
+        value: Any = _MISSING
+        if step.opname == "IMPORT_NAME":
+            module = sys.modules.get(step.argval)
+            value = sys.modules.get(step.argval.partition(".")[0], _MISSING)
+        elif step.opname == "IMPORT_FROM":
+            value = getattr(module, step.argval, _MISSING)
+        if value is not _MISSING and following.opname.startswith("STORE_"):
+            found[following.argval] = value
+    return found
+
+
+def obstacle(function: FunctionType) -> str | None:
+    """Return why a function's reads cannot be told, as the end of a sentence; else ``None``."""
+    for code in _codes(function.__code__):
+        steps = _steps(code)
+        for number, step in enumerate(steps):
+            if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                return f"sets the global {step.argval!r}"
+            # Before it stands the number of dots.
+            is_import = step.opname == "IMPORT_NAME"
+            if is_import and (steps[number - 1].argval or is_own(step.argval)):
+                name = step.argval or "its package"
+                return f"imports {name} when it is called; import it at the top of the file"
+    for read in reads(function):
+        if any(read.value is lookup for lookup in LOOKUPS) or read.value is sys.modules:
+            return f"uses {read.path}, which reads what its code does not name"
+        if isinstance(read.value, ModuleType) and not read.goes_on and is_own(read.value.__name__):
+            return f"uses the module {read.path} as a whole; name what it reads of it"
+    return None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+# -- random generators -----------------------------------------------------------------------------
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether something is a random generator, whose state moves with each draw."""
+    if isinstance(value, np.random.Generator | np.random.RandomState | np.random.BitGenerator):
+        return True
+    kind = type(value)
+    is_torch = kind.__name__ == "Generator" and kind.__module__.partition(".")[0] == "torch"
+    return isinstance(value, random.Random) or is_torch
+
+
+def draws_from(code: FunctionType | type) -> str | None:
+    """Return the name of a generator of the program's that a function or a class draws from."""
+    functions = [code] if isinstance(code, FunctionType) else _methods(code)
+    for function in functions:
+        # Libraries have large classes, so their code is looked at by its names alone at first.
+        if not is_own(function.__module__) and not _may_draw(function.__code__):
+            continue
+        for read in reads(function):
+            if is_generator(read.value) or is_generator(getattr(read.value, "__self__", None)):
+                return read.path
+            names = DRAWS.get(read.owner.__name__.removesuffix("._v2")) if read.owner else None
+            if names and read.path.rpartition(".")[2] in names.split():
+                return read.path
+    return None
+
+
+def _methods(kind: type) -> Iterator[FunctionType]:
+    for base in kind.__mro__:
+        for value in vars(base).values():
+            function = getattr(value, "__func__", value)
+            if isinstance(function, FunctionType):
+                yield function
+
+
+def _may_draw(code: CodeType) -> bool:
+    """Return whether code has a name that a generator, or what draws from one, may have."""
+    names = {name for part in _codes(code) for name in part.co_names}
+    return any("ran" in name or "rng" in name or name in _DRAWN for name in names)
+
+
+_DRAWN = {name for names in DRAWS.values() for name in names.split()} | {"choice", "sample"}
+
+
+# -- whose code ------------------------------------------------------------------------------------
+
+
+@cache
+def is_own(module: str) -> bool:
+    """Return whether a module is of the user's program, which may change its globals.
+
+    That is none of Python's, and none of a package that is installed, unless from a local folder.
+    """
+    top = module.partition(".")[0]
+    if top == "__main__":
+        return True
+    if not top or top == __name__.partition(".")[0] or top in sys.stdlib_module_names:
+        return False
+    found = sys.modules.get(top)
+    if found is None:
+        try:
+            spec = importlib.util.find_spec(top)
+        except (ImportError, ValueError):
+            return False
+        return spec is not None and not _is_installed(top, spec.origin)
+    known = vars(found)
+    places = [known.get("__file__"), *(known.get("__path__") or ())]
+    return not _is_installed(top, next(filter(None, places), None))
+
+
+def _is_installed(top: str, place: str | None) -> bool:
+    if place in ("built-in", "frozen"):
+        return True
+    if place is None:  # it was made by a program that runs
+        return False
+    parts = Path(place).parts
+    at = next((at for at, part in enumerate(parts) if part in INSTALLED), None)
+    if at is None:
+        return False
+    # https://packaging.python.org/specifications/direct-url
+    return not any(Path(*parts[: at + 1]).glob(f"{top}-*.dist-info/direct_url.json"))
