@@ -79,7 +79,7 @@ def records(batch: Any) -> Records:
 
 def resize(directory: Path, order: str) -> None:
     """Print each global batch, and whether it is the same as on one host alone."""
-    beginning = json.dumps([{"version": 2}])
+    beginning = json.dumps([{"version": 3}])
     whole, _ = train(directory, order, 1, STEPS, beginning)
     resized: list[Records] = []
     saved = beginning

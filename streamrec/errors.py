@@ -41,7 +41,7 @@
         ├── MalformedPosition
         ├── OtherDataset                      saved from other shards
         ├── OtherOrder                        saved with other settings: the message names them
-        └── OtherVersion                      saved by a newer streamrec
+        └── OtherVersion                      saved by another streamrec
 
 Fields, not text, carry the facts; ``retryable`` says whether the same call may succeed later. An
 error crosses a process or the network as the mapping of :func:`to_fields`.
@@ -431,7 +431,7 @@ class OtherOrder(StateError):
 
 
 class OtherVersion(StateError):
-    """The state was saved by a newer version of streamrec."""
+    """The state was saved by another version of streamrec, of another form or order."""
 
 
 def field_names(kind: type[StreamrecError]) -> list[str]:

@@ -104,12 +104,13 @@ class Dataset:
         if index is not None:
             self._add_facts_of_the_index(index)
 
-    def _next_use(self) -> NextUse | None:
+    def _next_use(self, order: ShardOrder | RecordOrder) -> NextUse | None:
         """Let the cache know what a run reads; a mix's components have epochs of their own."""
-        cache = self._stores.cache
-        if cache is None or not self._keeps("ranges") or self._draws is not None:
+        if not self._keeps("ranges") or self._draws is not None:
             return None
-        forecast = NextUse(self._order, self.shards)
+        cache = self._stores.cache
+        assert cache is not None
+        forecast = NextUse(order, self.shards)
         cache.expect(forecast, self.objects)
         return forecast
 
@@ -124,8 +125,8 @@ class Dataset:
             # Chunks that follow each other are read as one extent, except where a state counts
             # extents, or where the search for the end of damage must stop at the chunk's end.
             joins = self._is_counted and settings.on_corrupt == "raise" and not settings.has_windows
-            chunks = self._index.chunks()
-            return (RecordOrder(chunks, self.lanes, settings.shuffle, seed, joins),)
+            chunks, origin = self._index.chunks(), None if self._is_counted else 0
+            return (RecordOrder(chunks, self.lanes, settings.shuffle, seed, joins, origin),)
         seeds = [seed] * len(self._counts)
         if settings.weights is not None and settings.shuffle:
             seeds = [component_seed(seed, number) for number in range(len(seeds))]
@@ -282,10 +283,12 @@ class Dataset:
             ConfigError: The settings contradict each other.
             StateError: The position belongs to another dataset, order, rank or world size.
         """
+        start = self.position(batch_size, rank, world_size, position or Beginning())
+        orders = tuple(order.since(start.origin) for order in self._orders)
         plan = RunPlan(
             self.settings,
-            self._orders,
-            self.position(batch_size, rank, world_size, position or Beginning()),
+            orders,
+            start,
             self._memory(world_size, budget),
             batch_size,
             self._remainder(world_size, batch_size),
@@ -293,7 +296,7 @@ class Dataset:
             self._windows(),
             self._draws,
             self._components,
-            self._next_use(),
+            self._next_use(orders[0]),
         )
         plan.check()
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())

@@ -2,35 +2,28 @@
 
 An extent is a stretch of one shard that is read from end to end. A lane is an endless sequence of
 extents, numbered from 0 within the lane; epochs follow each other without a break.
+
+All lanes deliver records at the same rate, so a lane with short shards comes to its next epoch
+sooner. If it kept them, their records would come more often than others for ever. So lanes change
+their shards from epoch to epoch: in each group of as many epochs as there are lanes, every lane has
+every shard once.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from streamrec.config.dataset import FEWEST_OPEN_SHARDS, MOST_OPEN_SHARDS, WINDOW_A_SHARD
-from streamrec.plan.permutation import permutation, seed_of
+from streamrec.plan.dealt_shards import DealtShards
+from streamrec.plan.turns import turned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64]
-    Cached = Callable[[int, int, int], Numbers]
+    from collections.abc import Iterator
 
 __all__ = ["Extent", "ShardOrder", "open_at_once"]
-
-SHARDS = 0x5348415244  # "SHARD": separates the permutation of shards from those of windows
-KEPT = 4
-"""Epochs whose permutations are kept: lanes are at most about two epochs apart, and a forecast
-looks one further."""
 
 
 def open_at_once(shards: int, lanes: int, window: int) -> int:
@@ -69,19 +62,21 @@ class Extent:
 class ShardOrder:
     """Order by shard: every extent is a whole shard.
 
-    Epoch ``e`` is a seeded permutation of the shards (or their sorted order); the epochs end to
-    end are one sequence, whose element ``k`` goes to lane ``k mod lanes``. Counting on over the
-    epochs keeps any lane from running ahead when ``lanes`` does not divide the number of shards.
-    Where a lane has open shards, its element ``n`` goes to open shard ``n mod open_shards``.
+    An epoch has all shards; the epochs end to end are one sequence, whose element ``k`` goes to
+    lane ``k mod lanes``. Counting on over the epochs keeps any lane from running ahead when
+    ``lanes`` does not divide the number of shards. Shards are in the order of their numbers, or
+    dealt to the lanes at random; in ``lanes`` epochs every lane has every shard once. Where a lane
+    has open shards, its element ``n`` goes to open shard ``n mod open_shards``.
 
     Args:
         shards: The number of shards; at least one.
         lanes: The number of lanes; at least one.
-        shuffle: ``True`` to permute the shards anew in each epoch.
+        shuffle: ``True`` to deal the shards at random.
         seed: The seed of the permutations.
         first_shard: The number of the first shard, where these are a part of a dataset's.
         open_shards: The parts of each lane, which are read side by side.
         open_shard: The number of the open shard whose extents these are.
+        origin: The epoch at whose beginning all lanes began.
     """
 
     shards: int
@@ -91,17 +86,23 @@ class ShardOrder:
     first_shard: int = 0
     open_shards: int = 1
     open_shard: int = 0
-    _permutations: Cached = field(
-        default_factory=lambda: lru_cache(KEPT)(_permutation), repr=False, compare=False
-    )
-    _places: Cached = field(
-        default_factory=lambda: lru_cache(KEPT)(_places), repr=False, compare=False
-    )
+    origin: int = 0
+    _dealt: DealtShards | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep the shards that another order of the same ones has dealt, and its cache."""
+        dealt = DealtShards(self.shards, self.lanes, self.seed) if self.shuffle else None
+        if self._dealt != dealt:
+            object.__setattr__(self, "_dealt", dealt)
 
     @property
     def period(self) -> int:
-        """Epochs after which the lanes have the same shards again, if nothing is shuffled."""
+        """Epochs after which lanes that begin there have the same shards, if not shuffled."""
         return self.lanes // math.gcd(self.lanes, self.shards)
+
+    def since(self, origin: int) -> ShardOrder:
+        """Return the order of lanes that all began at that epoch."""
+        return replace(self, origin=origin)
 
     def divided(self, open_shards: int) -> tuple[ShardOrder, ...]:
         """Divide each lane into its open shards; return their orders, which share caches."""
@@ -113,10 +114,13 @@ class ShardOrder:
     def extent(self, lane: int, number: int) -> Extent:
         """Return the lane's extent of that number."""
         element = number * self.open_shards + self.open_shard
-        epoch, place = divmod(lane + element * self.lanes, self.shards)
-        shard = (
-            self._permutations(self.shards, self.seed, epoch).item(place) if self.shuffle else place
-        )
+        epoch = (lane + element * self.lanes) // self.shards
+        if self._dealt is None:
+            same = turned(lane, self.lanes, self.shards, epoch - self.origin)
+            shard = same + element * self.lanes - epoch * self.shards
+        else:
+            dealt = self._dealt.of_lane(lane, epoch, self.origin)
+            shard = dealt.item(element - self._before(lane, epoch))
         return Extent(number, epoch, self.first_shard + shard)
 
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
@@ -140,23 +144,20 @@ class ShardOrder:
         width = self.lanes * self.open_shards
         done = min(1.0, offset / size) if size else 0.5
         for number in count(epoch):
-            element = number * self.shards + self._place(number, shard - self.first_shard)
-            yield (element // width + done) * width / self.shards
+            element = self._element(number, shard - self.first_shard)
+            yield (element // self.open_shards + done) * width / self.shards
 
-    def reach(self, lane: int) -> int:  # noqa: ARG002 - by shard, all lanes reach as far
+    def reach(self, lane: int) -> int:  # noqa: ARG002 - all lanes reach as far
         """Return the number of different shards in the whole, endless lane."""
-        step = self.lanes * self.open_shards
-        return self.shards if self.shuffle else self.shards // math.gcd(self.shards, step)
+        return self.shards
 
-    def _place(self, epoch: int, shard: int) -> int:
-        """Return the shard's place in the epoch."""
-        return self._places(self.shards, self.seed, epoch).item(shard) if self.shuffle else shard
+    def _before(self, lane: int, epoch: int) -> int:
+        """Return the number of the lane's elements in the epochs before this one."""
+        return max(0, -((lane - epoch * self.shards) // self.lanes))
 
-
-def _permutation(shards: int, seed: int, epoch: int) -> Numbers:
-    return permutation(shards, seed_of(SHARDS, seed, epoch))
-
-
-def _places(shards: int, seed: int, epoch: int) -> Numbers:
-    """Return the place of each shard in the epoch's permutation."""
-    return np.argsort(_permutation(shards, seed, epoch))
+    def _element(self, epoch: int, shard: int) -> int:
+        """Return the number in its lane of the element that has the shard in that epoch."""
+        if self._dealt is None:
+            return (epoch * self.shards + shard) // self.lanes
+        lane, place = self._dealt.place(shard, epoch, self.origin)
+        return self._before(lane, epoch) + place

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fingerprint", "Position", "object_tag"]
 
-VERSION = 2
+VERSION = 3
 NUMBERS = ("step", "run_epoch", "epoch", "skip")
 LARGEST = (1 << 48) - 1
 """The largest number: no shard is longer, and sums and products of a few stay below 2^63."""
@@ -77,6 +77,9 @@ class Position:
     sources: Structured = field(default_factory=lambda: _NO_SOURCES)
     """``POINT [own lanes, sources]``: the point of each lane in each component of a mix, or in each
     open shard; empty if there are neither."""
+    origin: int = 0
+    """The epoch at whose beginning all lanes began, from which their turns are counted. By record,
+    ``since`` has it."""
 
     @property
     def points(self) -> Structured:
@@ -102,9 +105,9 @@ class Position:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The fields of ``NUMBERS`` and, by record, ``since``, by name."""
-        since = {} if self.since is None else {"since": list(self.since)}
-        return {**{name: getattr(self, name) for name in NUMBERS}, **since}
+        """The fields of ``NUMBERS`` and ``origin`` or, by record, ``since``, by name."""
+        began = {"origin": self.origin} if self.since is None else {"since": list(self.since)}
+        return {**{name: getattr(self, name) for name in NUMBERS}, **began}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Position) and self.to_dict() == other.to_dict()
@@ -131,7 +134,7 @@ class Position:
         """Decode the data of :meth:`to_dict`, which is checked as untrusted input.
 
         Raises:
-            OtherVersion: A later version of streamrec saved it.
+            OtherVersion: Another version of streamrec saved it.
             MalformedPosition: The data is not a state of streamrec.
         """
         check_version(data)
@@ -183,6 +186,7 @@ class Position:
             _number(numbers, "skip", MOST_SKIPPED if fingerprint.global_batch is None else 0),
             _since(numbers) if by_record else None,
             sources,
+            0 if by_record else _number(numbers, "origin", LAST_EPOCH),
         )
 
     @classmethod
@@ -221,7 +225,18 @@ class Position:
         else:
             lanes["extent"] = points[:, 0]
         tags = np.zeros_like(points)
-        return cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags, sources=sources)
+        return cls(
+            fingerprint,
+            step,
+            rank,
+            world_size,
+            epoch,
+            epoch,
+            lanes,
+            tags,
+            sources=sources,
+            origin=epoch,
+        )
 
     @classmethod
     def merge(cls, positions: Sequence[Position], *, rank: int, world_size: int) -> Position:
@@ -261,10 +276,10 @@ class Position:
 
 
 def check_version(data: Any) -> None:
-    """Check that the data is a state, of a version that is known.
+    """Check that the data is a state, of the version that is known.
 
     Raises:
-        OtherVersion: A later version of streamrec saved it.
+        OtherVersion: Another version of streamrec saved it.
         MalformedPosition: The data is not a state of streamrec.
     """
     if not isinstance(data, dict):
@@ -274,12 +289,12 @@ def check_version(data: Any) -> None:
     version = _number(data, "version")
     if version > VERSION:
         raise OtherVersion(
-            f"the state has version {version}, this streamrec reads up to {VERSION}; upgrade it"
+            f"the state has version {version}, this streamrec reads version {VERSION}; upgrade it"
         )
     if version < VERSION:
-        raise MalformedPosition(
-            f"the state has version {version}, which no release of streamrec saved; begin without "
-            "the state"
+        raise OtherVersion(
+            f"the state has version {version}, and the order of records has changed since; go on "
+            "with the streamrec that saved it, or begin without the state"
         )
 
 
@@ -370,7 +385,7 @@ def _check_mergeable(positions: Sequence[Position], world_size: int) -> None:
             "these states stand in the middle of single records that travelled together, so they "
             "cannot be merged; set batch_size, or go on with as many ranks as before"
         )
-    if len({(p.step, p.since, by_record or p.world_size) for p in positions}) > 1:
+    if len({(p.step, p.since, p.origin, by_record or p.world_size) for p in positions}) > 1:
         raise MalformedPosition("the states are of different steps; give those of one step")
     if lanes % world_size:
         raise ConfigError(

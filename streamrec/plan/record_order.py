@@ -5,12 +5,16 @@ the end of any epoch, lane ``l`` has as many records as there are numbers ``k`` 
 ``k mod lanes = l``. So the lanes of an epoch, and of any number of epochs, differ by one record at
 most. Only the count follows from that remainder: the records themselves are a stretch of the
 epoch's sequence.
+
+Where a stage makes the counts of what lanes deliver unknown, they come to their next epoch at
+different times. So that no record comes more often than others for ever, lanes then turn as those
+by shard do: in each group of as many epochs as there are lanes, every lane has every record once.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import count
 from math import gcd
@@ -20,8 +24,10 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import KEPT, Extent, ShardOrder
+from streamrec.plan.dealt_shards import KEPT
+from streamrec.plan.order import Extent, ShardOrder
 from streamrec.plan.permutation import permutation, seed_of, stratified
+from streamrec.plan.turns import turned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["ChunkWindows", "RecordOrder"]
 
 CHUNKS = 0x4348554E4B53  # "CHUNKS": separates the permutation of chunks from those of windows
+PIECE = 0x5049454345  # "PIECE"
 GROWTH = (2,)
 """Divisors of the first windows of an epoch. A full window has only five chunks by default, and a
 sixteenth of it, as by shard, would be a single one: its batches would have few classes."""
@@ -69,6 +76,7 @@ class RecordOrder:
         seed: The seed of the permutations.
         joins: ``True`` to join successive chunks of a shard into one extent, unless they are
             shuffled. It changes the numbers of extents, but not the order.
+        origin: The epoch at whose beginning all lanes began; ``None``: they do not turn.
     """
 
     table: Chunks
@@ -76,6 +84,7 @@ class RecordOrder:
     shuffle: bool = False
     seed: int = 0
     joins: bool = True
+    origin: int | None = None
     _before: Numbers = field(init=False, repr=False)
     """int64 ``[chunks + 1]``: the records before each chunk, and in all, in the table's order."""
     _units: Numbers = field(init=False, repr=False)
@@ -98,6 +107,10 @@ class RecordOrder:
 
     def __repr__(self) -> str:
         return f"<RecordOrder of {self.records} records, {self.lanes} lanes>"
+
+    def since(self, origin: int) -> RecordOrder:
+        """Return the order of lanes that all began at that epoch; they turn if these do."""
+        return self if self.origin in (None, origin) else replace(self, origin=origin)
 
     @property
     def records(self) -> int:
@@ -136,12 +149,12 @@ class RecordOrder:
         epoch, index = divmod(number, self.stride)
         while self.records:
             order, before = self._sequence(epoch)
-            begin, end, low, high = self._bounds(lane, epoch)
-            for place in range(begin + index, end):
+            _, _, low, high = self._bounds(lane, epoch)
+            for number, place in enumerate(self._own_places(lane, epoch)[index:], index):
                 unit = order[place]
                 first = int(self._units[unit] + max(0, low - before[place]))
                 last = int(self._units[unit + 1] - max(0, before[place + 1] - high))
-                yield self._extent(epoch, place - begin, first, last)
+                yield self._extent(epoch, number, first, last)
             epoch, index = epoch + 1, 0
 
     def extent(self, lane: int, number: int) -> Extent:
@@ -265,12 +278,33 @@ class RecordOrder:
         counted = np.concatenate([[0], np.cumsum(last - first)]).astype(np.int64)
         return _Piece(units, first, last, counted)
 
+    def _own_places(self, lane: int, epoch: int) -> list[int]:
+        """Return the places of the lane's units in the epoch's sequence, in the lane's order."""
+        begin, end, *_ = self._bounds(lane, epoch)
+        places = np.arange(begin, end)
+        if self.shuffle and self.origin is not None and (epoch - self.origin) % self.lanes:
+            # The sequence is that of the epoch with which the group began.
+            places = places[permutation(len(places), seed_of(PIECE, self.seed, epoch, lane))]
+        own: list[int] = places.tolist()
+        return own
+
     def _bounds(self, lane: int, epoch: int) -> tuple[int, int, int, int]:
         """Return the bounds of the lane's piece of the epoch: in units, then in records."""
         _, before = self._sequence(epoch)
-        low, high = self._cut(lane, epoch), self._cut(lane + 1, epoch)
+        low, high = self._piece_bounds(lane, epoch)
         begin = int(np.searchsorted(before, low, "right")) - 1
         return begin, int(np.searchsorted(before, high, "left")) if high > low else begin, low, high
+
+    def _piece_bounds(self, lane: int, epoch: int) -> tuple[int, int]:
+        """Return the numbers, in the epoch's sequence, of the lane's first record and its end."""
+        if self.origin is None:
+            return self._cut(lane, epoch), self._cut(lane + 1, epoch)
+        # All epochs have the same pieces, the longer ones first, or lanes would not have each once.
+        least, surplus = divmod(self.records, self.lanes)
+        same = turned(lane, self.lanes, self.records, epoch - self.origin)
+        piece = (same - epoch * self.records) % self.lanes
+        low = piece * least + min(piece, surplus)
+        return low, low + least + (piece < surplus)
 
     def _cut(self, lane: int, epoch: int) -> int:
         """Return the number of the epoch's records in the lanes before this one."""
@@ -282,14 +316,23 @@ class RecordOrder:
     def _permuted(self, epoch: int) -> tuple[Numbers, Numbers]:
         order = np.arange(len(self._units) - 1, dtype=np.int64)
         if self.shuffle:
-            order = permutation(len(order), seed_of(CHUNKS, self.seed, epoch))
+            since = 0 if self.origin is None else (epoch - self.origin) % self.lanes
+            order = permutation(len(order), seed_of(CHUNKS, self.seed, epoch - since))
         records = np.diff(self._units)[order]
         return order, np.concatenate([[0], np.cumsum(records)]).astype(np.int64)
 
     def _begins(self, epoch: int) -> npt.NDArray[np.float64]:
         order, before = self._sequence(epoch)
         unit = np.searchsorted(self._units, self._before[:-1], "right") - 1
-        begins = before[:-1][np.argsort(order)]
+        begins = before[:-1].copy()
+        for lane in range(0 if self.origin is None else self.lanes):
+            _, _, low, high = self._bounds(lane, epoch)
+            places = self._own_places(lane, epoch)
+            parts = np.minimum(before[1:][places], high) - np.maximum(before[:-1][places], low)
+            # A unit at the edge belongs to the lane that has its first record.
+            own = np.array([before[place] >= low for place in places], np.bool_)
+            begins[np.array(places, np.int64)[own]] = (np.cumsum(parts) - parts)[own]
+        begins = begins[np.argsort(order)]
         records = begins[unit] + self._before[:-1] - self._units[unit]
         times: npt.NDArray[np.float64] = records * self.lanes / self.records % 1
         return times

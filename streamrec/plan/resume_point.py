@@ -1,8 +1,8 @@
 """The point from which a stream reads on: a saved position, the beginning of an epoch, or a step.
 
 The beginning of an epoch needs no coordinates, so its state is the same for every dataset, rank and
-world size: ``{"version": 2, "epoch": 3}``, or ``{"version": 2}`` for the first epoch. The same is
-true of a step from the very start, ``{"version": 2, "step": 500}``, which only an index can find.
+world size: ``{"version": 3, "epoch": 3}``, or ``{"version": 3}`` for the first epoch. The same is
+true of a step from the very start, ``{"version": 3, "step": 500}``, which only an index can find.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_resume_point(data: Any) -> ResumePoint:
     """Decode the data of ``to_dict``, which is checked as untrusted input.
 
     Raises:
-        OtherVersion: A later version of streamrec saved it.
+        OtherVersion: Another version of streamrec saved it.
         MalformedPosition: The data is not a state of streamrec.
     """
     check_version(data)

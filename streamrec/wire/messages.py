@@ -72,7 +72,7 @@ class Message:
 class Hello(Message):
     """The client's first message: its token and versions, and the dataset that it asks for."""
 
-    protocol_versions: tuple[Uint32, ...] = (2,)
+    protocol_versions: tuple[Uint32, ...] = (3,)
     """All versions that the client speaks."""
     position_version: Uint32 = 1
     """The newest version of positions that the client reads."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROTOCOL_VERSIONS", "Connection", "Role", "State"]
 
-PROTOCOL_VERSIONS = (2,)
+PROTOCOL_VERSIONS = (3,)
 MOST_CREDIT = (1 << 63) - 1
 MOST_REPLIES = 64
 """Answers to pings that may wait to be written."""

@@ -126,7 +126,7 @@ def epochs(source: str) -> dict[str, Any]:
     loader = loader_of(source)
     data = workers(loader, persistent_workers=True)
     outcome(data)
-    loader.load_state_dict({"version": 2})
+    loader.load_state_dict({"version": 3})
     cases["loaded late"] = outcome(data)
     return cases
 

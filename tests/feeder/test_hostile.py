@@ -162,7 +162,7 @@ def use(feeder: Hostile) -> None:
 
 @given(said(FINGERPRINT), said(SETTINGS))
 def test_any_welcome(fingerprint: bytes, settings: bytes) -> None:
-    use(Hostile(Welcome(2, fingerprint, settings), [encoded]))
+    use(Hostile(Welcome(3, fingerprint, settings), [encoded]))
 
 
 @pytest.mark.parametrize("batch_size", [fake_dataset.ROWS, None])
@@ -170,7 +170,7 @@ def test_any_welcome(fingerprint: bytes, settings: bytes) -> None:
 def test_any_message(batch_size: int | None, told: list[Message]) -> None:
     fingerprint = FINGERPRINT | {"global_batch": batch_size}
     facts = SETTINGS | {"batch_size": batch_size}
-    welcome = Welcome(2, json.dumps(fingerprint).encode(), json.dumps(facts).encode())
+    welcome = Welcome(3, json.dumps(fingerprint).encode(), json.dumps(facts).encode())
     use(Hostile(welcome, told))
 
 
@@ -280,6 +280,6 @@ def test_any_position(
 ) -> None:
     position = data.draw(said(states[name].to_dict()) | positions(states[name]))
     assert talk(
-        feeder, Hello(dataset=name, world_size=1, position_version=2), Subscribe(0, position)
+        feeder, Hello(dataset=name, world_size=1, position_version=3), Subscribe(0, position)
     )
     assert faultless(caplog)

@@ -233,6 +233,7 @@ class TestHandshake:
         [
             ({"protocol_versions": (7, 9)}, "FeederRefused", "[7, 9]"),
             ({"position_version": 0}, "FeederRefused", "positions up to 0"),
+            ({"position_version": 2}, "FeederRefused", "positions up to 2"),
             ({"world_size": 0}, "ConfigError", "world_size 0"),
         ],
     )

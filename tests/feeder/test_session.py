@@ -62,7 +62,7 @@ def subscription(**options: Any) -> Subscription:
 def welcome(fingerprint: Any = None, settings: Any = None) -> Welcome:
     fingerprint = fake_dataset.fingerprint().to_dict() if fingerprint is None else fingerprint
     settings = SETTINGS if settings is None else settings
-    return Welcome(2, json.dumps(fingerprint).encode(), json.dumps(settings).encode())
+    return Welcome(3, json.dumps(fingerprint).encode(), json.dumps(settings).encode())
 
 
 def welcomed(**options: Any) -> Subscription:
@@ -207,7 +207,7 @@ def test_places_that_cannot_be(
         Welcome(1, b"{", b"{}"),
         welcome({"names": 5}),
         welcome([]),
-        Welcome(2, json.dumps(fake_dataset.fingerprint().to_dict()).encode(), b"[1]"),
+        Welcome(3, json.dumps(fake_dataset.fingerprint().to_dict()).encode(), b"[1]"),
         welcome(settings={}),
         welcome({**fake_dataset.fingerprint().to_dict(), "lanes": 0}),
         welcome({**fake_dataset.fingerprint().to_dict(), "shards": -2}),
@@ -291,7 +291,7 @@ def test_the_very_beginning_is_no_position(place: Any) -> None:
 
 
 def test_the_beginning_of_a_later_epoch_is_one() -> None:
-    assert subscription(position=Beginning(2)).position == {"version": 2, "epoch": 2}
+    assert subscription(position=Beginning(2)).position == {"version": 3, "epoch": 2}
 
 
 def test_only_errors_of_feeds_carry_a_position() -> None:

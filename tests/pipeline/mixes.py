@@ -115,7 +115,7 @@ class MixOracle:
     ) -> Iterator[tuple[int, Pair]]:
         settings = self.settings
         seed = component_seed(settings.seed, number) if settings.shuffle else 0
-        order = ShardOrder(shards, self.lanes, settings.shuffle, seed)
+        order = ShardOrder(shards, self.lanes, settings.shuffle, seed, origin=epoch)
         for extent in order.extents(lane, order.first(lane, epoch)):
             if settings.exhausted != "repeat" and extent.epoch > epoch:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from streamrec.plan.permutation import (
     permutation,
     seed_of,
 )
-from streamrec.plan.record_order import CHUNKS, GROWTH
+from streamrec.plan.record_order import CHUNKS, GROWTH, PIECE
 from streamrec.plan.window import WINDOW, Windows, records_until
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ class RecordOracle:
     keep: Callable[[int], bool] | None = None
     """The filter, by a record's length: nobody knows the counts, and windows are of bytes."""
     buckets: Buckets | None = None
+    origin: int = 0
+    """With a filter: the epoch at whose beginning all lanes began."""
 
     @property
     def records(self) -> int:
@@ -163,19 +166,39 @@ class RecordOracle:
 
     def lane_epoch(self, lane: int, epoch: int) -> list[tuple[list[tuple[int, int]], int]]:
         """Return the lane's part of each chunk in an epoch, and about how many bytes that is."""
-        chunks = self.chunks()
+        chunks, turn = self.chunks(), (epoch - self.origin) % self.lanes
         if self.shuffle:
-            order = permutation(len(chunks), seed_of(CHUNKS, self.seed, epoch))
+            drawn = epoch if self.keep is None else epoch - turn
+            order = permutation(len(chunks), seed_of(CHUNKS, self.seed, drawn))
             chunks = [chunks[i] for i in order.tolist()]
         first = epoch * self.records
         counts = [
             sum(1 for k in range(first, first + self.records) if k % self.lanes == number)
             for number in range(self.lanes)
         ]
-        low = sum(counts[:lane])
+        piece = lane
+        if self.keep is not None:
+            counts.sort(reverse=True)
+            piece = next(p for p in range(self.lanes) if self._owner(p, epoch) == lane)
+        parts = self._parts(chunks, sum(counts[:piece]), counts[piece])
+        if self.keep is not None and self.shuffle and turn:
+            own = permutation(len(parts), seed_of(PIECE, self.seed, epoch, lane))
+            parts = [parts[i] for i in own.tolist()]
+        return parts
+
+    def _owner(self, piece: int, epoch: int) -> int:
+        """Return the lane that has a piece: counted on over the epochs, then turned."""
+        divisor = gcd(self.lanes, self.records)
+        lane = (piece + epoch * self.records) % self.lanes
+        turns = (epoch - self.origin) // (self.lanes // divisor)
+        return lane // divisor * divisor + (lane + turns) % divisor
+
+    def _parts(
+        self, chunks: list[list[tuple[int, int]]], low: int, count: int
+    ) -> list[tuple[list[tuple[int, int]], int]]:
         out, at = [], 0
         for chunk in chunks:
-            part = [r for i, r in enumerate(chunk, at) if low <= i < low + counts[lane]]
+            part = [r for i, r in enumerate(chunk, at) if low <= i < low + count]
             at += len(chunk)
             if part:
                 out.append((part, self.nbytes(chunk) * len(part) // len(chunk)))

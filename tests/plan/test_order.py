@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec.plan.dealt_shards import SHARDS
 from streamrec.plan.order import Extent, ShardOrder, open_at_once
+from streamrec.plan.permutation import permutation, seed_of
 
 PLAIN = st.builds(
     ShardOrder, st.integers(1, 40), st.integers(1, 20), st.booleans(), st.integers(0, 5)
@@ -103,13 +107,81 @@ def test_no_lane_runs_ahead(order: ShardOrder, epochs: int) -> None:
 def test_reach_is_what_the_lane_meets(order: ShardOrder, lane: int) -> None:
     lane %= order.lanes
     met = {order.extent(lane, number).shard for number in range(30 * order.shards)}
-    assert len(met) == order.reach(lane)
+    assert len(met) <= order.reach(lane)
+    whole = replace(order, open_shards=1, open_shard=0)
+    assert {whole.extent(lane, number).shard for number in range(order.reach(lane))} == met
+
+
+@given(PLAIN, st.integers(0, 30), st.integers(0, 3))
+def test_in_as_many_epochs_as_lanes_every_lane_has_every_shard_once(
+    order: ShardOrder, origin: int, groups: int
+) -> None:
+    order = order.since(origin)
+    first = origin + groups * order.lanes
+    for lane in range(order.lanes):
+        numbers = range(order.first(lane, first), order.first(lane, first + order.lanes))
+        shards = [order.extent(lane, number).shard for number in numbers]
+        assert sorted(shards) == list(range(order.shards))
+
+
+@given(PLAIN, st.integers(0, 30))
+def test_the_epoch_of_the_origin_is_dealt_in_turn(order: ShardOrder, origin: int) -> None:
+    order = order.since(origin)
+    drawn = np.arange(order.shards)
+    if order.shuffle:
+        drawn = permutation(order.shards, seed_of(SHARDS, order.seed, origin))
+    for lane in range(order.lanes):
+        first = (lane - origin * order.shards) % order.lanes
+        found = [extent.shard for extent in extents_of_epoch(order, lane, origin)]
+        assert found == drawn[first :: order.lanes].tolist()
+
+
+def test_shards_meet_other_shards_and_lanes_in_each_epoch() -> None:
+    """Of two epochs, the lane and the place there tell nothing of each other."""
+    order = ShardOrder(480, 48, shuffle=True)
+    places = np.empty((8, 2, 480))
+    for epoch in range(8):
+        for lane in range(48):
+            shards = [extent.shard for extent in extents_of_epoch(order, lane, epoch)]
+            places[epoch, 0, shards] = lane
+            places[epoch, 1, shards] = range(len(shards))
+    for one, other in combinations(places, 2):
+        assert abs(np.corrcoef(one[0], other[0])[0, 1]) < 0.2  # of independent ones: 0.05
+        assert abs(np.corrcoef(one[1], other[1])[0, 1]) < 0.2
+        together = one[0][:, None] == one[0]
+        again = together & (other[0][:, None] == other[0])
+        assert again.sum() - 480 < 2.5 * (together.sum() - 480) / 48
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_short_shard_is_read_as_often_as_others(shuffle: bool) -> None:
+    """Lanes give records in turn: eight shards of 20 records and one of a single record."""
+    sizes = [20] * 8 + [1]
+    order = ShardOrder(9, 9, shuffle)
+    counts = np.zeros(9, int)
+    for lane in range(9):
+        left = 100 * sum(sizes) // 9
+        for extent in order.extents(lane, 0):
+            counts[extent.shard] += left > 0
+            left -= sizes[extent.shard]
+            if left <= 0:
+                break
+    assert counts.max() - counts.min() <= 9
+    assert counts.min() >= 95
 
 
 def test_without_shuffle_the_order_is_that_of_the_names() -> None:
     order = ShardOrder(3, 2)
     assert [order.extent(0, n).shard for n in range(4)] == [0, 2, 1, 0]
     assert [order.extent(1, n).shard for n in range(4)] == [1, 0, 2, 1]
+
+
+def test_lanes_turn_by_one_where_they_would_keep_their_shards() -> None:
+    order = ShardOrder(4, 2)
+    assert [order.extent(0, n).shard for n in range(6)] == [0, 2, 1, 3, 0, 2]
+    assert [order.extent(1, n).shard for n in range(6)] == [1, 3, 0, 2, 1, 3]
+    order = ShardOrder(6, 4)  # two lanes of each half turn, behind two epochs
+    assert [order.extent(0, n).shard for n in range(8)] == [0, 4, 2, 1, 5, 3, 0, 4]
 
 
 def test_epochs_differ_and_are_reproducible() -> None:
@@ -136,6 +208,7 @@ def test_lanes_have_the_same_shards_again_after_a_period(order: ShardOrder, time
     epoch = times * order.period
     for lane in range(order.lanes):
         begin = order.first(lane, 0), order.first(lane, epoch)
-        first, later = (extents_of_epoch(order, lane, number) for number in (0, epoch))
+        first = extents_of_epoch(order, lane, 0)
+        later = extents_of_epoch(order.since(epoch), lane, epoch)
         assert [e.shard for e in later] == [e.shard for e in first]
         assert [e.number - begin[1] for e in later] == [e.number - begin[0] for e in first]

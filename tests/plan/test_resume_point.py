@@ -24,8 +24,8 @@ def test_round_trip_through_json(resume_point: Any) -> None:
 
 
 def test_the_beginning_of_all() -> None:
-    assert Beginning().to_dict() == {"version": 2}
-    assert Beginning(3).to_dict() == {"version": 2, "epoch": 3}
+    assert Beginning().to_dict() == {"version": 3}
+    assert Beginning(3).to_dict() == {"version": 3, "epoch": 3}
     assert (Beginning(3).step, Beginning(3).run_epoch) == (0, 3)
 
 
@@ -75,14 +75,20 @@ def test_a_claim_of_many_lanes_costs_nothing(lanes: int) -> None:
         read_resume_point(fields)
 
 
-@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("version", [4, 9])
 def test_a_later_version(version: int) -> None:
     with pytest.raises(OtherVersion, match=f"version {version}, .* upgrade"):
         read_resume_point({"version": version, "whatever": {}})
 
 
-@pytest.mark.parametrize("version", [0, 1, -1, True, 1.0, "1", None])
-def test_a_version_that_no_release_saved(version: Any) -> None:
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_earlier_version(version: int) -> None:
+    with pytest.raises(OtherVersion, match=f"version {version}, and .* or begin without"):
+        read_resume_point({"version": version})
+
+
+@pytest.mark.parametrize("version", [-1, True, 1.0, "1", None])
+def test_a_version_that_is_not_a_number(version: Any) -> None:
     with pytest.raises(MalformedPosition, match="version"):
         read_resume_point({"version": version})
 
@@ -111,10 +117,10 @@ class TestForRank:
 
 
 def test_a_step_from_the_very_start() -> None:
-    assert Beginning(step=5).to_dict() == {"version": 2, "step": 5}
+    assert Beginning(step=5).to_dict() == {"version": 3, "step": 5}
     assert (Beginning(step=5).epoch, Beginning(step=5).step) == (0, 5)
     for wrong in (-1, 1.5, True, LARGEST + 1):
         with pytest.raises(MalformedPosition, match="there is no step"):
-            read_resume_point({"version": 2, "step": wrong})
+            read_resume_point({"version": 3, "step": wrong})
     with pytest.raises(MalformedPosition, match="not both"):
-        read_resume_point({"version": 2, "step": 1, "epoch": 1})
+        read_resume_point({"version": 3, "step": 1, "epoch": 1})

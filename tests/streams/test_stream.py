@@ -222,7 +222,7 @@ class TestEveryEngine:
 class TestState:
     def test_the_beginning_has_a_state_too(self, source: str) -> None:
         stream = raw(source)
-        assert stream.state_dict() == {"version": 2}
+        assert stream.state_dict() == {"version": 3}
         again = raw(source)
         again.load_state_dict(stream.state_dict())
         assert len(identities(taken_by_async_for(again))) == TOTAL
@@ -241,7 +241,7 @@ class TestState:
         assert after.epoch == 1
         assert {b.epoch for b in taken_by_async_for(after)} == {1}
 
-    @pytest.mark.parametrize("state", [[], {"version": 2, "step": -3}, {"nonsense": 1}, [{}]])
+    @pytest.mark.parametrize("state", [[], {"version": 3, "step": -3}, {"nonsense": 1}, [{}]])
     def test_nonsense_is_refused_at_once(self, source: str, state: Any) -> None:
         with pytest.raises(MalformedPosition):
             raw(source).load_state_dict(state)

@@ -115,7 +115,7 @@ class TestGoingToAndFro:
         stream = mode.open(source)
         mode.take(stream, 3)
         stream.rewind()
-        assert stream.state_dict() == {"version": 2}
+        assert stream.state_dict() == {"version": 3}
         assert same(mode.take(stream), epochs[0])
         stream.rewind()
         assert same(mode.take(stream), epochs[0])
@@ -124,7 +124,7 @@ class TestGoingToAndFro:
         stream = mode.open(source)
         stream.set_epoch(2)
         assert stream.epoch == 2
-        assert stream.state_dict() == {"version": 2, "epoch": 2}
+        assert stream.state_dict() == {"version": 3, "epoch": 2}
         assert same(mode.take(stream, 2), epochs[2][:2])
         stream.set_epoch(1)
         assert same(mode.take(stream), epochs[1])
@@ -268,16 +268,16 @@ class TestRefusedAtOnce:
     @pytest.mark.parametrize(
         "state",
         [
-            [], "state", 7, None, [None], {"version": 2, "step": -3}, {"nonsense": 1}, [{}],
-            {"version": 2, "epoch": -1}, {"version": 1, "epoch": 1 << 40},
-            {"version": 2, "epoch": True}, {"version": True}, {"version": 0}, {"version": 1},
+            [], "state", 7, None, [None], {"version": 3, "step": -3}, {"nonsense": 1}, [{}],
+            {"version": 3, "epoch": -1}, {"version": 3, "epoch": 1 << 40},
+            {"version": 3, "epoch": True}, {"version": True}, {"version": -1},
         ],
     )  # fmt: skip
     def test_nonsense(self, source: str, state: Any) -> None:
         with pytest.raises(MalformedPosition):
             sr.open(source).load_state_dict(state)
 
-    @pytest.mark.parametrize("state", [{"version": 3}, {"version": 7, "epoch": "?", "new": []}])
+    @pytest.mark.parametrize("state", [{"version": 4}, {"version": 7, "epoch": "?", "new": []}])
     def test_a_later_version(self, source: str, state: Any) -> None:
         with pytest.raises(OtherVersion, match="upgrade"):
             sr.open(source).load_state_dict(state)
@@ -298,7 +298,7 @@ class TestRefusedAtOnce:
 
     def test_states_of_different_kinds(self, source: str, epochs: list[list[Any]]) -> None:
         stream = sr.open(source, **ORDER)
-        stream.load_state_dict([{"version": 2}, epochs[0][0].next_position.to_dict()])
+        stream.load_state_dict([{"version": 3}, epochs[0][0].next_position.to_dict()])
         with pytest.raises(MalformedPosition, match="beginning of an epoch and others do not"):
             stream.state_dict()
 

@@ -201,6 +201,7 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
     standing = reader.array("int64", (int(metadata.position.rows), owned))
     numbers = {name: getattr(metadata.position, name) for name in NUMBERS}
     numbers["since"] = list(metadata.position.since)
+    numbers["origin"] = metadata.position.origin
     mask = reader.array("bool", (rows,)) if metadata.mask else None
     columns = _decode_columns(metadata, reader)
     check(reader.left == 0, "{} bytes of the payload belong to no array", reader.left)

@@ -62,6 +62,7 @@ PROTO = build(
             Field("uint64", "skip", 4),
             Field("repeated uint64", "since", 5),
             Field("uint64", "rows", 6),
+            Field("uint64", "origin", 7),
         ],
         "Batch": [
             Field("uint64", "rows", 1),

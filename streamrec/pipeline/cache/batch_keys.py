@@ -59,7 +59,7 @@ class BatchKeys:
     def key(self, before: Position) -> str:
         """Return the key of the batch behind a position: 32 hexadecimal digits."""
         position = self._earlier(before)
-        numbers = json.dumps([self._end, position.step, position.since])
+        numbers = json.dumps([self._end, position.step, position.since, position.origin])
         known = self._stream, numbers.encode(), position.rows.tobytes()
         return blake2b(b"\n".join(known), digest_size=16).hexdigest()
 
@@ -94,6 +94,7 @@ class BatchKeys:
             run_epoch=since[0] if since else 0,
             epoch=position.epoch - self._epochs,
             lanes=self._moved(position.lanes, -1),
+            origin=position.origin if position.since else position.origin - self._epochs,
         )
 
     def _moved(self, lanes: Structured, direction: int) -> Structured:
@@ -126,7 +127,7 @@ def _epochs_since_like(plan: RunPlan) -> int:
     if plan.end_epoch is None or plan.settings.has_windows or plan.draws is not None:
         return 0
     since = plan.position.since
-    begin = plan.position.run_epoch if since is None else since[0]
+    begin = plan.position.origin if since is None else since[0]
     return begin - begin % plan.orders[0].period
 
 
