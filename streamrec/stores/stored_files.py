@@ -5,18 +5,21 @@ from __future__ import annotations
 import glob
 import io
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
+from streamrec.errors import StoreError
 from streamrec.masking import masked, masked_repr
+from streamrec.stores.base import ObjectInfo
 from streamrec.stores.filesystems import filesystem_of
-from streamrec.stores.foreign_errors import meaning_of, translated
+from streamrec.stores.foreign_errors import translated
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
-from streamrec.stores.source_text import expand, is_glob
-from streamrec.stores.versions import file_version
+from streamrec.stores.pinned_files import PinnedFile, PinnedObject, Ranges, check_file
+from streamrec.stores.source_text import expand, is_glob, split_chain
+from streamrec.stores.versions import file_version, same_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,10 +31,26 @@ BLOCK = 16 << 20
 
 
 class _Remote:
-    """The filesystem of a URL, which each process makes for itself."""
+    """The filesystem of a URL, which lists, and the store that reads.
+
+    Each process makes its own.
+    """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         self._made_of = url, storage_options
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        """Return the store that the objects are read from."""
+        return Ranges(self._made_of[1])
+
+    def url(self, path: str) -> str:
+        """Return the URL of a path in it."""
+        place = split_chain(self._made_of[0])
+        if place.before or place.after:
+            scheme = place.link.partition("://")[0]
+            return "".join(place._replace(link=f"{scheme}://{path}"))
+        return cast("str", self.files.unstrip_protocol(path))
 
     @cached_property
     def files(self) -> Any:
@@ -93,39 +112,29 @@ class StoredFile:
             OSError: It is local, and cannot be read.
         """
         if self.remote is None:
-            return Path(self.path).open("rb")
-        return io.BufferedReader(_Reading(self), block)
+            return io.BufferedReader(PinnedFile(self.path, self.version))
+        return io.BufferedReader(PinnedObject(self.remote.ranges, self.info), block)
 
+    @property
+    def info(self) -> ObjectInfo:
+        """The object, for a store."""
+        return ObjectInfo(self.url, self.size, self.version)
 
-class _Reading(io.RawIOBase):
-    """An object that is read by ranges."""
+    @property
+    def fingerprint(self) -> str | None:
+        """The version; of a local file its time, which a copy on another machine has too."""
+        if self.remote is not None or self.version is None:
+            return self.version
+        return str(int(self.version.split("-")[1], 16))
 
-    def __init__(self, file: StoredFile) -> None:
-        self._file, self._at = file, 0
+    def check(self) -> None:
+        """Compare a local file, which a library has read by its path, with the version.
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, with one request."""
-        stop = min(self._at + len(buffer), self._file.size)
-        if stop <= self._at:
-            return 0
-        remote = self._file.remote
-        assert remote is not None
-        with translated(self._file.url):
-            data = remote.files.cat_file(self._file.path, start=self._at, end=stop)
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+        Raises:
+            ObjectChanged: The file is another one now.
+        """
+        if self.remote is None:
+            check_file(self.path, self.version)
 
 
 def file_contents(files: Sequence[StoredFile]) -> Iterator[bytes | Exception]:
@@ -137,16 +146,15 @@ def file_contents(files: Sequence[StoredFile]) -> Iterator[bytes | Exception]:
     if remote is None:
         yield from map(_content, files)
         return
-    paths = [file.path for file in files]
-    found = remote.files.cat_ranges(paths, None, None, on_error="return")
-    for file, content in zip(files, found, strict=True):
-        yield meaning_of(file.url, content) if isinstance(content, Exception) else content
+    for read in remote.ranges.read_all([file.info for file in files]):
+        yield read if isinstance(read, Exception) else read[0].tobytes()
 
 
 def _content(file: StoredFile) -> bytes | Exception:
     try:
-        return Path(file.path).read_bytes()
-    except OSError as error:
+        with PinnedFile(file.path, file.version) as opened:
+            return opened.readall()
+    except (OSError, StoreError) as error:
         return error
 
 
@@ -169,7 +177,7 @@ def find_files(
     """
     place = _local(place)
     if "://" in place:
-        found = _in_store(expand(place), storage_options, suffixes)
+        found: Iterable[StoredFile] = _in_store(expand(place), storage_options, suffixes)
     else:
         found = _in_directories([place] if Path(place).exists() else expand(place), suffixes)
     files = {file.path: file for file in found}
@@ -261,7 +269,7 @@ def _in_directories(names: Iterable[str], suffixes: tuple[str, ...]) -> Iterator
 
 def _in_store(
     names: Sequence[str], storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
-) -> Iterator[StoredFile]:
+) -> list[StoredFile]:
     remote = _Remote(names[0], storage_options)
     with translated(names[0]):
         paths = {remote.path(name): name for name in names}
@@ -269,18 +277,37 @@ def _in_store(
             # The listing of a directory stays in memory, and answers for each of its objects.
             for parent in sorted({path.rpartition("/")[0] for path in paths}):
                 remote.ls(parent)
+        infos: list[dict[str, Any]] = []
         for path, name in paths.items():
             if is_glob(name):
-                found = remote.files.glob(path, detail=True).values()
+                infos += remote.files.glob(path, detail=True).values()
             elif remote.files.isdir(path):
-                found = (one for one in remote.ls(path) if one["name"].endswith(suffixes))
+                infos += [one for one in remote.ls(path) if one["name"].endswith(suffixes)]
             else:
-                found = [remote.files.info(path)]
-            yield from _stored(remote, found)
+                infos.append(remote.files.info(path))
+        return _stored(remote, infos)
 
 
-def _stored(remote: _Remote, infos: Iterable[dict[str, Any]]) -> Iterator[StoredFile]:
-    for info in infos:
-        if info["type"] != "directory" and not info["name"].endswith("/"):
-            url = remote.files.unstrip_protocol(info["name"])
-            yield StoredFile(url, size_of(info) or 0, version_of(info), info["name"], remote)
+def _stored(remote: _Remote, infos: Iterable[dict[str, Any]]) -> list[StoredFile]:
+    files = [
+        StoredFile(
+            remote.url(info["name"]), size_of(info) or 0, version_of(info), info["name"], remote
+        )
+        for info in infos
+        if info["type"] != "directory" and not info["name"].endswith("/")
+    ]
+    if not files or _is_listed_as_read(files[0]):
+        return files
+    return [_as_read(file, remote) for file in files]
+
+
+def _is_listed_as_read(file: StoredFile) -> bool:
+    """Return whether a listing tells the version that is told where an object is read."""
+    found = _as_read(file, cast("_Remote", file.remote)).version
+    return file.version is not None and found is not None and same_version(file.version, found)
+
+
+def _as_read(file: StoredFile, remote: _Remote) -> StoredFile:
+    """Return a file with the size and the version that are told where it is read."""
+    _, info = remote.ranges.read(ObjectInfo(file.url), 0, 1)
+    return replace(file, size=info.size or 0, version=info.etag)

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import io
 import pickle
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from streamrec.devstore import DevStore, Fault
-from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound
+from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, ObjectNotFound
 from streamrec.stores.stored_files import (
     file_contents,
     files_below,
@@ -142,3 +143,58 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     assert isinstance(error, FileNotFoundError)
     with pytest.raises(ConfigError, match="nope"):
         find_files("nope://x", {})
+
+
+@pytest.mark.parametrize("scheme", ["path", "s3", "gs"])
+def test_all_of_a_file_is_of_one_version(scheme: str, tmp_path: Path) -> None:
+    """Also where it is replaced by another one of the same size, before or while it is read."""
+    one, other = b"1" * 100_000, b"2" * 100_000
+    with DevStore() as store:
+
+        def write(data: bytes) -> None:
+            (tmp_path / "x").write_bytes(data)
+            store.put("bucket/x", data)
+
+        write(one)
+        options = store.storage_options if scheme == "s3" else store.gcs_options
+        place = str(tmp_path / "x") if scheme == "path" else f"{scheme}://bucket/x"
+        [file] = find_files(place, options)
+        with file.open(10_000) as opened:
+            assert opened.read(10_000) == one[:10_000]
+            write(other)
+            with pytest.raises(ObjectChanged, match=r"x.*: this run reads version"):
+                opened.read()
+        with pytest.raises(ObjectChanged), pickle.loads(pickle.dumps(file)).open() as opened:
+            opened.read()
+        [error] = file_contents([file])
+        assert isinstance(error, ObjectChanged)
+
+
+def test_a_file_that_a_library_reads_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"1")
+    [file] = find_files(str(path), {})
+    file.check()
+    path.write_bytes(b"22")
+    with pytest.raises(ObjectChanged):
+        file.check()
+
+
+def test_a_copy_has_the_same_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"1")
+    shutil.copy2(tmp_path / "x", tmp_path / "y")
+    one, other = find_files(f"{tmp_path}/*", {})
+    assert one.version != other.version
+    assert one.fingerprint == other.fingerprint
+
+
+def test_versions_are_those_that_are_told_where_an_object_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streamrec.stores.stored_files.version_of", lambda _: '"another"')
+    with DevStore() as store:
+        for name in ("a", "b"):
+            store.put(f"bucket/dir/{name}", name.encode())
+        found = find_files("s3://bucket/dir", store.storage_options)
+        assert [file.open().read() for file in found] == [b"a", b"b"]
+        assert len({file.version for file in found} | {'"another"'}) == 3

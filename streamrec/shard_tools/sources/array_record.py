@@ -56,6 +56,7 @@ class ArrayRecord:
     def pieces(self) -> Iterator[_Piece]:
         """Yield records of each file."""
         for file in self.files:
+            file.check()
             reader = _opened(file)
             count = reader.num_records()
             each = min(MOST_RECORDS, PIECE_BYTES * count // file.size) or 1
@@ -64,6 +65,7 @@ class ArrayRecord:
                 part = file.size * stop // count - file.size * first // count
                 yield _Piece(file, reader, first, stop, part)
             reader.close()
+            file.check()
 
     def read(self, piece: _Piece, refuse: Refuse) -> Block:  # noqa: ARG002 - none is refused
         """Take records."""

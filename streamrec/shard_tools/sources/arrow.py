@@ -266,6 +266,11 @@ def _row_groups(file: StoredFile) -> int:
 
 def _batches(file: StoredFile, groups: range | None) -> Iterator[tuple[int, Any]]:
     """Yield batches of a file, or of some of its row groups, each with its first row's number."""
+    yield from _read(file, groups)
+    file.check()  # a mapped file may change in place
+
+
+def _read(file: StoredFile, groups: range | None) -> Iterator[tuple[int, Any]]:
     pyarrow = module("pyarrow")
     try:
         if _is_parquet(file):

@@ -152,7 +152,7 @@ def files_digest(files: Iterable[tuple[str, StoredFile]]) -> str:
     """Return a digest of names, sizes and versions of files: other contents have another one."""
     digest = hashlib.sha256()
     for name, file in files:
-        digest.update(f"{name}\0{file.size}\0{file.version}\n".encode(errors="surrogateescape"))
+        digest.update(f"{name}\0{file.size}\0{file.fingerprint}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()[:32]
 
 

@@ -9,7 +9,6 @@ import re
 import tarfile
 import zlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, StreamrecError
@@ -60,7 +59,7 @@ class TarPiece(NamedTuple):
         """Return the bytes that the samples' places refer to."""
         if self.data is not None:
             return self.data
-        with Path(self.file.path).open("rb") as stored:
+        with self.file.open() as stored:
             stored.seek(self.start)
             return stored.read(self.stop - self.start)
 
