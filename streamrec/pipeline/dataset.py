@@ -62,7 +62,8 @@ class Dataset:
     Args:
         settings: The dataset's settings.
         stores: The stores of the shards; closed with the dataset.
-        objects: The shards, sorted by URL; in a mix, one component after the other.
+        objects: The shards in their order, as often as they are named; in a mix, one component
+            after the other.
         index: The index of the shards; ``None``: the order is by shard.
         counts: In a mix, the number of shards of each component.
     """
@@ -188,7 +189,11 @@ class Dataset:
         )
         try:
             if objects is None:
-                parts = [await stores.resolve(part) for part in settings.components.values()]
+                parts = [await stores.listed(part) for part in settings.components.values()]
+                if (
+                    settings.shuffle
+                ):  # the order in which a program lists files may be its machine's
+                    parts = [sorted(part, key=lambda found: found.url) for part in parts]
             else:
                 parts = [list(objects)]
             objects = [found for part in parts for found in part]

@@ -35,7 +35,9 @@ class NextUse:
     ) -> None:
         self._order = order
         self._feeds: dict[int, float] = {}
-        self._shards = {url: shard for shard, url in enumerate(urls)}
+        self._shards: dict[str, list[int]] = {}  # a URL may be named several times
+        for shard, url in enumerate(urls):
+            self._shards.setdefault(url, []).append(shard)
         self._clock = clock
         self._now = self._began = -inf
         self._began_at = clock()
@@ -67,12 +69,13 @@ class NextUse:
             offset: The byte.
             size: Bytes of the shard, if known.
         """
-        shard = self._shards.get(url)
-        if shard is None or self._now == -inf:
+        shards = self._shards.get(url, [])
+        if not shards or self._now == -inf:
             return None
         now = self._now
         # The last extents of an epoch may be read when others of the next one have begun.
-        times = self._order.times(max(0, int(now) - 1), shard, offset, size)
-        due = next(due for due in times if due > now)
+        first = max(0, int(now) - 1)
+        times = (self._order.times(first, shard, offset, size) for shard in shards)
+        due = min(next(due for due in part if due > now) for part in times)
         pace = (self._clock() - self._began_at) / max(LEAST_PROGRESS, now - self._began)
         return (due - now) * pace

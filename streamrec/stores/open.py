@@ -114,6 +114,16 @@ class Stores:
     async def resolve(self, source: str | Sequence[str]) -> list[ObjectInfo]:
         """Return the objects that a source names, sorted by URL, without duplicates.
 
+        It finds them as :meth:`listed` does, with the same errors.
+        """
+        found = {info.url: info for info in await self.listed(source)}
+        return [found[url] for url in sorted(found)]
+
+    async def listed(self, source: str | Sequence[str]) -> list[ObjectInfo]:
+        """Return the objects that a source names, in its order and as often as it names them.
+
+        The matches of one pattern are sorted by URL, and stand in its place.
+
         A text with special characters is the name of an object where there is one, and a pattern
         elsewhere. Only patterns ask the store: a glob for a listing with sizes and ETags, and where
         no listing tells, each for one byte of the object of this name. Plain names are not checked.
@@ -123,20 +133,24 @@ class Stores:
             StoreUnavailable: A listing stalls, or an object cannot be looked up.
             ConfigError: A scheme is unknown, a name is a directory, or a store cannot list.
         """
-        texts = list(dict.fromkeys([source] if isinstance(source, str) else source))
-        named = await self._look_up(texts)
+        texts = [source] if isinstance(source, str) else list(source)
+        distinct = list(dict.fromkeys(texts))
+        named = await self._look_up(distinct)
+        matches = {text: await self._matches(text) for text in distinct if text not in named}
+        found = {text: [named[text]] for text in named} | matches
+        known = {info.url: info for infos in found.values() for info in infos if info.size}
+        return [known.get(info.url, info) for text in texts for info in found[text]]
+
+    async def _matches(self, text: str) -> list[ObjectInfo]:
+        """Return the objects that a pattern or plain name stands for, sorted, each once."""
         found: dict[str, ObjectInfo] = {}
-        for text in texts:
-            if text in named:
-                found[named[text].url] = named[text]
-                continue
-            for name in expand(text):
-                scheme_of(name)
-                _refuse_directory(name)
-                if is_glob(name):
-                    found |= {info.url: info for info in await self._match(name)}
-                else:
-                    found.setdefault(unescaped(name), ObjectInfo(unescaped(name)))
+        for name in expand(text):
+            scheme_of(name)
+            _refuse_directory(name)
+            if is_glob(name):
+                found |= {info.url: info for info in await self._match(name)}
+            else:
+                found.setdefault(unescaped(name), ObjectInfo(unescaped(name)))
         return [found[url] for url in sorted(found)]
 
     async def aclose(self) -> None:

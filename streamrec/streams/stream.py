@@ -281,7 +281,7 @@ class Stream(Stateful, Generic[Item]):
 
     @property
     def shards(self) -> list[str]:
-        """The shards' URLs, sorted, without credentials: ``batch.origin`` numbers them.
+        """The shards' URLs in their order, without credentials: ``batch.origin`` numbers them.
 
         Raises:
             ConfigError: Another process reads, and there are too many names to send them along.

@@ -66,6 +66,11 @@ async def test_names_are_taken_at_their_word() -> None:
         ObjectInfo("s3://b/x"),
         ObjectInfo("s3://b/y"),
     ]
+    assert [info.url for info in await stores.listed(["s3://b/y", "s3://b/x", "s3://b/y"])] == [
+        "s3://b/y",
+        "s3://b/x",
+        "s3://b/y",
+    ]
     assert repr(stores) == "<Stores none open>"
 
 
