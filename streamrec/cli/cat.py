@@ -51,7 +51,8 @@ def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
     and floats are numbers, a float the shortest that reads back as the same float32; what JSON has
     no number for is "NaN", "Infinity" or "-Infinity". Byte strings that are UTF-8 without control
     characters (tabs and line ends aside) are strings, others are {"base64": "..."}. A feature
-    without a kind of value is null.
+    without a kind of value is null. A SequenceExample has its "context", such an object, and its
+    "feature_lists", each with such a list a step.
 
     A batch's origin leads here: stream.shards[batch.origin.shards[row]] is the URL, without what
     signs it, and batch.origin.records[row] the number for --record. An error names the offset for

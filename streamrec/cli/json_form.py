@@ -12,10 +12,10 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from streamrec.errors import MalformedExample, MissingFeature
-from streamrec.formats.examples.example import Example
+from streamrec.formats.examples.example import Example, SequenceExample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from streamrec.cli.records import Record
 
@@ -46,10 +46,15 @@ class Examples:
         Raises:
             MalformedExample: The record is no Example.
         """
-        features = self._parse(record)
-        names = sorted(features) if self._names is None else self._present(features)
-        form = {name: _values(features[name]) for name in names}
-        return json.dumps(form, ensure_ascii=False)
+        features, lists = self._parse(record)
+        self._note({**features, **lists})
+        form = {name: _values(features[name]) for name in self._names_of(features)}
+        if not lists:
+            return json.dumps(form, ensure_ascii=False)
+        steps = {
+            name: [_values(step) for step in lists[name].feature] for name in self._names_of(lists)
+        }
+        return json.dumps({"context": form, "feature_lists": steps}, ensure_ascii=False)
 
     def finish(self) -> None:
         """Check, after the last record, that each named feature was in a record.
@@ -67,10 +72,19 @@ class Examples:
                     feature=name,
                 )
 
-    def _parse(self, record: Record) -> Any:
+    def _parse(self, record: Record) -> tuple[Any, Any]:
+        """Return the record's features, and its feature lists if it is a SequenceExample.
+
+        An Example is a SequenceExample of the same context, without feature lists.
+        """
         self._first = self._first or record
         try:
-            return Example.FromString(record.payload).features.feature
+            message = SequenceExample.FromString(record.payload)
+            return message.context.feature, message.feature_lists.feature_list
+        except DecodeError:
+            pass
+        try:
+            return Example.FromString(record.payload).features.feature, {}
         except DecodeError:
             raise MalformedExample(
                 "not a serialized tf.train.Example; --raw prints records as they are",
@@ -78,11 +92,13 @@ class Examples:
                 record=record.number,
             ) from None
 
-    def _present(self, features: Any) -> list[str]:
-        names = [name for name in self._names or () if name in features]
-        self._seen.update(names)
-        self._others.update(features)
-        return names
+    def _names_of(self, there: Any) -> list[str]:
+        return sorted(there) if self._names is None else [n for n in self._names if n in there]
+
+    def _note(self, there: Mapping[str, Any]) -> None:
+        if self._names is not None:
+            self._seen.update(name for name in self._names if name in there)
+            self._others.update(there)
 
 
 def raw_line(record: Record) -> str:

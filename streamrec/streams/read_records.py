@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.arguments import count_of, options_of, place_text
 from streamrec.config.places import absolute_options, absolute_source
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, TruncatedShard
+from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
+from streamrec.stores.base import ObjectInfo
+from streamrec.stores.open import Stores
+from streamrec.stores.read_range import read_range
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import ThreadSession
 
@@ -87,11 +91,33 @@ def batches(
     """
     begin = partial(_begin, offset, single or offset > 0)
     with closing(ThreadSession(settings, Rank(0, 1), begin)) as session:
+        came = False
         try:
             while True:
-                yield session.receive(), session.settings["shards"]
+                batch = session.receive()
+                came = True
+                yield batch, session.settings["shards"]
         except EndOfStream:
-            return
+            # The reader of a compressed shard knows its end.
+            if offset and not came and not session.statistics().get("decompressed_to"):
+                with Bridge() as loop:
+                    loop.call(_check_offset(offset, session.settings["shards"][0], settings))
+
+
+async def _check_offset(offset: int, url: str, settings: DatasetSettings) -> None:
+    """Refuse an offset behind the shard's end, which would look like the end of its records."""
+    stores = Stores(settings.storage_options)
+    try:
+        _, found = await read_range(stores.store_for(url), ObjectInfo(url), 0, 1)
+    finally:
+        await stores.aclose()
+    if found.size is not None and offset > found.size:
+        raise TruncatedShard(
+            f"the shard has {found.size} bytes, and should be read from byte {offset} on; give the "
+            "offset of a record, or a state of this very shard",
+            url=url,
+            offset=found.size,
+        )
 
 
 def _begin(offset: int, single: bool, dataset: Dataset) -> ResumePoint:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamrec.cli.json_form import Examples, raw_line, text_or_base64
 from streamrec.cli.records import Record
 from streamrec.errors import MalformedExample, MissingFeature
-from streamrec.formats.examples.example import Example, encode_example
+from streamrec.formats.examples.example import Example, encode_example, encode_sequence_example
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -114,3 +114,25 @@ def test_no_example() -> None:
 @given(st.binary())
 def test_raw(payload: bytes) -> None:
     assert base64.b64decode(json.loads(raw_line(Record(payload, "shard", 0)))) == payload
+
+
+def test_a_sequence_example_has_its_frames() -> None:
+    payload = encode_sequence_example({"id": "v1"}, {"rgb": [[b"f0"], [b"f1"]], "n": [[1, 2], []]})
+    record = Record(payload, "x", 0)
+    assert json.loads(Examples().line(record)) == {
+        "context": {"id": ["v1"]},
+        "feature_lists": {"n": [[1, 2], None], "rgb": [["f0"], ["f1"]]},
+    }
+    chosen = Examples(["rgb"])
+    assert json.loads(chosen.line(record)) == {
+        "context": {},
+        "feature_lists": {"rgb": [["f0"], ["f1"]]},
+    }
+    chosen.finish()
+    with pytest.raises(MissingFeature, match="did you mean 'rgb'"):
+        _finished(Examples(["rgp"]), record)
+
+
+def _finished(form: Examples, record: Record) -> None:
+    form.line(record)
+    form.finish()

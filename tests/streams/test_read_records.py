@@ -16,6 +16,7 @@ from streamrec.errors import (
     CorruptRecord,
     ObjectNotFound,
     RecordTooLarge,
+    TruncatedShard,
 )
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.streams.read_records import batches
@@ -43,6 +44,24 @@ def write(path: Path, compression: str = "none") -> str:
     with sr.TFRecordWriter(path, compression) as writer:
         writer.write_many(RECORDS)
     return str(path)
+
+
+@pytest.mark.parametrize("beyond", [1, 16, 1 << 30])
+@each_compression
+def test_an_offset_behind_the_end(tmp_path: Path, compression: str, beyond: int) -> None:
+    url = write(tmp_path / "x", compression)
+    with pytest.raises(TruncatedShard, match=f"the shard has {OFFSETS[-1]} ") as caught:
+        list(sr.read_records(url, OFFSETS[-1] + beyond))
+    assert f"from byte {OFFSETS[-1] + beyond} on" in caught.value.message
+    assert list(sr.read_records(url, OFFSETS[-1])) == []
+
+
+def test_a_place_is_bound_when_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "x")
+    monkeypatch.chdir(tmp_path)
+    records = sr.read_records("x")
+    monkeypatch.chdir("/")
+    assert list(records) == RECORDS
 
 
 @each_compression

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -13,6 +13,7 @@ from streamrec.formats.examples.example import Example, SequenceExample
 from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnPlan, Fault, KernelFault, Kind
 
 if TYPE_CHECKING:
+    from streamrec.values.columns import Bytes
     from streamrec.values.records import RecordRows
 
 __all__ = [
@@ -24,7 +25,10 @@ __all__ = [
     "Need",
     "UrlOf",
     "explain",
+    "feature_lists",
     "malformed",
+    "of_a_list",
+    "record_bytes",
 ]
 
 UrlOf: TypeAlias = Callable[[int], str]
@@ -76,6 +80,23 @@ class Need(NamedTuple):
     """The spec's shape."""
 
 
+def feature_lists(record: Bytes) -> Sequence[str]:
+    """Return the names of a record's feature lists; none where it is not a SequenceExample."""
+    # It parses as an Example too: its context has the field of an Example's features.
+    try:
+        return list(SequenceExample.FromString(record).feature_lists.feature_list)
+    except DecodeError:
+        return ()
+
+
+def of_a_list() -> str:
+    """Return the error's message for a feature that is sought in the context, and is a list."""
+    return (
+        "the record is a SequenceExample, and this is one of its feature lists; give features as a "
+        "pair (context, sequence) of mappings from names to specs"
+    )
+
+
 def malformed(what: str, offset: int | None = None) -> str:
     """Return the error's message for a record that is no such message."""
     where = "" if offset is None else f", which shows at its byte {offset}"
@@ -111,7 +132,7 @@ def explain(
         return fault.kind(fault.message, feature=fault.feature, **where)
     if fault.feature is None:
         return MalformedExample(_whole(fault, int(rows.lengths[row]), sequence), **where)
-    record = _bytes_of(rows, row)
+    record = record_bytes(rows, row)
     kind, message = _words(fault.code, fault.feature, needs, record, sequence=sequence)
     return kind(message, feature=fault.feature, **where)
 
@@ -125,7 +146,8 @@ def _whole(fault: KernelFault, size: int, sequence: bool) -> str:
     return malformed("SequenceExample" if sequence else "Example", fault.offset)
 
 
-def _bytes_of(rows: RecordRows, row: int) -> bytes:
+def record_bytes(rows: RecordRows, row: int) -> bytes:
+    """Return the bytes of the record in a row."""
     start = int(rows.offsets[row])
     buffer = rows.buffers[int(rows.buffer_index[row])]
     return buffer[start : start + int(rows.lengths[row])].tobytes()
@@ -139,6 +161,8 @@ def _words(
     *,
     sequence: bool,
 ) -> tuple[type[DataError], str]:
+    if code is Fault.MISSING and not sequence and name in feature_lists(record):
+        return MissingFeature, of_a_list()
     features, lists = _read(record, sequence)
     # The context goes first: where a name is in both and wrong in both, the kernel means that one.
     for in_lists, there in ((False, features), (True, lists)):

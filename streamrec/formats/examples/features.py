@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
@@ -21,8 +22,17 @@ from streamrec.formats.examples.descriptions import (
     as_sequence_features,
     from_description,
 )
-from streamrec.formats.examples.example import Example, SequenceExample
-from streamrec.formats.examples.faults import DTYPES, ColumnFault, UrlOf, explain, malformed
+from streamrec.formats.examples.example import Example
+from streamrec.formats.examples.faults import (
+    DTYPES,
+    ColumnFault,
+    UrlOf,
+    explain,
+    feature_lists,
+    malformed,
+    of_a_list,
+    record_bytes,
+)
 from streamrec.formats.examples.needs import Needs, Share, one_by_one
 from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import (
@@ -34,6 +44,7 @@ from streamrec.formats.examples.specs import (
     as_specs,
 )
 from streamrec.kernel.contract import KernelFault, Kind, fresh
+from streamrec.masking import masked
 from streamrec.values.aligned import aligned
 from streamrec.values.columns import Bytes, BytesColumn, Column, Ragged
 from streamrec.values.records import RecordRows
@@ -57,6 +68,8 @@ __all__ = [
     "parse_single_sequence_example",
     "parser_of",
 ]
+
+log = logging.getLogger("streamrec.formats")
 
 Serialized: TypeAlias = "Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn"
 """A batch of serialized records."""
@@ -121,6 +134,11 @@ class FeatureParser:
         self._needs = {(name, False): need for name, need in needs.by_name.items()}
         self._needs |= {(name, True): need for name, need in steps.by_name.items()}
         self._split = len(needs.by_name)
+        self._unproven = {
+            need.plan.name: at
+            for at, need in enumerate(needs.by_name.values())
+            if need.plan.kind is Kind.VARLEN and not self._of_sequences
+        }
         lists = steps.plans if self._of_sequences else None
         # Pictures, sizes and indices are read again: nobody else may be able to change them.
         every = (*specs.context.values(), *specs.sequence.values())
@@ -145,6 +163,8 @@ class FeatureParser:
         """
         try:
             columns = self._parser.parse(rows)
+            if self._unproven and len(rows):
+                self._look_for_lists(rows, columns, url_of)
             lists: list[Any] = columns[self._split :]
             return SequenceColumns(
                 {name: make(columns) for name, make in self._context.items()},
@@ -155,6 +175,21 @@ class FeatureParser:
             raise explain(
                 fault, rows, self._needs, sequence=self._of_sequences, url_of=url_of
             ) from None
+
+    def _look_for_lists(
+        self, rows: RecordRows, columns: Sequence[Any], url_of: UrlOf | None
+    ) -> None:
+        """Warn of a column without a value that is a feature list of the first record.
+
+        As in TensorFlow, a plain spec finds nothing in such a list, record after record. The first
+        batch tells.
+        """
+        empty = [name for name, at in self._unproven.items() if not len(columns[at].values)]
+        lists = feature_lists(record_bytes(rows, 0)) if empty else ()
+        for name in set(empty) & set(lists):
+            url = masked(url_of(int(rows.shards[0]))) if url_of else "the first record"
+            log.warning("%s: feature %s has no value: %s", url, name, of_a_list())
+        self._unproven = {}
 
     def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
         """Parse records into one mapping; lengths are under the features' names and ``/length``.
@@ -389,21 +424,12 @@ def _read(record: Bytes) -> Mapping[str, Any]:
         features: Mapping[str, Any] = Example.FromString(record).features.feature
     except DecodeError:
         raise MalformedExample(malformed("Example")) from None
-    if _has_feature_lists(record):
+    if feature_lists(record):
         raise ConfigError(
             "the record is a SequenceExample, whose features cannot be inferred; give them as a "
             "pair (context, sequence) of mappings from names to specs"
         )
     return features
-
-
-def _has_feature_lists(record: Bytes) -> bool:
-    """Return whether a record is a SequenceExample with feature lists."""
-    # It parses as an Example too: its context has the field of an Example's features.
-    try:
-        return len(SequenceExample.FromString(record).feature_lists.feature_list) > 0
-    except DecodeError:
-        return False
 
 
 def _infer(kind: str, counts: list[int], records: int) -> FeatureSpec:

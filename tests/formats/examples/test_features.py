@@ -19,7 +19,12 @@ from streamrec.errors import (
 )
 from streamrec.formats.examples import features as module
 from streamrec.formats.examples.descriptions import from_description
-from streamrec.formats.examples.example import Feature, SequenceExample, encode_example
+from streamrec.formats.examples.example import (
+    Feature,
+    SequenceExample,
+    encode_example,
+    encode_sequence_example,
+)
 from streamrec.formats.examples.features import (
     FeatureParser,
     infer_features,
@@ -399,3 +404,21 @@ def test_what_decides_the_form_of_columns_is_in_memory_of_its_own(
     parser.parse(RecordRows.of([record]))
     if kernel.implementation == "native":  # the other one brings its own
         assert (160_000 in lent["columns"], 160_000 in lent["scratch"]) == (is_plain, not is_plain)
+
+
+FRAMES = encode_sequence_example({"id": "v1"}, {"rgb": [[b"frame 0"], [b"frame 1"]]})
+
+
+def test_a_spec_of_a_feature_list_is_told() -> None:
+    with pytest.raises(MissingFeature, match="one of its feature lists; give features as a pair"):
+        parse_example([FRAMES], {"rgb": FixedLenFeature((), bytes)})
+
+
+def test_a_column_that_stays_empty_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    specs = {"rgb": VarLenFeature(bytes), "id": VarLenFeature(bytes), "no": VarLenFeature(bytes)}
+    parser = FeatureParser(specs)
+    for _ in range(2):
+        columns: dict[str, Any] = parser.parse(RecordRows.of([FRAMES]))
+        assert [columns[name].to_list() for name in ("rgb", "id", "no")] == [[[]], [[b"v1"]], [[]]]
+    (message,) = caplog.messages
+    assert "feature rgb has no value: the record is a SequenceExample" in message
