@@ -137,7 +137,12 @@ async def _shake(sock: socket.socket, connection: AsyncConnection, context: ssl.
             reason = getattr(error, "verify_message", None) or error.reason or "no reason is known"
             raise FeederRefused(f"the handshake of TLS failed: {reason}", code="tls") from None
         except OSError as error:
-            raise FeederLost(f"the connection broke in the handshake of TLS: {error}") from None
+            # Event loops do not send the alert of a client that distrusts the certificate.
+            raise FeederRefused(
+                f"the client left in the handshake of TLS ({error}), so it may not trust this "
+                "feeder's certificate; give its authority as the client's tls=",
+                code="tls",
+            ) from None
 
 
 async def _say(sock: socket.socket, alert: bytes) -> None:

@@ -9,10 +9,12 @@ people.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from streamrec.errors import ConfigError
@@ -23,11 +25,43 @@ from streamrec.feeder.samples import EVERY, Samples
 from streamrec.flow.cleanup import end, finish
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from streamrec.feeder.server import Feeder
+    from streamrec.feeder.statistics import Statistics
 
 __all__ = ["application", "sampling", "serving"]
+
+log = logging.getLogger("streamrec.feeder")
+
+
+class _RequestLog(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's log: whatever is not HTTP is counted, and told in a line without a traceback.
+
+    Args:
+        statistics: Those of the feeder.
+    """
+
+    def __init__(self, statistics: Statistics) -> None:
+        super().__init__(log)
+        self._statistics = statistics
+
+    def debug(self, msg: object, *args: object, **options: Any) -> None:  # noqa: ARG002
+        """Take a message of aiohttp, which knows one kind of garbage."""
+        self._note(args, options)
+
+    def exception(self, msg: object, *args: object, **options: Any) -> None:
+        """Take the error of a request."""
+        if not self._note(args, options):
+            super().exception(msg, *args, **options)
+
+    def _note(self, args: tuple[object, ...], options: Mapping[str, Any]) -> bool:
+        """Return whether a message is about garbage, which is counted and logged then."""
+        if not isinstance(options.get("exc_info"), HttpProcessingError):
+            return False
+        self._statistics.dropped["garbage"] += 1
+        self.warning("the status port is sent what is not HTTP, by %s", *args)
+        return True
 
 
 def application(feeder: Feeder, samples: Samples) -> web.Application:
@@ -90,7 +124,9 @@ async def serving(where: str, feeder: Feeder) -> AsyncIterator[str]:
     host, port = host_and_port(where)
     samples = Samples()
     pages = application(feeder, samples)
-    runner = web.AppRunner(pages, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(
+        pages, access_log=None, shutdown_timeout=1.0, logger=_RequestLog(feeder.statistics)
+    )
     await runner.setup()
     try:
         try:

@@ -120,7 +120,13 @@ class TestRefusedByTheClient:
     )
     @on_both_loops
     async def test_a_wrong_certificate(
-        self, authority: Authority, tmp_path: Path, names: Any, until: Any, words: str
+        self,
+        authority: Authority,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+        names: Any,
+        until: Any,
+        words: str,
     ) -> None:
         theirs = Authority(tmp_path, "other") if words.startswith("unable") else authority
         settings = authority.server(*names, until=until)
@@ -130,6 +136,9 @@ class TestRefusedByTheClient:
             assert caught.value.code == "certificate"
             await eventually(lambda: not feeder.admission.handshakes)
             assert nothing_is_served(feeder)
+            await eventually(lambda: feeder.statistics.dropped["tls"] == 1)
+        told = [record for record in caplog.records if "client is refused" in record.getMessage()]
+        assert len(told) == 1
 
     @on_both_loops
     async def test_a_plain_port(self) -> None:

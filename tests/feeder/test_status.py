@@ -57,6 +57,35 @@ async def test_a_full_feeder_says_so() -> None:
             assert await get(bound, "/readyz") == (200, "ok\n")
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\n\n\n\n",
+        b"GET / HTTP/9.9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nx\r\n\r\n",
+    ],
+)
+@asynchronous
+async def test_garbage_is_counted_and_told_in_a_line(
+    garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Feeder({}) as feeder, status.serving(HERE, feeder) as bound:
+        host, port = bound.split(":")
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(garbage)
+            assert (await reader.read()).startswith(b"HTTP/1.")
+            writer.close()
+        assert feeder.statistics.dropped["garbage"] == 3
+        _, text = await get(bound, "/metrics")
+    assert 'streamrec_feeder_dropped_total{reason="garbage"} 3.0' in text
+    told = [record for record in caplog.records if record.name == "streamrec.feeder"]
+    assert [record.exc_info for record in told] == [None] * 3
+    assert "not HTTP, by 127.0.0.1" in told[0].getMessage()
+    # One message, so that the daemon's log limits its rate, whoever sends it.
+    assert len({record.msg for record in told}) == 1
+
+
 @asynchronous
 async def test_metrics_are_those_of_the_feeder() -> None:
     async with (
