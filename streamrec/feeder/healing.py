@@ -28,7 +28,7 @@ from streamrec.feeder.session import state_of
 from streamrec.feeder.tls import client_context
 from streamrec.feeder.token_file import read_token
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.cleanup import end
+from streamrec.flow.cleanup import end, finish, until_done
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.agreement import ENDS
 
@@ -182,14 +182,16 @@ class AsyncHealingFeed(_HealingFeed):
     """A stream that heals, in asyncio code; made by :meth:`open`."""
 
     is_async: Literal[True] = True
-    keeper: asyncio.Task[None] | None = None
-    """A task that closes it, where nobody else may."""
     _feed: AsyncFeed | None = None
 
     def __init__(self, address: str, route: Route) -> None:
         super().__init__(address, route)
         self._connecting: asyncio.Task[AsyncFeed] | None = None
         """A task, so that a cancelled ``receive`` does not begin to connect from the start."""
+        self._closing = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        self._owner = asyncio.create_task(self._own(), name="streamrec-feed")
+        """A task that closes the connection also when the loop is shut down, and cancels it."""
 
     @classmethod
     async def open(cls, address: str, **route: Unpack[Route]) -> Self:
@@ -237,8 +239,23 @@ class AsyncHealingFeed(_HealingFeed):
                 self._failover.delivered()
                 return batch
 
+    @property
+    def is_over(self) -> bool:
+        """True once it is closed."""
+        return self._owner.done()
+
     async def aclose(self) -> None:
         """Disconnect; closing again changes nothing."""
+        self._closing.set()
+        await until_done(self._owner)
+
+    async def _own(self) -> None:
+        try:
+            await self._closing.wait()
+        finally:
+            await finish(self._disconnect())
+
+    async def _disconnect(self) -> None:
         task, self._connecting = self._connecting, None
         if task is not None:
             await end(task)

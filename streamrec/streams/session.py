@@ -19,7 +19,7 @@ from streamrec.feeder.healing import AsyncHealingFeed
 from streamrec.feeder.session import state_of
 from streamrec.feeder.welcome import facts_of
 from streamrec.flow.bridge import Bridge
-from streamrec.flow.cleanup import finish, until_done
+from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.measures import Measures
 from streamrec.plan.ranges import sent_bytes
@@ -43,7 +43,6 @@ __all__ = [
     "ThreadFeed",
     "ThreadSession",
     "call_engine",
-    "close_in",
     "open_engine",
     "open_relay",
 ]
@@ -74,6 +73,7 @@ class LoopSession:
         self.settings = facts_of(dataset, list(dataset.shards), self._batch_size, rank.world_size)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
         self._run = self._start(position, measures)
+        self.loop = asyncio.get_running_loop()
         self._owner = asyncio.create_task(self._own(), name="streamrec-session")
         self._ready = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -126,6 +126,11 @@ class LoopSession:
         """Return the counters of the present run; none before it has begun."""
         return self._run.statistics() if self._ready.is_set() else {}
 
+    @property
+    def is_over(self) -> bool:
+        """True once all is closed."""
+        return self._owner.done()
+
     async def aclose(self) -> None:
         """Stop, and leave nothing behind."""
         self._closing = True
@@ -155,14 +160,6 @@ class LoopSession:
                 self._run = self._start(self._run.position)
         finally:
             await self._dataset.aclose()
-
-
-def close_in(
-    loop: asyncio.AbstractEventLoop, aclose: Callable[[], Coroutine[Any, Any, None]]
-) -> None:
-    """Close a session whose stream was dropped, if its loop still runs."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: loop.create_task(aclose()))
 
 
 class _InThread(Generic[Inner]):
@@ -224,21 +221,7 @@ class ThreadFeed(_InThread[AsyncHealingFeed]):
     """The feed of a feeder in a thread; arguments as of `AsyncHealingFeed.open`."""
 
     def __init__(self, address: str, **route: Unpack[Route]) -> None:
-        super().__init__(_kept(address, route))
-
-
-async def _kept(address: str, route: Route) -> AsyncHealingFeed:
-    """Open a feed that is closed when the loop ends."""
-    feed = await AsyncHealingFeed.open(address, **route)
-    feed.keeper = asyncio.create_task(_closing(feed), name="streamrec-feed")
-    return feed
-
-
-async def _closing(feed: AsyncHealingFeed) -> None:
-    try:
-        await asyncio.get_running_loop().create_future()
-    finally:
-        await finish(feed.aclose())
+        super().__init__(AsyncHealingFeed.open(address, **route))
 
 
 async def _called(function: Callable[[], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Self, cast
@@ -16,10 +15,9 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
 from streamrec.plan.agreement import ENDS, RankSummary
 from streamrec.plan.position import Position
-from streamrec.streams import ranks, workers
+from streamrec.streams import loops, ranks, workers
 from streamrec.streams.cursor import Row
 from streamrec.streams.lookahead import Lookahead
-from streamrec.streams.session import close_in
 from streamrec.streams.small_budget import warn_of_small_budget
 from streamrec.streams.sources import length_of
 from streamrec.streams.start import functions_of, name_of, start, start_async
@@ -98,11 +96,7 @@ class Stream(Stateful, Generic[Item]):
         self.close()
 
     def __iter__(self) -> Self:
-        self._check_division()
-        if self._session is not None and functions_of(self._description) != self._functions:
-            self._elsewhere = True  # what was read ahead is not what they would give now
-        if self._ended:
-            self._next_run()
+        self._begin_loop(is_async=False)
         return self
 
     def __next__(self, item_of: Callable[[Any], Any] = _item_of) -> Item:
@@ -196,7 +190,8 @@ class Stream(Stateful, Generic[Item]):
         await self.aclose()
 
     def __aiter__(self) -> Self:
-        return self.__iter__()
+        self._begin_loop(is_async=True)
+        return self
 
     async def __anext__(self) -> Item:
         if self._cursor.rows:
@@ -220,17 +215,15 @@ class Stream(Stateful, Generic[Item]):
     def close(self) -> None:
         """Stop reading; the next iteration goes on where this one stopped."""
         if self._session is not None:
-            session = _plain(self._session)
-            self._detach()
-            session.close()
+            if not loops.is_left(self._session):
+                loops.plain(self._session)
+            self._close()
 
     async def aclose(self) -> None:
         """Stop reading, in asyncio code."""
         session = self._detach()
-        if session is not None and session.is_async:
-            await session.aclose()
-        elif session is not None:
-            session.close()
+        if session is not None:
+            await loops.close_async(session)
 
     # -- facts -------------------------------------------------------------------------------------
 
@@ -336,44 +329,61 @@ class Stream(Stateful, Generic[Item]):
         return self._assignment.rank, self._cursor.resume_point(self._assignment.rank)
 
     def _sync(self) -> PlainSession:
-        if self._elsewhere:
-            self.close()
+        if self._is_left:
+            self._close()
         if self._session is None:
             self._functions = functions_of(self._description)
             session = start(self._description, *self._start(), self._functions)
             self._session = session
             self._finalizer = weakref.finalize(self, session.close)
-        return _plain(self._session)
+        return loops.plain(self._session)
 
     async def _async(self) -> AsyncSession:
-        if self._elsewhere:
+        if self._is_left:
             await self.aclose()
         if self._session is None:
             self._functions = functions_of(self._description)
             session = await start_async(self._description, *self._start())
             self._session = session
-            loop = asyncio.get_running_loop()
-            self._finalizer = weakref.finalize(self, close_in, loop, session.aclose)
+            self._finalizer = weakref.finalize(self, loops.close_in_loop, session)
             self._finalizer.atexit = False  # the loop is gone by then
-        if not self._session.is_async:
-            raise ConfigError("the stream is open in a plain `for`: close it first")
-        return self._session
+        return loops.of_this_loop(self._session)
 
     def _opened(self) -> PlainSession | AsyncSession:
         if self._session is None:
             raise ConfigError("the stream is not open; enter it with `with` or `async with` first")
         return self._session
 
-    def _next_run(self) -> None:
+    def _begin_loop(self, *, is_async: bool) -> None:
+        self._check_division()
+        session = self._session
+        if session is not None and functions_of(self._description) != self._functions:
+            self._elsewhere = True  # what was read ahead is not what they would give now
+        if not self._ended:
+            return
         self._ended = False
-        if self._session is not None and not self._elsewhere:
-            self._session.subscribe()
+        if session is None or self._elsewhere:
+            return
+        if session.is_async is not is_async or loops.is_left(session):
+            self._leave()
+        else:
+            session.subscribe()
 
     def _end_run(self) -> None:
         state = self._opened().position
         if state is not None:
             self._move(self._cursor.end, Position.from_dict(state))
         self._ended = True
+
+    @property
+    def _is_left(self) -> bool:
+        """True if the session does not read where the stream is, or its event loop is gone."""
+        return self._session is not None and (self._elsewhere or loops.is_left(self._session))
+
+    def _close(self) -> None:
+        session = self._detach()
+        if session is not None:
+            loops.close(session)
 
     def _detach(self) -> PlainSession | AsyncSession | None:
         """Remember where to go on, and give the session away."""
@@ -403,9 +413,3 @@ class Stream(Stateful, Generic[Item]):
             return self._cursor.row()
         except IndexError:  # another thread took the last one: no lock is taken for a single record
             raise busy() from None
-
-
-def _plain(session: PlainSession | AsyncSession) -> PlainSession:
-    if session.is_async:
-        raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")
-    return session

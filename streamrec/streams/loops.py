@@ -1,0 +1,88 @@
+"""The ends of sessions, also of those in event loops that are gone.
+
+Programs run a loop for each epoch, and test runners one for each test. A loop that is shut down
+cancels its tasks, and the sessions in it close what they hold; so nothing is left to close there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from streamrec.errors import ConfigError
+from streamrec.flow import forks
+
+if TYPE_CHECKING:
+    from streamrec.streams.start import AsyncSession, PlainSession
+
+log = logging.getLogger("streamrec")
+
+__all__ = ["close", "close_async", "close_in_loop", "is_left", "of_this_loop", "plain"]
+
+
+def is_left(session: PlainSession | AsyncSession) -> bool:
+    """Return whether the session's event loop runs nothing: it is closed, or nobody runs it now."""
+    return session.is_async and not session.loop.is_running()
+
+
+def plain(session: PlainSession | AsyncSession) -> PlainSession:
+    """Return a session that is for plain code.
+
+    Raises:
+        ConfigError: It is an event loop's.
+    """
+    if session.is_async:
+        raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")
+    return session
+
+
+def of_this_loop(session: PlainSession | AsyncSession) -> AsyncSession:
+    """Return a session that is for this event loop.
+
+    Raises:
+        ConfigError: It is for plain code, or for another loop, which still runs.
+    """
+    if not session.is_async:
+        raise ConfigError("the stream is open in a plain `for`: close it first")
+    if session.loop is not asyncio.get_running_loop():
+        raise ConfigError(
+            "the stream is open in another event loop, which still runs; close it there first"
+        )
+    return session
+
+
+def close(session: PlainSession | AsyncSession) -> None:
+    """Close a session from plain code; in a loop that runs, it closes there as soon as it can."""
+    if not session.is_async:
+        session.close()
+    elif session.loop.is_closed() or session.loop.is_running():
+        close_in_loop(session)
+    else:
+        # A thread runs one loop at a time, and there may be one that calls.
+        thread = threading.Thread(target=session.loop.run_until_complete, args=[session.aclose()])
+        thread.start()
+        thread.join()
+
+
+async def close_async(session: PlainSession | AsyncSession) -> None:
+    """Close a session from an event loop."""
+    if session.is_async and session.loop is asyncio.get_running_loop():
+        await session.aclose()
+    else:
+        await asyncio.to_thread(close, session)
+
+
+def close_in_loop(session: AsyncSession) -> None:
+    """Have a session closed in its loop, when that runs; nobody waits for it."""
+    if not session.loop.is_closed():
+        session.loop.call_soon_threadsafe(lambda: session.loop.create_task(session.aclose()))
+    elif not session.is_over:
+        # If its tasks were destroyed, they would go on to close what they hold, without a loop; and
+        # threads may be writing into its memory.
+        forks.keep_for_ever(session)
+        log.warning(
+            "an event loop was closed before its tasks were cancelled, so the memory and the files "
+            "of a stream in it are not released; use asyncio.run, or close the stream before"
+        )

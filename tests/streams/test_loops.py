@@ -1,0 +1,113 @@
+"""Streams whose event loops come and go, and streams that leave the loop to others."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError
+from tests.feeder.support import serving
+from tests.pipeline.small_datasets import settings_of, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BATCHES = 6
+
+
+@pytest.fixture(params=["shards", "a feeder"])
+def stream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sr.Stream]:
+    source = write(tmp_path / "raw", ((40,) * 7, (30,) * 5))
+    if request.param == "shards":
+        yield sr.open(source, batch_size=2, engine="thread")
+    else:
+        with serving(settings_of(source, batch_size=2)) as address:
+            yield sr.connect(f"{address}/data", engine="thread")
+
+
+async def take(stream: sr.Stream, most: int) -> list[int]:
+    return [batch.next_position.step async for batch in sr.take(stream, most)]
+
+
+def steps(stream: sr.Stream) -> list[int]:
+    return [batch.next_position.step for batch in stream]
+
+
+def test_a_loop_for_each_epoch(stream: sr.Stream) -> None:
+    first = asyncio.run(take(stream, 99))
+    assert first == [1, 2, 3, 4, 5, 6]
+    assert asyncio.run(take(stream, 99)) == [7, 8, 9, 10, 11, 12]
+    assert steps(stream) == [13, 14, 15, 16, 17, 18]
+    assert asyncio.run(take(stream, 99)) == [19, 20, 21, 22, 23, 24]
+    stream.close()
+
+
+def test_a_loop_for_each_few_batches(stream: sr.Stream) -> None:
+    """A break leaves the session open in a loop that ends: the next loop goes on behind it."""
+    assert [asyncio.run(take(stream, 2)) for _ in range(3)] == [[1, 2], [3, 4], [5, 6]]
+    assert asyncio.run(take(stream, 1)) == []  # the end of the run
+    assert asyncio.run(take(stream, 1)) == [7]
+    assert steps(stream) == [8, 9, 10, 11, 12]
+    gc.collect()
+
+
+def test_it_is_closed_after_its_loop(stream: sr.Stream) -> None:
+    asyncio.run(take(stream, 2))
+    stream.close()
+    assert asyncio.run(take(stream, 2)) == [3, 4]
+    asyncio.run(stream.aclose())
+    assert asyncio.run(take(stream, 1)) == [5]
+
+
+def test_a_loop_that_stands_still(stream: sr.Stream) -> None:
+    """It was left by `run_until_complete`, and is not closed."""
+    loop = asyncio.new_event_loop()
+    assert loop.run_until_complete(take(stream, 2)) == [1, 2]
+    assert loop.run_until_complete(take(stream, 2)) == [3, 4]
+    assert steps(stream) == [5, 6]
+    stream.close()
+    assert loop.run_until_complete(take(stream, 2)) == [7, 8]
+    assert asyncio.run(take(stream, 1)) == [9]
+    loop.close()
+    gc.collect()
+
+
+def test_a_loop_that_was_closed_around_it(
+    stream: sr.Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing that its tasks hold is destroyed: that would warn, or harm a thread at work."""
+    for expected in ([1, 2], [3, 4]):
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(take(stream, 2)) == expected
+        loop.close()
+    with caplog.at_level(logging.WARNING, "streamrec"):
+        assert steps(stream) == [5, 6]
+    assert "an event loop was closed before its tasks were cancelled" in caplog.text
+    gc.collect()
+
+
+def test_a_finished_loop_of_one_kind_is_followed_by_one_of_the_other(stream: sr.Stream) -> None:
+    async def both() -> list[list[int]]:
+        return [await take(stream, 99), steps(stream), await take(stream, 99), steps(stream)]
+
+    runs = asyncio.run(both())
+    assert [run[0] for run in runs] == [1, 7, 13, 19]
+    assert {len(run) for run in runs} == {BATCHES}
+    stream.close()
+
+
+def test_two_loops_at_once_are_refused(stream: sr.Stream) -> None:
+    async def read() -> None:
+        assert await take(stream, 1) == [1]
+        with pytest.raises(ConfigError, match="another event loop, which still runs"):
+            await asyncio.to_thread(asyncio.run, take(stream, 1))
+        assert await take(stream, 1) == [2]
+        await stream.aclose()
+
+    asyncio.run(read())
