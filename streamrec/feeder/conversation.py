@@ -21,6 +21,7 @@ from streamrec.feeder.replicas import Reader
 from streamrec.feeder.watch import Watch
 from streamrec.feeder.welcome import facts_of, mapping_of
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.loop_share import LoopShare
 from streamrec.masking import masked, shown
 from streamrec.pipeline.batch import payload
 from streamrec.plan.position import VERSION
@@ -270,11 +271,12 @@ class Conversation:
         await self._connection.send(end)
 
     async def _send_all(self, batches: Run | Replica, subscription: Subscription) -> None:
-        waits = batches.measures.waits
+        waits, share = batches.measures.waits, LoopShare()
         with contextlib.suppress(EndOfStream):
             while True:
                 waits.consume("client")
                 await self._connection.wait_for_credit()
+                await share.give_way()  # to the other clients
                 batch = await batches.receive()
                 waits.consume("wire")
                 message = payload.encode(batch)

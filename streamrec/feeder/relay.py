@@ -19,6 +19,7 @@ from streamrec.feeder.healing import AsyncHealingFeed
 from streamrec.feeder.listener import first_bytes
 from streamrec.feeder.shared import Outboxes
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.loop_share import LoopShare
 from streamrec.pipeline.batch import payload
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.messages import End, Fault, Hello, Statistics, Subscribe, Welcome
@@ -96,10 +97,11 @@ class _Relay:
         await self._connection.send(End(json.dumps(feed.position).encode()))
 
     async def _send_all(self, feed: AsyncHealingFeed) -> None:
-        clock = asyncio.get_running_loop().time
+        clock, share = asyncio.get_running_loop().time, LoopShare()
         with suppress(EndOfStream):
             while True:
                 await self._connection.wait_for_credit()
+                await share.give_way()  # to the end of the connection
                 batch = await feed.receive()
                 if clock() >= self._told_at + TELL_EVERY:
                     self._told_at = clock()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
+from streamrec.flow.loop_share import LoopShare
 from streamrec.flow.silence import Silence
 from streamrec.flow.work_sharing import share_work
 from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
@@ -46,8 +47,6 @@ THREADS = min(4, os.cpu_count() or 1)
 """The number of decoding threads."""
 MOST_TOGETHER = 256
 """The most records that are sent together in a stream of single records."""
-LONGEST_TURN = 0.005
-"""Seconds for which batches are cut before other tasks of the loop get a turn."""
 RAISE = "check what this machine is busy with, or raise stall_timeout"
 
 
@@ -108,7 +107,7 @@ class Assembler:
         self.channel = Channel[Decoding](plan.memory.waiting, most)
         self._extent_tracker = ExtentTracker(plan, shards)
         self._padding_row = empty_chunk()
-        self._yield_at = 0.0
+        self._share = LoopShare()
 
     def close(self) -> None:
         """Release all that is in no batch yet; a second call does nothing."""
@@ -162,14 +161,7 @@ class Assembler:
             rows = wanted if plan.batch_size else self._single_records(step)
             step += 1 if plan.batch_size else rows
             await self._send(rows, step)
-            await self._yield_at_times()
-
-    async def _yield_at_times(self) -> None:
-        """Let other tasks of the loop run at times, so that ready batches leave at once."""
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._yield_at:
-            await asyncio.sleep(0)
-            self._yield_at = loop.time() + LONGEST_TURN
+            await self._share.give_way()  # so that ready batches leave at once
 
     def _single_records(self, step: int) -> int:
         """Return the number of single records to send together."""

@@ -12,6 +12,7 @@ from streamrec.config import StreamSettings
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.loop_share import LoopShare
 from streamrec.masking import masked
 from streamrec.plan.agreement import ENDS, RankSummary
 from streamrec.plan.position import Position
@@ -61,6 +62,7 @@ class Stream(Stateful, Generic[Item]):
         self._length: int | None = None
         self._blocked = 0.0
         self._turn = Turn()
+        self._share = LoopShare()
         self._lookahead = Lookahead()
         self._functions: SentFunctions | None = None
         """The functions with all that they read when the session began."""
@@ -194,6 +196,8 @@ class Stream(Stateful, Generic[Item]):
         return self
 
     async def __anext__(self) -> Item:
+        if perf_counter() >= self._share.until:
+            await self._share.give_way()
         if self._cursor.rows:
             return cast("Item", _item_of(self._row()))
         with self._turn:

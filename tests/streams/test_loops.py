@@ -11,7 +11,8 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError
-from tests.feeder.support import serving
+from streamrec.flow import loop_share
+from tests.feeder.support import eventually, serving
 from tests.pipeline.small_datasets import settings_of, write
 
 if TYPE_CHECKING:
@@ -111,3 +112,69 @@ def test_two_loops_at_once_are_refused(stream: sr.Stream) -> None:
         await stream.aclose()
 
     asyncio.run(read())
+
+
+class TestReadyBatches:
+    """A loop over batches that are there already lets other tasks of the event loop run."""
+
+    @pytest.fixture(autouse=True)
+    def _short_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(loop_share, "LONGEST_TURN", 0.0)
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> str:
+        return write(tmp_path / "raw", ((40,) * 7, (30,) * 5))
+
+    @pytest.mark.parametrize(("batch_size", "items"), [(2, 6), (None, 12)])
+    def test_another_task_runs_between_them(
+        self, batch_size: int | None, items: int, source: str
+    ) -> None:
+        async def read() -> None:
+            async with sr.open(source, batch_size=batch_size) as stream:
+                await begin(stream, batch_size)
+                ran: list[int] = []
+                other = asyncio.create_task(note(ran))
+                rest = [len(ran) async for _ in stream]
+                other.cancel()
+                assert len(rest) == items - 1
+                assert rest == sorted(set(rest))
+
+        asyncio.run(read())
+
+    @pytest.mark.parametrize("batch_size", [2, None])
+    def test_a_cancelled_task_ends_at_the_next_one(
+        self, batch_size: int | None, source: str
+    ) -> None:
+        taken = []
+
+        async def read(stream: sr.Stream) -> None:
+            async for item in stream:
+                taken.append(item)
+                if len(taken) == 2:
+                    reading.cancel()
+
+        async def run() -> None:
+            nonlocal reading
+            async with sr.open(source, batch_size=batch_size) as stream:
+                await begin(stream, batch_size)
+                reading = asyncio.create_task(read(stream))
+                await asyncio.wait([reading])
+                assert reading.cancelled()
+                assert len(taken) == 2
+                assert stream.state_dict()["step"] == 3  # nothing was taken for nobody
+
+        reading: asyncio.Task[None]
+        asyncio.run(run())
+
+
+async def begin(stream: sr.Stream, batch_size: int | None) -> None:
+    """Take the first item, and wait until the others are there; single records come together."""
+    await anext(stream)
+    if batch_size:
+        await eventually(lambda: stream.statistics()["batches_ready"] == BATCHES - 1)
+
+
+async def note(ran: list[int]) -> None:
+    while True:
+        ran.append(0)
+        await asyncio.sleep(0)
