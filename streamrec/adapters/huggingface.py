@@ -23,7 +23,8 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
     records: many times quicker with :func:`collate` as its ``data_collator``. The model is given
     each feature of the stream, so name those alone that it takes.
 
-    The Trainer sets the epoch before each one, and resumes by reading the epoch's batches again up
+    The Trainer sets the epoch before each one, which begins an evaluation at its beginning, and
+    resumes by reading the epoch's batches again up
     to the step of the checkpoint. Without an index, or ``steps_per_epoch``, the dataset has no
     length and the Trainer needs ``max_steps``.
 

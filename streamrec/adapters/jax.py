@@ -44,6 +44,8 @@ def as_arrays(
     sharding: Sharding,
     inputs: Names | None = None,
     targets: Names | None = None,
+    *,
+    restart: bool = False,
 ) -> GlobalBatches:
     """Return the stream's batches with global arrays in place of NumPy's.
 
@@ -65,6 +67,8 @@ def as_arrays(
         inputs: The name of a feature, which gives its array; or several, which give a dict of
             arrays by these names, or by the keys of a mapping to names.
         targets: As the inputs; ``None``: no pairs.
+        restart: Each loop begins at the beginning of the run, also after a ``break``, as an
+            evaluation is to do.
 
     Raises:
         ConfigError: ``inputs`` or ``targets`` is left out, or there is no feature of a name. The
@@ -73,7 +77,7 @@ def as_arrays(
             pictures of different sizes, 64-bit numbers that do not fit. Raised by the first batch
             in which it is so.
     """
-    return GlobalBatches(stream, sharding, Pairs.asked(inputs, targets))
+    return GlobalBatches(stream, sharding, Pairs.asked(inputs, targets), restart=restart)
 
 
 def rank_of(sharding: Sharding) -> Rank:
@@ -125,12 +129,16 @@ class GlobalBatches:
         stream: With a ``batch_size``.
         sharding: The places of a batch's rows.
         pairs: The names of inputs and targets; ``None``: all features, in a batch.
+        restart: Begin each loop at the beginning of the run.
     """
 
-    def __init__(self, stream: Stream, sharding: Sharding, pairs: Pairs | None = None) -> None:
+    def __init__(
+        self, stream: Stream, sharding: Sharding, pairs: Pairs | None = None, *, restart: bool
+    ) -> None:
         self._stream = stream
         self._sharding = sharding
         self._pairs = pairs
+        self._restarts = restart
         self._rank = rank_of(sharding)
         self._placement = Placement(sharding, self._rank.world_size)
         self._is_agreed = False
@@ -149,6 +157,8 @@ class GlobalBatches:
 
     def __iter__(self) -> GlobalBatches:
         iter(self._stream)
+        if self._restarts:
+            self._stream.restart()
         self._is_agreed = False
         return self
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
+from traceback import walk_stack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,10 @@ __all__ = ["KerasDataset", "as_dataset"]
 
 with needs("streamrec.adapters.keras", "keras"):
     DataAdapter: Any = import_module("keras.src.trainers.data_adapters.data_adapter").DataAdapter
+    EpochIterator: Any = import_module("keras.src.trainers.epoch_iterator").EpochIterator
+    Trainer: Any = import_module("keras.src.trainers.trainer").Trainer
+
+EVALUATIONS = ("evaluate", "predict")
 
 
 def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> KerasDataset:
@@ -38,7 +43,8 @@ def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> K
     the weight of padding is 0.
 
     An epoch of Keras is a run of the stream: ``epochs=1`` or ``steps_per_epoch`` are for the
-    stream, the number of epochs is for ``fit``. One that was broken off is begun anew. With
+    stream, the number of epochs is for ``fit``. One that was broken off is begun anew, and
+    so is each evaluation and prediction, also with ``validation_steps`` or ``steps``. With
     ``fit(steps_per_epoch=...)``, its epochs and those of the next ``fit`` go on in the run.
 
     Args:
@@ -128,6 +134,18 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         except TypeError:
             return None
 
+    def on_epoch_begin(self) -> None:
+        """Have an evaluation or a prediction begin at the beginning of the run.
+
+        ``validation_steps`` and ``steps`` may have ended the one before in its middle. Keras has
+        one iterator for all validations of a ``fit``, which may be a batch ahead.
+        """
+        if _is_evaluating():
+            self._passes.restart()
+            iterator = _caller(EpochIterator)
+            if iterator is not None:
+                iterator._current_iterator = None  # noqa: SLF001 - there is no other way
+
     def on_epoch_end(self) -> None:
         """Note the end of an epoch.
 
@@ -192,6 +210,18 @@ def _torch_loader(iterate: Callable[[], Iterator[Any]]) -> Any:
             return iterate()
 
     return data.DataLoader(Tensors(), batch_size=None)
+
+
+def _caller(kind: type) -> Any:
+    """Return the nearest caller whose ``self`` is of a class."""
+    callers = (frame.f_locals.get("self") for frame, _ in walk_stack(None))
+    return next((caller for caller in callers if isinstance(caller, kind)), None)
+
+
+def _is_evaluating() -> bool:
+    """Return whether ``evaluate`` or ``predict`` of a model calls, also that of a ``fit``."""
+    calls = (frame for frame, _ in walk_stack(None) if frame.f_code.co_name in EVALUATIONS)
+    return any(isinstance(frame.f_locals.get("self"), Trainer) for frame in calls)
 
 
 def _refuse_what_is_ignored(frame: FrameType | None) -> None:

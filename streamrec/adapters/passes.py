@@ -39,6 +39,8 @@ class Passes:
         """The state at which the present pass began."""
         self._last: Position | None = None
         """The position behind the last batch that was taken, if any was in this pass."""
+        self._restarts = False
+        """True if what is taken next is the beginning of the run."""
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches of a run; nothing is taken before the first is asked for.
@@ -69,10 +71,17 @@ class Passes:
                     "another iterator over this stream has begun, and each would take what the "
                     "other one misses; iterate one at a time, or open a stream for each"
                 )
+            if self._restarts:
+                self._begin()
             batch: Batch | None = next(self.stream, None)
             self._last = None if batch is None else batch.next_position
             self.taken += batch is not None
             return batch
+
+    def restart(self) -> None:
+        """Have the next batch be the first of the run, also if the present pass goes on."""
+        with self._lock:
+            self._restarts = True
 
     def settle(self) -> None:
         """Let the next pass go on where the present one stands."""
@@ -97,9 +106,12 @@ class Passes:
 
     def _begin(self) -> None:
         last = self._last
+        restarts, self._restarts = self._restarts, False
         dropped = last is not None and self.stream.state_dict() == last.to_dict()
         if self._is_at_end(dropped):
             iter(self.stream)
+        elif restarts:
+            self.stream.restart()
         elif dropped:
             self.stream.load_state_dict(self._place)
         self._check()

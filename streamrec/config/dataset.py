@@ -220,6 +220,8 @@ class StreamSettings(DatasetSettings):
     engine: Literal["process", "thread"] | None = None
     """The reader behind a plain ``for`` loop; ``None``: a process where the source can be read from
     one, else a thread."""
+    restart: bool = False
+    """True: each loop begins at the beginning of the run, also after a ``break``."""
 
     def dataset(self) -> DatasetSettings:
         """Return the settings that do not depend on the reading rank or engine."""

@@ -115,6 +115,7 @@ class ColumnKeywords(TypedDict, total=False):
     rank: int | Literal["auto"]
     world_size: int | Literal["auto"]
     engine: Engine | None
+    restart: bool
 
 
 class StreamKeywords(ColumnKeywords, total=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
 from streamrec.plan.position import Position
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from streamrec.streams.ranks import Rank
 
 __all__ = ["Cursor", "Mark", "Row"]
+
+
+Points: TypeAlias = tuple[ResumePoint, ...]
+
+
+class Starts(NamedTuple):
+    """The places where a loop and a run begin."""
+
+    loop: Points
+    """The place of the next loop, as long as nothing is taken there."""
+    run: Points | None
+    """The place where the present run began; ``None``: at the beginning of its epoch."""
 
 
 class Row(NamedTuple):
@@ -37,6 +49,7 @@ class Mark(NamedTuple):
     rows: int
     batches: int
     records: int
+    starts: Starts
 
     @property
     def taken(self) -> tuple[ResumePoint, ...]:
@@ -51,8 +64,9 @@ class Cursor:
     """The place behind what was taken. It knows no session, and outlives each of them."""
 
     def __init__(self) -> None:
-        self._resume_points: tuple[ResumePoint, ...] = (Beginning(),)
+        self._resume_points: Points = (Beginning(),)
         """The place behind all that came; one of each rank, if their states were loaded."""
+        self._starts = Starts(self._resume_points, self._resume_points)
         self._rows: deque[Row | bytes] = deque()
         """Single records that came and wait to be taken."""
         self.batches = 0
@@ -89,15 +103,26 @@ class Cursor:
         states: Any = [state] if isinstance(state, Mapping) else state
         if not isinstance(states, Sequence) or isinstance(states, str) or not states:
             raise MalformedPosition("that is no state; give one, or a list of those of all ranks")
-        self._go_to(*map(read_resume_point, states))
+        self._begin_at(tuple(map(read_resume_point, states)), is_run=False)
 
     def begin(self, epoch: int) -> None:
         """Go on at the beginning of an epoch."""
-        self._go_to(Beginning(epoch))
+        self._begin_at((Beginning(epoch),))
 
     def seek(self, step: int) -> None:
         """Go on at a step, counted from the very start."""
-        self._go_to(Beginning(step=step))
+        self._begin_at((Beginning(step=step),), is_run=not step)
+
+    def restart(self) -> bool:
+        """Go back to where the present run began; return whether anything was taken since.
+
+        If nothing was taken since a state was loaded, or since another place was gone to, that
+        place holds.
+        """
+        if self.mark().taken == self._starts.loop:
+            return False
+        self._begin_at(self._starts.run or (Beginning(self.run_epoch),))
+        return True
 
     def settle(self) -> None:
         """Go back to the rows that wait, as a session ends: the next one reads them again."""
@@ -110,7 +135,7 @@ class Cursor:
             BatchOutOfOrder: The run ended before the batch that was due, or behind it.
         """
         self._check(position.step)
-        self._go_to(position)
+        self._begin_at((position,))
 
     def take(self, batch: Batch) -> None:
         """Take a whole batch.
@@ -142,12 +167,14 @@ class Cursor:
 
     def mark(self) -> Mark:
         """Return the present point, for :meth:`go_back`."""
-        return Mark(self._resume_points, len(self._rows), self.batches, self.records)
+        rows = len(self._rows)
+        return Mark(self._resume_points, rows, self.batches, self.records, self._starts)
 
     def go_back(self, mark: Mark) -> None:
         """Undo what was taken since a mark; rows that waited there come again."""
         self._go_to(*mark.taken)
         self.batches, self.records = mark.batches, mark.records
+        self._starts = mark.starts
 
     def resume_point(self, rank: Rank) -> ResumePoint:
         """Return the place where a rank goes on.
@@ -156,6 +183,10 @@ class Cursor:
             MalformedPosition: The states that were loaded are not those of all ranks of one step.
         """
         return for_rank(self.mark().taken, *rank)
+
+    def _begin_at(self, points: Points, *, is_run: bool = True) -> None:
+        self._go_to(*points)
+        self._starts = Starts(points, points if is_run else None)
 
     def _go_to(self, *resume_points: ResumePoint) -> None:
         self._resume_points = resume_points

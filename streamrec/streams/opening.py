@@ -240,6 +240,7 @@ def connect(
     retry_for: float = 600.0,
     engine: Engine | None = None,
     replicas: bool = False,
+    restart: bool = False,
 ) -> Stream[Any]:
     """Subscribe to a feeder: the same kind of stream, read by a daemon.
 
@@ -266,6 +267,7 @@ def connect(
             this one keeps the interpreter; ``"thread"``: a thread does. ``None``: whoever takes
             the batches, or for TLS a process.
         replicas: Other clients read the same rank: the feeder reads once for all of them.
+        restart: Each loop begins at the beginning of the run, also after a ``break``.
 
     Raises:
         ConfigError: The address or an argument is wrong.
@@ -283,5 +285,6 @@ def connect(
         "retry_for": retry_for,
         "engine": engine,
         "replicas": replicas,
+        "restart": restart,
     }
     return Stream(validate(FeederSettings, values))

@@ -68,6 +68,7 @@ class FeederSettings(Settings):
     retry_for: NonNegativeFloat
     engine: Literal["process", "thread"] | None
     replicas: bool
+    restart: bool
 
 
 Description: TypeAlias = StreamSettings | FeederSettings
@@ -180,7 +181,7 @@ def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
 
 def _route(settings: FeederSettings, rank: Rank, position: ResumePoint) -> dict[str, Any]:
     route = dict(settings) | rank._asdict() | {"position": position}
-    del route["engine"]
+    del route["engine"], route["restart"]
     return route
 
 

@@ -63,6 +63,15 @@ class Stateful:
         self._cursor.begin(0)
         self._leave()
 
+    def restart(self) -> None:
+        """Go back to where the present run began: what comes next are the same batches again.
+
+        Where nothing was taken since a state was loaded, or since the stream was moved to another
+        place, it goes on there. ``restart=True`` does this at the beginning of each loop.
+        """
+        if not self._ended and self._cursor.restart():
+            self._leave()
+
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch.
 

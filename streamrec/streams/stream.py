@@ -360,6 +360,8 @@ class Stream(Stateful, Generic[Item]):
 
     def _begin_loop(self, *, is_async: bool) -> None:
         self._check_division()
+        if self._description.restart:
+            self.restart()
         session = self._session
         if session is not None and functions_of(self._description) != self._functions:
             self._elsewhere = True  # what was read ahead is not what they would give now

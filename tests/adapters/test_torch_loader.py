@@ -48,8 +48,10 @@ class Ahead(Mover):
     ahead = True
 
 
-def loader_of(source: str, *, ahead: bool = False, **values: Any) -> Any:
-    loader = as_loader(opened(source, **values))
+def loader_of(
+    source: str, *, ahead: bool = False, restart: bool | None = None, **values: Any
+) -> Any:
+    loader = as_loader(opened(source, **values), restart=restart)
     if ahead:
         loader._mover = Ahead(None)
     return loader
@@ -188,6 +190,16 @@ class TestOrder:
         epoch = [batch["id"].tolist() for batch in whole]
         assert ids(islice(loader, 2)) + ids(islice(loader, 1)) + ids(loader) == epoch
 
+    def test_an_evaluation_begins_at_the_beginning(
+        self, source: str, ahead: bool, size: int | None
+    ) -> None:
+        whole = ids(loader_of(source, **self.values(ahead, size)))
+        loader = loader_of(source, restart=True, **self.values(ahead, size))
+        assert ids(islice(loader, 2)) == whole[:2]
+        assert ids(islice(loader, 3)) == whole[:3]
+        assert ids(loader) == whole
+        assert ids(islice(loader, 1)) != whole[:1]
+
     def test_who_counts_the_batches_gets_the_next_epoch(
         self, source: str, ahead: bool, size: int | None
     ) -> None:
@@ -234,6 +246,18 @@ class TestOrder:
         ids(islice(loader, 2))
         copy = pickle.loads(pickle.dumps(loader))
         assert ids(copy) == ids(loader)
+
+
+def test_a_loop_without_gradients_that_goes_on_is_warned_of(source: str) -> None:
+    """It may be an evaluation that is to have all records, and nothing marks it as one."""
+    loader, training = loader_of(source), loader_of(source, restart=False)
+    with torch.no_grad():
+        ids(islice(loader, 2))
+        with pytest.warns(UserWarning, match=r"as_loader\(restart=True\)"):
+            assert len(ids(loader)) == STEPS - 2
+        assert len(ids(loader)) == STEPS
+        ids(islice(training, 2))
+        assert len(ids(training)) == STEPS - 2
 
 
 def pairs_of(source: str, *, ahead: bool = False, inputs: Any = "x", **values: Any) -> Any:

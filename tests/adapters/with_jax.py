@@ -87,6 +87,14 @@ def ids(batches: Iterable[Any]) -> list[list[int]]:
     return [batch["id"].tolist() for batch in batches]
 
 
+def test_an_evaluation_begins_at_the_beginning(source: str, sharding: NamedSharding) -> None:
+    arrays = as_arrays(opened(source), sharding, restart=True)
+    part = ids(batch for batch, _ in zip(arrays, range(2), strict=False))
+    whole = ids(arrays)
+    assert part == whole[:2]
+    assert len(whole) > 2
+
+
 class TestValues:
     def test_they_are_those_of_the_stream(self, source: str, sharding: NamedSharding) -> None:
         features = {

@@ -201,6 +201,29 @@ class TestEvaluate:
         said = one.evaluate(as_dataset(stream, "id", "zero"), verbose=0, return_dict=True)
         assert said["mse"] == pytest.approx(np.mean(np.arange(RECORDS) ** 2.0))
 
+    def test_steps_take_the_same_batches_each_time(self, source: str) -> None:
+        """Validations of one `fit`, of the next one, and evaluations; then all of it."""
+        one, train = model(), as_dataset(opened(source), "x", "y")
+        validation = as_dataset(opened(source, shuffle=False), "x", "y")
+        for _ in range(2):
+            fit(train, one, validation_data=validation, validation_steps=3, epochs=2)
+            assert validation.state_dict()["step"] == 3
+        assert train.state_dict()["step"] == 20
+        for _ in range(2):
+            one.evaluate(validation, steps=2, verbose=0)
+            assert validation.state_dict()["step"] == 2
+        one.evaluate(validation, verbose=0)
+        assert validation.state_dict()["step"] == 5
+
+    def test_steps_of_predict(self, source: str) -> None:
+        one = keras.Sequential([Numbers()])
+        dataset = as_dataset(opened(source), "id")
+        first, again, whole = (
+            one.predict(dataset, steps=steps, verbose=0).ravel().tolist() for steps in (2, 2, None)
+        )
+        assert first == again == whole[:16]
+        assert sorted(whole) == list(range(RECORDS))
+
     def test_predict(self, source: str) -> None:
         one = keras.Sequential([Numbers()])
         dataset = as_dataset(opened(source), "id")

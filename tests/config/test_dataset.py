@@ -46,6 +46,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "rank": "auto",
         "world_size": "auto",
         "engine": None,
+        "restart": False,
     }
 
 

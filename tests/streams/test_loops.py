@@ -151,10 +151,9 @@ class TestReadyBatches:
             async for item in stream:
                 taken.append(item)
                 if len(taken) == 2:
-                    reading.cancel()
+                    cancel(asyncio.current_task())
 
         async def run() -> None:
-            nonlocal reading
             async with sr.open(source, batch_size=batch_size) as stream:
                 await begin(stream, batch_size)
                 reading = asyncio.create_task(read(stream))
@@ -163,7 +162,6 @@ class TestReadyBatches:
                 assert len(taken) == 2
                 assert stream.state_dict()["step"] == 3  # nothing was taken for nobody
 
-        reading: asyncio.Task[None]
         asyncio.run(run())
 
 
@@ -172,6 +170,11 @@ async def begin(stream: sr.Stream, batch_size: int | None) -> None:
     await anext(stream)
     if batch_size:
         await eventually(lambda: stream.statistics()["batches_ready"] == BATCHES - 1)
+
+
+def cancel(task: asyncio.Task[None] | None) -> None:
+    assert task is not None
+    task.cancel()
 
 
 async def note(ran: list[int]) -> None:

@@ -23,6 +23,7 @@ def as_loader(
     dtype: Any | Mapping[str, Any] = None,
     inputs: Names | None = None,
     targets: Names | None = None,
+    restart: bool | None = None,
 ) -> Loader:
     """Return a loader of a stream's batches as tensors.
 
@@ -42,7 +43,8 @@ def as_loader(
     the stream has masks.
 
     The loader is iterated as it is, without a ``DataLoader``. It goes on as the stream does: with
-    the next epoch after the end of one, and after a ``break`` where it stopped. It may also be the
+    the next epoch after the end of one, and after a ``break`` where it stopped. Loops in which
+    Lightning validates, tests or predicts begin at the beginning. It may also be the
     dataset of a ``DataLoader`` or ``StatefulDataLoader`` with ``batch_size=None`` and at most one
     worker. ``state_dict()`` is of the last batch given, never of what was read ahead. On the ranks
     of ``torch.distributed`` the first loop is preceded by :func:`agree`.
@@ -56,6 +58,9 @@ def as_loader(
         inputs: The name of a feature, which gives its tensor; or several, which give a dict of
             tensors by these names, or by the keys of a mapping to names.
         targets: As the inputs; ``None``: no pairs.
+        restart: True: each loop begins at the beginning of the run, also after a ``break``, as an
+            evaluation is to do. ``None``: loops of Lightning that evaluate do; a loop with
+            gradients off that goes on behind a ``break`` is warned of. False: none does.
 
     Raises:
         ConfigError: There is no such dtype or device, or ``inputs`` or ``targets`` is left out.
@@ -68,4 +73,4 @@ def as_loader(
         from streamrec.adapters.torch.loader import Loader
         from streamrec.pipeline.batch.torch_columns import Casts
 
-    return Loader(stream, Casts.of(dtype), device_of(device), Pairs.asked(inputs, targets))
+    return Loader(stream, Casts.of(dtype), device_of(device), Pairs.asked(inputs, targets), restart)

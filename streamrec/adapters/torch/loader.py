@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streamrec.adapters.torch import lightning
@@ -19,8 +21,6 @@ from streamrec.pipeline.batch.torch_batch import Pair, TensorBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import torch
 
     from streamrec.adapters.pairs import Pairs
     from streamrec.adapters.torch.device import Mover
@@ -39,6 +39,7 @@ class Loader(IterableDataset[Any]):
         casts: The dtypes asked for.
         device: Where the tensors are to be; ``None`` leaves them where they are.
         pairs: The names of inputs and targets; ``None``: all features, by name.
+        restart: Begin each loop at the beginning of the run; ``None``: where it is an evaluation.
     """
 
     def __init__(
@@ -47,9 +48,10 @@ class Loader(IterableDataset[Any]):
         casts: Casts,
         device: torch.device | None,
         pairs: Pairs | None = None,
+        restart: bool | None = None,
     ) -> None:
         self._stream, self._casts, self._device = stream, casts, device
-        self._pairs = pairs
+        self._pairs, self._restarts = pairs, restart
         self._mover: Mover = mover_to(device)
         self._notice, self._loads = Notice(), 0
         self._ahead: tuple[Any, Any] = (None, None)
@@ -98,10 +100,24 @@ class Loader(IterableDataset[Any]):
         # A trainer that counts its batches does not ask for one more to see the end.
         if (self._has_given or self._fetcher) and self._stream.take_end():
             iter(self._stream)
+        elif self._begins_anew():
+            self._stream.restart()
         self._is_ended = False
         self._history.clear()
         self._history.append(self._stream.mark())
         return self
+
+    def _begins_anew(self) -> bool:
+        """Return whether this loop begins where the run began, also after a ``break``."""
+        if self._restarts is not None:
+            return self._restarts
+        if self._has_given and not self._fetcher and not torch.is_grad_enabled():
+            warnings.warn(
+                "a loop in which gradients are off goes on behind the break of the one before; for "
+                "an evaluation of all records, give as_loader(restart=True); else restart=False",
+                stacklevel=3,
+            )
+        return lightning.is_evaluating()
 
     def _begin_in_worker(self) -> None:
         if self._device is not None and self._device.type != "cpu":
@@ -237,7 +253,7 @@ class Loader(IterableDataset[Any]):
         return self._stream.state_dict()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = (self._stream, self._casts, self._device, self._pairs)
+        own = (self._stream, self._casts, self._device, self._pairs, self._restarts)
         return {"own": own, "notice": self._notice, "loads": self._loads}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:

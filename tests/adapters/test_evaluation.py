@@ -1,0 +1,60 @@
+"""Evaluation with Lightning, Accelerate and transformers: each loop has all its records."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from tests.adapters.test_torch_training import RECORDS, source  # noqa: F401 - a fixture
+from tests.adapters.test_torch_workers import PATIENCE, cases_of, start
+
+pytestmark = [
+    pytest.mark.xdist_group("evaluation"),  # its program runs once, in one worker
+    *(
+        pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not there")
+        for name in ("lightning", "accelerate", "transformers")
+    ),
+    pytest.mark.timeout(2 * PATIENCE),
+]
+ALL = list(range(RECORDS))
+
+
+@pytest.fixture(scope="module")
+def cases(source: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: F811
+    place = tmp_path_factory.mktemp("evaluation")
+    return cases_of(start("all", source, "evaluation_program", MEETING=place))[-1]
+
+
+@pytest.mark.parametrize("length", ["known", "unknown"])
+class TestLightning:
+    def test_each_validation_has_all_records(self, cases: dict[str, Any], length: str) -> None:
+        """Also the one behind the sanity check, which breaks off."""
+        loops = cases[length]["whole"]
+        assert [len(ids) for ids in loops["sanity"]] == [12]
+        assert [sorted(ids) for ids in loops["validate"]] == [ALL] * 3
+
+    def test_a_limit_gives_the_same_records_each_time(
+        self, cases: dict[str, Any], length: str
+    ) -> None:
+        loops = cases[length]["part"]
+        assert {name: len(runs) for name, runs in loops.items()} == {
+            "validate": 5, "test": 2, "predict": 2,
+        }  # fmt: skip
+        every = [ids for runs in loops.values() for ids in runs]
+        assert every == [every[0]] * 9
+        assert len(set(every[0])) == 12
+
+    def test_training_goes_on_as_before(self, cases: dict[str, Any], length: str) -> None:
+        assert sorted(cases[length]["trained"]) == sorted(3 * ALL)
+
+
+def test_accelerate(cases: dict[str, Any]) -> None:
+    for part, whole in zip(cases["accelerate"][::2], cases["accelerate"][1::2], strict=True):
+        assert part == whole[:12]
+        assert sorted(whole) == ALL
+
+
+def test_transformers(cases: dict[str, Any]) -> None:
+    assert [sorted(ids) for ids in cases["trainer"]] == [ALL] * 2
