@@ -96,14 +96,15 @@ class DealtShards:
             dealt = np.append(dealt, last)
         if turns:
             dealt = dealt[permutation(len(dealt), seed_of(ROWS, self.seed, epoch, lane))]
-        return group.shards[dealt]
+        own_shards: Numbers = group.shards[dealt]
+        return own_shards
 
     def _drawn(self, epoch: int) -> _Group:
         """Draw the group of epochs that begins with this one."""
         rows = self.shards // self.lanes
-        keys = np.arange(rows * self.lanes, dtype=np.uint64)
-        keys = numbers(keys, seed_of(CYCLES, self.seed, epoch)).reshape(rows, self.lanes)
-        cycles = np.argsort(keys, axis=1, kind="stable")
+        indices = np.arange(rows * self.lanes, dtype=np.uint64)
+        keys = numbers(indices, seed_of(CYCLES, self.seed, epoch))
+        cycles = np.argsort(keys.reshape(rows, self.lanes), axis=1, kind="stable")
         shards = permutation(self.shards, seed_of(SHARDS, self.seed, epoch))
         return _Group(shards, cycles, np.argsort(cycles, axis=1))
 

@@ -56,6 +56,8 @@ class Extent:
     """Records from ``begin`` on that are not of the extent: an index knows only chunks."""
     records: int | None = None
     """The number of the extent's records; ``None``: all to its end."""
+    next_record: int | None = None
+    """The number in the shard of the record at ``end``, by the index; ``None``: there is none."""
 
 
 @dataclass(frozen=True)

@@ -264,6 +264,7 @@ class RecordOrder:
             int(table.first_record[begin]),
             first - int(self._before[begin]),
             last - first,
+            int(table.first_record[end] + table.records[end]),
         )
 
     def _piece(self, lane: int, epoch: int) -> _Piece:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,11 +15,12 @@ from streamrec.errors import (
     StoreError,
     StoreUnavailable,
 )
-from streamrec.formats.shards.index import LARGEST
+from streamrec.formats.shards.index import LARGEST, Index
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.dataset_opening import read_index
 from streamrec.stores.base import ObjectInfo
+from tests.pipeline import user_functions
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.pipeline.small_datasets import contents, receive_all, settings_of, write, write_index
 from tests.plan.record_orders import index_of
@@ -111,7 +113,7 @@ def test_records_that_end_elsewhere_than_indexed_are_noticed(tmp_path: Path) -> 
         for i, e in enumerate(known.entries)
     ]
     found.write_bytes(type(known)(tuple(entries)).encode())
-    with pytest.raises(StaleIndex, match=r"part-00000.tfrecord: the index says that record 1"):
+    with pytest.raises(StaleIndex, match=r"part-00000.tfrecord: the index says that record 2"):
         read(source, shuffle=True, shuffle_window=50)
 
 
@@ -161,3 +163,28 @@ def test_what_will_not_pass_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 def _count(backoff: Any) -> float:
     backoff.attempt += 1
     return 0.0
+
+
+@pytest.mark.parametrize("wrong", [-1, 1])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"shuffle": True, "shuffle_window": 50},
+        {"on_corrupt": "skip", "corrupt_budget": 10},
+        {"filter": user_functions.is_short},
+    ],
+    ids=["in order", "shuffled", "skip", "filter"],
+)
+def test_another_number_of_records_than_indexed_is_noticed(
+    tmp_path: Path, wrong: int, more: dict[str, Any]
+) -> None:
+    """All bytes are read, so none of their records may be lost."""
+    source = write(tmp_path, ((5, 29, 31), (5, 5)))
+    write_index(source, 1000)
+    (found,) = tmp_path.glob("*.streamrec-index")
+    entries = Index.parse(found.read_bytes(), url="index").entries
+    changed = [replace(entries[0], records=entries[0].records + wrong), *entries[1:]]
+    found.write_bytes(Index(tuple(changed)).encode())
+    with pytest.raises(StaleIndex, match=r"part-00000.tfrecord: the index says that record [24]"):
+        read(source, **more)

@@ -45,6 +45,7 @@ class DamagePolicy:
     notify: Callable[[], None] = lambda: None
     reach: int = 1
     _empty_extents: int = -1
+    _damaged: bool = False  # a part of the extent was skipped
     _inexact: int = 0  # damaged records of the extent that are a guess
     _suspect: DataError | None = None
     _reread: tuple[int, int] = (0, 0)
@@ -54,6 +55,11 @@ class DamagePolicy:
     def skips(self) -> bool:
         """True if damage is skipped."""
         return self.log is not None
+
+    @property
+    def has_skipped(self) -> bool:
+        """True if a part of the extent was skipped."""
+        return self._damaged
 
     @property
     def is_storing(self) -> bool:
@@ -66,7 +72,7 @@ class DamagePolicy:
         Raises:
             CorruptBudgetExceeded: No extent of the lane has an intact record.
         """
-        self._reread, self._inexact = (0, 0), 0
+        self._reread, self._inexact, self._damaged = (0, 0), 0, False
         self._empty_extents += 1
         if self.log is not None and self._empty_extents > 2 * self.reach:
             raise self.log.hopeless(extent.shard, self._empty_extents)
@@ -122,6 +128,7 @@ class DamagePolicy:
                 return False
             self._storing.result()
         self._storing = self._suspect = None
+        self._damaged = True
         self._inexact += 0 if damaged.exact else damaged.records
         return True
 

@@ -68,6 +68,7 @@ class RecordReader:
     ended: bool = False
     """True when no more records will come."""
     _extent: Extent = _BEFORE
+    _is_whole: bool = True  # the extent is read from its beginning
     _found: deque[RecordBlock | DamagedSpan] = field(default_factory=deque)
     _ready: deque[RecordSpan | Coordinates] = field(default_factory=deque)
 
@@ -143,7 +144,7 @@ class RecordReader:
         extent, begin = read.request.extent, read.request.start
         self.damage.enter(extent)
         resumed = self._extent is _BEFORE and begin != extent.begin
-        self._extent = extent
+        self._extent, self._is_whole = extent, not resumed
         ordinal = self.start.record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)
 
@@ -192,6 +193,10 @@ class RecordReader:
         return True
 
     def _give(self, block: RecordBlock) -> None:
+        beyond = self._extent.next_record
+        # A run that an index counts may end with these records, before the extent's end is checked.
+        if beyond is not None and block.first_ordinal + len(block) > beyond and self._is_exact:
+            raise self._stale(f"it has record {beyond} before that byte")
         self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, block)))
 
     def _size(self, read: RangeRead) -> int | None:
@@ -218,22 +223,31 @@ class RecordReader:
                 scanner.finish()
             except DataError as fault:
                 return self._suspect(fault, read)
+            if extent.end is not None and self._is_exact:
+                self._check_end(extent)
             if (missing := self.damage.missing(extent, scanner.ordinal)) is not None:
                 self._give(missing)
         self.feed.drop()
         return True
 
     def _check_end(self, extent: Extent) -> None:
-        """Check that the records end where the index says."""
-        assert extent.records is not None
-        last = extent.first_record + extent.skip + extent.records
-        if self._scanner.offset != extent.end or self._scanner.ordinal < last:
-            raise StaleIndex(
-                f"the index says that record {last - 1} ends at byte {extent.end} or before, and "
-                f"record {self._scanner.ordinal} begins at byte {self._scanner.offset}; write the "
-                "index again with `streamrec index`",
-                url=self.shards.urls[extent.shard],
-            )
+        """Check that the records end where the index says, and are as many."""
+        scanner = self._scanner
+        if (scanner.offset, scanner.ordinal) != (extent.end, extent.next_record):
+            raise self._stale(f"record {scanner.ordinal} begins at byte {scanner.offset}")
+
+    @property
+    def _is_exact(self) -> bool:
+        """True if the numbers of the extent's records cannot be wrong because of damage."""
+        return not self.damage.skips or (self._is_whole and not self.damage.has_skipped)
+
+    def _stale(self, found: str) -> StaleIndex:
+        extent = self._extent
+        return StaleIndex(
+            f"the index says that record {extent.next_record} begins at byte {extent.end}, and "
+            f"{found}; write the index again with `streamrec index`",
+            url=self.shards.urls[extent.shard],
+        )
 
     # -- damage ------------------------------------------------------------------------------------
 

@@ -220,17 +220,19 @@ def test_of_what_was_decompressed_nothing_is_read_again() -> None:
         pop_all(reader_of(inflated(damaged(STARTS[3]))))
 
 
-CHUNK = Extent(0, 0, shard=0, begin=STARTS[1], end=STARTS[4], first_record=1, skip=1, records=2)
+CHUNK = Extent(
+    0, 0, shard=0, begin=STARTS[1], end=STARTS[4], first_record=1, skip=1, records=2, next_record=4
+)
 
 
 def test_of_a_chunk_its_own_records_come() -> None:
     assert pop_all(reader_over(received(CHUNK, STARTS[1], STARTS[4]))) == [2, 3, END]
 
 
-@pytest.mark.parametrize("change", [{"records": 3}, {"end": STARTS[4] - 1}])
+@pytest.mark.parametrize("change", [{"next_record": 5}, {"next_record": 3}, {"end": STARTS[4] - 1}])
 def test_an_index_that_is_wrong_about_a_chunk(change: dict[str, int]) -> None:
     facts: dict[str, Any] = {"begin": STARTS[1], "end": STARTS[4], "first_record": 1, "skip": 1}
-    extent = Extent(0, 0, 0, **{**facts, "records": 2, **change})
+    extent = Extent(0, 0, 0, **{**facts, "records": 2, "next_record": 4, **change})
     assert extent.end is not None
     with pytest.raises(StaleIndex, match=r"shard0: the index says that record .*`streamrec index`"):
         pop_all(reader_over(received(extent, STARTS[1], extent.end)))
@@ -310,15 +312,25 @@ async def test_what_cannot_be_stored_ends_the_lane() -> None:
         reader.pop()
 
 
-def test_what_a_chunk_lacks_has_rows_of_its_own() -> None:
+def test_what_a_chunk_lacks_without_damage_is_not_skipped() -> None:
     """The index counts four more records than there are before the chunk's end."""
-    extent = Extent(0, 0, shard=0, end=STARTS[2], records=6)
-    corruption_log = CorruptionLog(URLS, 4)
+    extent = Extent(0, 0, shard=0, end=STARTS[2], records=6, next_record=6)
     reader = reader_over(
-        received(extent, 0, STARTS[2]), log=corruption_log, keeps_placeholders=True
+        received(extent, 0, STARTS[2]), log=CorruptionLog(URLS, 4), keeps_placeholders=True
     )
-    assert pop_all(reader) == [0, 1, ~2, ~3, ~4, ~5, END]
-    assert corruption_log.statistics()["skipped_records"] == 4
+    with pytest.raises(StaleIndex, match="record 6 begins at byte"):
+        pop_all(reader)
+
+
+def test_what_a_chunk_lacks_behind_damage_has_rows_of_its_own() -> None:
+    """A lane that was resumed does not know what was skipped before."""
+    extent = Extent(0, 0, shard=0, end=STARTS[3], records=6, next_record=6)
+    corruption_log = CorruptionLog(URLS, 4)
+    start = Coordinates(0, STARTS[1], 1)
+    read = received(extent, STARTS[1], STARTS[3])
+    reader = reader_over(read, log=corruption_log, keeps_placeholders=True, start=start)
+    assert pop_all(reader) == [1, 2, ~3, ~4, ~5, END]
+    assert corruption_log.statistics()["skipped_records"] == 3
 
 
 @pytest.mark.parametrize("reach", [1, 2])
