@@ -180,7 +180,7 @@ def sample(count: int, seed: int, room: str | None) -> list[Mutant]:
 
 
 def copy_of_tree(place: str) -> Path:
-    ignored = shutil.ignore_patterns(".git", "*cache*", "build", "results", "*.egg-info")
+    ignored = shutil.ignore_patterns(".git", "*_cache", "__pycache__", "build", "*.egg-info")
     return Path(shutil.copytree(ROOT, Path(place, "tree"), ignore=ignored))
 
 
