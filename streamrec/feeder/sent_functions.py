@@ -15,7 +15,7 @@ import sys
 import threading
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from io import BytesIO
 from types import FunctionType, ModuleType
@@ -129,8 +129,17 @@ class _Reads(NamedTuple):
             place = read.owner.__name__, read.path.rpartition(".")[2]
             if is_own(place[0]):
                 self.own.add(place)
-            elif type(read.value) in PLAIN and vars(read.owner).get(place[1]) is read.value:
+            elif _is_option(read.value, place[0]) and vars(read.owner).get(place[1]) is read.value:
                 self.options[place] = read.owner
+
+
+def _is_option(value: Any, module: str) -> bool:
+    """Return whether a value of an installed module may be what the program has set there."""
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names or top == __name__.partition(".")[0]:
+        return type(value) in PLAIN
+    # What has a name is code: a function of any kind, a class, a module.
+    return getattr(value, "__name__", None) is None
 
 
 def _pickled(functions: Mapping[str, Callable[..., Any]]) -> bytes:
@@ -203,6 +212,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return ModuleType, (value.__name__,), {n: known[n] for n in names if n in known}
         if isinstance(value, _cached) and is_own(value.__module__):
             return _cache_again, (value.__wrapped__, value.cache_parameters())
+        if type(value) is cached_property:  # it holds a lock before Python 3.12
+            return cached_property, (value.func,), {"attrname": value.attrname}
         how = super().reducer_override(value)
         if isinstance(value, FunctionType) and how is not NotImplemented:
             self._found.add(value)
@@ -221,19 +232,23 @@ def _cache_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Ca
 def _blamed(found: _Reads, error: Exception) -> str:
     """Return what cannot be pickled, by the name that a function has for it."""
     for function in reversed(found.functions):
-        for name, value in _variables_read(function):
+        for name, value in _variables_read(function, found):
             try:
                 _Pickler(_Bounded(), _Reads([], set(found.own), {})).dump(value)
             except Exception as cause:  # noqa: BLE001 - whatever it is, this is the name of it
                 return f"reads {name!r} of {function.__module__} ({type(cause).__name__}: {cause})"
-    return f"{type(error).__name__}: {error}"
+    return f"holds what cannot be pickled ({type(error).__name__}: {error})"
 
 
-def _variables_read(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def _variables_read(function: FunctionType, found: _Reads) -> Iterator[tuple[str, Any]]:
     known = variables(function)
     for read in reads(function):
-        is_own_value = read.path in known if read.owner is None else is_own(read.owner.__name__)
-        if is_own_value and read.value is not function and not isinstance(read.value, ModuleType):
+        if read.owner is None:
+            is_sent = read.path in known
+        else:
+            place = read.owner.__name__, read.path.rpartition(".")[2]
+            is_sent = place in found.own or place in found.options
+        if is_sent and read.value is not function and not isinstance(read.value, ModuleType):
             yield read.path, read.value
 
 

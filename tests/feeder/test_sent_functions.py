@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import threading
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,15 @@ def by_submodule(c): return own_package.settings.limit
 def by_comprehension(c): return [limit for _ in range(2)]
 def by_default(c, words=words): return tuple(words)
 def by_option(c): return json.own_option
+
+
+class Lazy:
+    @functools.cached_property
+    def all(self): return tuple(words)
+    def __call__(self, c): return Lazy().all
+by_lazy = Lazy()
+
+
 def by_inner_import(c):
     import json as inner
     return inner.own_option
@@ -286,18 +296,39 @@ class Flip:
     @staticmethod
     def odds(): return flags[0]
 def scale(batch): return batch, flags[0]
+class Options:
+    def __init__(self): self.limit = 1
+    def __call__(self, arguments): self.limit = len(arguments)
+options = Options()
 """
 
 
-def test_an_installed_class_that_draws(
-    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As those of torchvision do; other code of a library is imported there."""
+@pytest.fixture
+def library(program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     folder = tmp_path / "lib/site-packages"
     folder.mkdir(parents=True)
     (folder / "own_library.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(str(folder))
-    library = importlib.import_module("own_library")
+    return importlib.import_module("own_library")
+
+
+def test_what_is_set_in_a_library(library: Any) -> None:
+    """As `absl.flags.FLAGS` is, which cannot be pickled."""
+
+    def limited(columns: Any) -> Any:
+        return library.options.limit
+
+    library.options.limit = 7
+    early = sent(limited)
+    assert unpickled(early.data)["map"](None) == 7
+    library.options.limit = 8
+    assert sent(limited) != early
+    library.options.lock = threading.Lock()
+    assert "it reads 'library.options' of tests.feeder.test_sent" in str(sent(limited).error)
+
+
+def test_an_installed_class_that_draws(library: Any) -> None:
+    """As those of torchvision do; other code of a library is imported there."""
     assert not is_own("own_library")
     flip = library.Flip()
     error = str(sent(flip).error)
