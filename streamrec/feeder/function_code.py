@@ -29,12 +29,16 @@ BESIDE = frozenset({"PRECALL", "PUSH_NULL", "EXTENDED_ARG", "NOP"})
 LOOKUPS = (globals, vars, eval, exec, __import__, importlib.import_module)
 """Functions that look up what the code does not name."""
 DRAWS = {
-    "torch": "bernoulli multinomial normal poisson rand rand_like randint randint_like randn "
-    "randn_like randperm",
-    "tensorflow.random": "gamma normal poisson shuffle truncated_normal uniform",
-    "keras.random": "categorical gamma normal randint shuffle truncated_normal uniform",
+    (
+        "torch",
+        "torch",
+    ): "bernoulli multinomial normal poisson rand rand_like randint randn randperm "
+    "randint_like randn_like",
+    ("tensorflow", "random"): "gamma normal poisson shuffle truncated_normal uniform",
+    ("keras", "random"): "categorical gamma normal randint shuffle truncated_normal uniform",
 }
-"""Functions that draw from their module's generator, which is not seen in them."""
+"""Functions that draw from their module's generator, which is not seen in them, by the package and
+the last name of the module."""
 INSTALLED = {"site-packages", "dist-packages"}
 _MISSING = object()
 
@@ -169,8 +173,8 @@ def draws_from(code: FunctionType | type) -> str | None:
         for read in reads(function):
             if is_generator(read.value) or is_generator(getattr(read.value, "__self__", None)):
                 return read.path
-            names = DRAWS.get(read.owner.__name__.removesuffix("._v2")) if read.owner else None
-            if names and read.path.rpartition(".")[2] in names.split():
+            module = read.owner.__name__.split(".") if read.owner else [""]
+            if read.path.rpartition(".")[2] in DRAWS.get((module[0], module[-1]), "").split():
                 return read.path
     return None
 

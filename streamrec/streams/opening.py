@@ -103,7 +103,9 @@ def open(  # noqa: A001 - the public name: streamrec.open
         batch_size: Records per rank and batch. ``None``: the stream gives single records, each as
             bytes, or as a dict of its features.
         **settings: Those of :class:`streamrec.config.StreamSettings`, each explained in
-            docs/reference/settings.md.
+            docs/reference/settings.md. A function given as ``filter``, ``map`` or ``transform``
+            that has a second parameter named ``rng`` gets a ``numpy.random.Generator``, which
+            follows from the seed, the epoch and its place.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.

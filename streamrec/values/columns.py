@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -151,7 +152,7 @@ class BytesColumn(_Rows):
     @property
     def strings_per_row(self) -> int:
         """The number of strings in one row."""
-        return int(np.prod(self.item_shape, dtype=np.int64))
+        return prod(self.item_shape)
 
     def __len__(self) -> int:
         per_row = self.strings_per_row

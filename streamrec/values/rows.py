@@ -19,6 +19,8 @@ __all__ = ["joined", "row_of"]
 
 def row_of(column: Column, number: int) -> Column:
     """Return a column of that row alone, whose buffers hold nothing else; a view."""
+    if isinstance(column, np.ndarray):  # the most frequent kind, once for each record
+        return column[number : number + 1]
     if not isinstance(column, Sparse):
         row: Column = _rows(column, number, number + 1)
         return row
@@ -57,8 +59,9 @@ def joined(columns: Sequence[Any]) -> Any:
         ValueError: They are of different kinds, dtypes or shapes; the message says which.
     """
     first = columns[0]
+    kind = _kind(first)
     for column in columns:
-        if _kind(column) != _kind(first):
+        if _kind(column) != kind:
             raise ValueError(f"first {form_of(first)}, then {form_of(column)}")
     match first:
         case BytesColumn():
@@ -80,6 +83,8 @@ def joined(columns: Sequence[Any]) -> Any:
 
 def _kind(column: Any) -> tuple[Any, ...]:
     """Return what must be equal in columns that are joined."""
+    if isinstance(column, np.ndarray):
+        return np.ndarray, column.dtype, column.shape[1:]
     match column:
         case BytesColumn():
             return BytesColumn, column.item_shape
@@ -89,7 +94,7 @@ def _kind(column: Any) -> tuple[Any, ...]:
             return Ragged, _kind(column.values)
         case Sparse():
             return Sparse, _kind(column.values), len(column.dense_shape)
-    return np.ndarray, column.dtype, column.shape[1:]
+    raise TypeError(f"{type(column).__name__} is not a column")
 
 
 def _joined_offsets(offsets: Sequence[Any]) -> Any:
