@@ -2,13 +2,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
+import tempfile
+from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
 
 from streamrec.errors import (
+    CorruptLength,
     MalformedIndex,
     ObjectNotFound,
     StaleIndex,
@@ -24,9 +31,10 @@ from tests.pipeline import user_functions
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.pipeline.small_datasets import contents, receive_all, settings_of, write, write_index
 from tests.plan.record_orders import index_of
+from tests.support import examples
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from streamrec.formats.shards.index import ShardEntry
 
 SHARDS = ((5,) * 9, (5,) * 4)
 
@@ -188,3 +196,42 @@ def test_another_number_of_records_than_indexed_is_noticed(
     found.write_bytes(Index(tuple(changed)).encode())
     with pytest.raises(StaleIndex, match=r"part-00000.tfrecord: the index says that record [24]"):
         read(source, **more)
+
+
+UNEVEN = ((5, 29, 31, 7, 5), (5, 5, 8), (40,) * 6)
+MODES: list[dict[str, Any]] = [
+    {},
+    {"shuffle": True, "shuffle_window": 50},
+    {"on_corrupt": "skip", "corrupt_budget": 10},
+]
+
+
+@effort(max_examples=examples(60))
+@given(st.integers(0, 2), st.integers(0, 9), st.sampled_from([-21, -1, 1, 21]), st.integers(0, 2))
+def test_an_index_with_one_wrong_number_loses_nothing(
+    shard: int, field: int, by: int, mode: int
+) -> None:
+    """Whatever the number is: it is noticed, or makes no difference."""
+    with tempfile.TemporaryDirectory() as directory:
+        source = write(Path(directory), UNEVEN)
+        write_index(source, 60)
+        (found,) = Path(directory).glob("*.streamrec-index")
+        whole = Counter(read(source))
+        entries = list(Index.parse(found.read_bytes(), url="index").entries)
+        entries[shard] = changed(entries[shard], field, by)
+        found.write_bytes(Index(tuple(entries)).encode())
+        # A chunk that begins in the middle of a record looks as if it was corrupt, if it is read
+        # before the chunk that ends there.
+        with suppress(StaleIndex, MalformedIndex, CorruptLength):
+            assert Counter(read(source, **MODES[mode])) == whole
+
+
+def changed(entry: ShardEntry, field: int, by: int) -> ShardEntry:
+    """Return an entry in which one number is another."""
+    if field < 2:
+        name = ("size", "records")[field]
+        return replace(entry, **{name: getattr(entry, name) + by})
+    name = ("begins", "first_records")[field % 2]
+    numbers = getattr(entry, name).copy()
+    numbers[field // 2 % len(numbers)] += by
+    return replace(entry, **{name: numbers})

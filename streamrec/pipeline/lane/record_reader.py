@@ -255,6 +255,11 @@ class RecordReader:
         """Read the bytes from a corrupt record on again, or search for the next intact one."""
         assert fault.offset is not None
         assert fault.record is not None
+        extent = read.request.extent
+        is_cut = isinstance(fault, TruncatedShard) and self._size(read) == extent.end
+        if is_cut and (extent.end or 0) < self.shards.sizes[extent.shard] and self._is_exact:
+            # A shard can be cut at its end alone, so here the chunk's end is wrong.
+            raise self._stale(f"record {fault.record} begins at byte {fault.offset} and crosses it")
         if self.damage.rereads(fault, read):
             self.feed.reread(fault.offset)
             self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
