@@ -14,7 +14,7 @@ from streamrec.config.places import absolute
 from streamrec.config.validation import Settings
 from streamrec.surroundings import home
 
-__all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "default_folder"]
+__all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "absolute_cache", "default_folder"]
 
 Kept: TypeAlias = Literal["ranges", "batches"]
 """What a cache keeps: ranges as they came from a store, or batches as they were decoded."""
@@ -30,10 +30,23 @@ _SIZE = re.compile(r"(?i)\s*[\d.]+\s*(?:[kmgtpe]?i?b?)?\s*")
 def _folder(folder: object) -> object:
     if isinstance(folder, os.PathLike):
         folder = os.fspath(folder)
+    return absolute_folder(folder)
+
+
+def absolute_folder(folder: object, directory: str | None = None) -> object:
+    """Return a cache's folder with an absolute path; all else as it is."""
     # A home directory is looked up where the cache is opened.
     if not isinstance(folder, str) or folder == MEMORY or folder.startswith("~"):
         return folder
-    return absolute(folder)
+    return absolute(folder, directory)
+
+
+def absolute_cache(cache: object, directory: str) -> object:
+    """Return the setting ``cache`` of a file in a directory, with an absolute path."""
+    if isinstance(cache, Mapping):
+        return {**cache, "folder": absolute_folder(cache.get("folder"), directory)}
+    is_size = isinstance(cache, str) and _SIZE.fullmatch(cache)
+    return cache if is_size else absolute_folder(cache, directory)
 
 
 def _large_enough(size: ByteSize | None) -> ByteSize | None:

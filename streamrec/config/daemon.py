@@ -19,8 +19,10 @@ from pydantic import (
 )
 
 from streamrec.config.access import ServedSettings, TlsSettings, TokenFiles
+from streamrec.config.cache import absolute_cache
 from streamrec.config.dataset import large_enough
 from streamrec.config.environment import overrides
+from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
 from streamrec.config.validation import Settings, checked
 from streamrec.errors import ConfigError
 
@@ -137,7 +139,7 @@ def load_daemon(
     """Read the daemon's TOML file.
 
     Args:
-        path: The file.
+        path: The file. Relative paths in it are those of its directory.
         variables: Environment variables; those with :data:`PREFIX` override ``[server]``.
         checks: More checks.
 
@@ -145,7 +147,7 @@ def load_daemon(
         ConfigError: The file cannot be read, is not TOML, or something in it is wrong; then the
             message has a line for each fault.
     """
-    values = read_toml(path)
+    values = _with_absolute_paths(read_toml(path), str(Path(path).absolute().parent))
     server = values.get("server", {})
     changed, names, faults = overrides(DaemonSettings.Server, server, variables or {}, PREFIX)
     if "server" in values or changed:
@@ -157,6 +159,56 @@ def load_daemon(
     if settings is None or faults:
         raise ConfigError(_report(path, faults))
     return settings
+
+
+def _with_absolute_paths(values: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Return the file's settings with absolute paths; what is of a wrong type stays as it is."""
+    tables = values.get("datasets")
+    server = values.get("server")
+    found = dict(values)
+    if isinstance(server, dict):
+        found["server"] = server | _tokens(server, directory)
+        if isinstance(server.get("tls"), dict):
+            found["server"]["tls"] = _each(server["tls"], lambda path: absolute(path, directory))
+    if isinstance(tables, dict):
+        found["datasets"] = {
+            name: _dataset(table, directory) if isinstance(table, dict) else table
+            for name, table in tables.items()
+        }
+    return found
+
+
+def _dataset(table: dict[str, Any], directory: str) -> dict[str, Any]:
+    places = {
+        name: absolute(table[name], directory)
+        for name in PLACES & table.keys()
+        if isinstance(table[name], str)
+    }
+    source = _each(table.get("source"), lambda text: absolute_source(text, directory))
+    others = {"source": source, "cache": absolute_cache(table.get("cache"), directory)}
+    options = table.get("storage_options")
+    if isinstance(options, dict):
+        others["storage_options"] = absolute_options(options, directory)
+    return table | places | _given(table, others) | _tokens(table, directory)
+
+
+def _tokens(table: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Return the setting of files of tokens, if there is one."""
+    found = _each(table.get("tokens"), lambda path: absolute(path, directory))
+    return _given(table, {"tokens": found})
+
+
+def _given(table: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name in table}
+
+
+def _each(value: Any, change: Callable[[str], str]) -> Any:
+    """Change each text of a text, a list or a mapping of them."""
+    if isinstance(value, dict):
+        return {name: _each(part, change) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_each(part, change) for part in value]
+    return change(value) if isinstance(value, str) else value
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

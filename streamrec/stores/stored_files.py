@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
-from urllib.parse import unquote
 
+from streamrec.config.places import escape, local_path, unescaped
 from streamrec.errors import StoreError
+from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.pinned_files import PinnedFile, PinnedObject, Ranges, check_file
-from streamrec.stores.source_text import expand, is_glob, split_chain
+from streamrec.stores.source_text import expand, is_glob, is_pattern, split_chain
 from streamrec.stores.versions import file_version, same_version
 
 if TYPE_CHECKING:
@@ -175,12 +176,13 @@ def find_files(
         ConfigError: The scheme or an option is not known.
         StoreError: The store cannot be listed, or has no such object.
     """
-    place = _local(place)
+    place = local_path(place)
     if "://" in place:
-        found: Iterable[StoredFile] = _in_store(expand(place), storage_options, suffixes)
+        found: Iterable[StoredFile] = _in_store(place, storage_options, suffixes)
     else:
-        found = _in_directories([place] if Path(place).exists() else expand(place), suffixes)
-    files = {file.path: file for file in found}
+        name = unescaped(place)
+        found = _in_directories([name] if Path(name).exists() else expand(place), suffixes)
+    files = {file.path: file for file in found if not is_companion(file.name)}
     return [files[path] for path in sorted(files)]
 
 
@@ -194,13 +196,13 @@ def named_files(
         StoreError: The store cannot be listed, or has no such directory.
     """
     listed: dict[str, dict[str, StoredFile]] = {}
-    for name in map(_local, names):
+    for name in map(local_path, names):
         if "://" not in name:
             yield _of_path(name) if Path(name).is_file() else None
             continue
         directory, _, last = name.rpartition("/")
         if directory not in listed:
-            files = find_files(directory, storage_options)
+            files = find_files(escape(directory), storage_options)
             listed[directory] = {file.name: file for file in files}
         yield listed[directory].get(last)
 
@@ -212,7 +214,7 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
         ConfigError: The scheme or an option is not known.
         StoreError: The store cannot be listed.
     """
-    place = _local(place)
+    place = local_path(place)
     if "://" in place:
         remote = _Remote(place, storage_options)
         with translated(place):
@@ -221,24 +223,22 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
             files = {file.path[len(root) + 1 :]: file for file in _stored(remote, infos)}
     else:
         files = {os.path.relpath(path, place): _of_path(path) for path in _walk(place)}
-    return {name: files[name] for name in sorted(files, key=lambda name: name.split("/"))}
+    names = sorted(files, key=lambda name: name.split("/"))
+    return {name: files[name] for name in names if not is_companion(name)}
 
 
 def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None:
     """Return the names in a directory; ``None`` if it is none."""
-    place = _local(place)
+    place = local_path(place)
     if "://" not in place:
         return os.listdir(place) if Path(place).is_dir() else None  # noqa: PTH208 - names alone
     remote = _Remote(place, storage_options)
     with translated(place):
         path = remote.path(place)
-        if is_glob(place) or not remote.files.isdir(path):
+        # A directory whose name has a star is not looked for.
+        if "*" in place.rpartition("/")[2] or not remote.files.isdir(path):
             return None
         return [entry["name"].rstrip("/").rpartition("/")[2] for entry in remote.ls(path)]
-
-
-def _local(place: str) -> str:
-    return unquote(place.removeprefix("file://")) if place.startswith("file://") else place
 
 
 def _of_path(path: str) -> StoredFile:
@@ -268,24 +268,40 @@ def _in_directories(names: Iterable[str], suffixes: tuple[str, ...]) -> Iterator
 
 
 def _in_store(
-    names: Sequence[str], storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
+    place: str, storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
 ) -> list[StoredFile]:
-    remote = _Remote(names[0], storage_options)
-    with translated(names[0]):
-        paths = {remote.path(name): name for name in names}
+    remote, literal = _Remote(place, storage_options), unescaped(place)
+    with translated(place):
+        is_name = is_pattern(place) and _is_there(literal, remote)
+        names = [literal] if is_name else expand(place)
+        globs = set() if is_name else set(filter(is_glob, names))
+        paths = {remote.path(n if n in globs else unescaped(n)): n for n in names}
         if len(paths) > 1:
             # The listing of a directory stays in memory, and answers for each of its objects.
             for parent in sorted({path.rpartition("/")[0] for path in paths}):
                 remote.ls(parent)
         infos: list[dict[str, Any]] = []
         for path, name in paths.items():
-            if is_glob(name):
+            if name in globs:
                 infos += remote.files.glob(path, detail=True).values()
             elif remote.files.isdir(path):
                 infos += [one for one in remote.ls(path) if one["name"].endswith(suffixes)]
             else:
                 infos.append(remote.files.info(path))
         return _stored(remote, infos)
+
+
+def _is_there(url: str, remote: _Remote) -> bool:
+    """Return whether there is an object of this very name, or a directory if it ends in a slash."""
+    if url.endswith("/"):
+        return bool(remote.files.isdir(remote.path(url)))
+    try:
+        remote.ranges.read(ObjectInfo(url), 0, 1)
+    except StoreError as error:
+        if error.retryable:
+            raise
+        return False
+    return True
 
 
 def _stored(remote: _Remote, infos: Iterable[dict[str, Any]]) -> list[StoredFile]:

@@ -279,8 +279,8 @@ def connect(
         "rank": rank,
         "world_size": world_size,
         "batch_size": batch_size,
-        "token": token,
-        "tls": tls_files(tls, Address.parse_all(address)[0]),
+        "token": _absolute_token(token),
+        "tls": _absolute_files(tls_files(tls, Address.parse_all(address)[0])),
         "fingerprint": fingerprint,
         "stall_timeout": stall_timeout,
         "connect_timeout": connect_timeout,
@@ -290,3 +290,13 @@ def connect(
         "restart": restart,
     }
     return Stream(validate(FeederSettings, values))
+
+
+def _absolute_token(token: Any) -> Any:
+    """Return a token; of ``file:path``, with the absolute path."""
+    is_file = isinstance(token, str) and token.startswith("file:")
+    return f"file:{absolute(token.removeprefix('file:'))}" if is_file else token
+
+
+def _absolute_files(files: dict[str, str] | None) -> dict[str, str] | None:
+    return None if files is None else {name: absolute(path) for name, path in files.items()}

@@ -136,7 +136,7 @@ def test_checks_see_the_settings_that_are_right(tmp_path: Path) -> None:
         path = write(tmp_path, text.format(setting))
         with pytest.raises(ConfigError):
             load_daemon(path, {}, check)
-        assert seen == [server, {"a": ServedSettings(source="x")}, is_right]
+        assert seen == [server, {"a": ServedSettings(source=f"{tmp_path}/x")}, is_right]
 
 
 def test_a_variable_overrides_the_file(tmp_path: Path) -> None:
@@ -166,10 +166,41 @@ def test_who_may_read(tmp_path: Path) -> None:
     variables = {"STREAMREC_SERVER_TLS__CLIENT_CA": "ca.pem"}
     settings = load_daemon(write(tmp_path, text), variables)
     assert settings.server.tls == TlsSettings(
-        cert="feeder.pem", key="feeder.key", client_ca="ca.pem"
+        cert=f"{tmp_path}/feeder.pem", key=f"{tmp_path}/feeder.key", client_ca="ca.pem"
     )
     assert settings.server.tokens == ["/run/secrets/all"]
     assert settings.datasets["a"].tokens == ["/run/secrets/a"]
+
+
+def test_relative_paths_are_those_of_the_files_directory(tmp_path: Path) -> None:
+    (tmp_path / "run[1]").mkdir()
+    (tmp_path / "run[1]/token.json").write_text("{}")
+    text = """
+    [datasets.a]
+    source = ["x-*", "/y", "s3://b/z", "file://v"]
+    index = "x.streamrec-index"
+    quarantine = "bad"
+    on_corrupt = "quarantine"
+    corrupt_budget = 1
+    cache = "kept"
+    tokens = ["t"]
+    storage_options = { token = "token.json", ca_bundle = "none.pem" }
+    [datasets.b]
+    source = "x"
+    cache = "4GiB"
+    [datasets.c]
+    source = "x"
+    cache = { folder = "kept", of = "batches" }
+    """
+    here, escaped = f"{tmp_path}/run[1]", f"{tmp_path}/run[[]1[]]"
+    datasets = load_daemon(write(tmp_path / "run[1]", text)).datasets
+    a = datasets["a"]
+    assert a.source == [f"{escaped}/x-*", "/y", "s3://b/z", f"file://{escaped}/v"]
+    assert (a.index, a.quarantine) == (f"{here}/x.streamrec-index", f"{here}/bad")
+    assert a.tokens == [f"{here}/t"]
+    assert a.storage_options == {"token": f"{here}/token.json", "ca_bundle": "none.pem"}
+    folders = [one.cache.folder for one in datasets.values() if one.cache is not None]
+    assert folders == [f"{here}/kept", None, f"{here}/kept"]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_refusals(address: str, arguments: dict[str, Any], authority: Authority)
         with pytest.raises(FeederRefused) as caught:
             next(iter(sr.connect(address, engine="thread", **arguments | change)))
         assert caught.value.code == code
-    with pytest.raises(ConfigError, match="tls: none holds no certificate"):
+    with pytest.raises(ConfigError, match=r"tls: .*none holds no certificate"):
         next(iter(sr.connect(address, engine="thread", **arguments | {"tls": "none"})))
 
 
