@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 from random import Random
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.retry import Backoff, RetryRate
+from streamrec.errors import ObjectNotFound, StoreUnavailable
+from streamrec.flow.retry import Backoff, RetryRate, retried
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 
 class Highest(Random):
@@ -62,3 +69,52 @@ def test_never_more_than_the_rate_and_never_refused(pauses: list[float]) -> None
     for first in range(len(at)):
         assert len([one for one in at[first:] if one <= at[first] + 1.0]) <= 16
     assert at[-1] <= now + len(pauses) / 10.0
+
+
+class Attempts:
+    """Fails a number of times, and counts."""
+
+    def __init__(self, failures: int, *, retryable: bool = True) -> None:
+        self.made = 0
+        self._failures, self._retryable = failures, retryable
+
+    async def __call__(self) -> int:
+        self.made += 1
+        if self.made <= self._failures:
+            raise StoreUnavailable("the store is away") if self._retryable else ObjectNotFound("no")
+        return self.made
+
+
+async def at_once(seconds: float) -> None:
+    assert seconds >= 0.0
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_as_many_attempts_as_retries_and_one(retries: int) -> None:
+    enough, too_few = Attempts(retries), Attempts(retries + 1)
+    result = retried(enough, Backoff(Random(1)), retries, sleep=at_once)
+    assert asyncio.run(main(result)) == retries + 1
+    with pytest.raises(StoreUnavailable, match="away"):
+        asyncio.run(main(retried(too_few, Backoff(Random(1)), retries, sleep=at_once)))
+    assert too_few.made == retries + 1
+
+
+def test_what_cannot_be_retried_is_not() -> None:
+    attempts = Attempts(1, retryable=False)
+    with pytest.raises(ObjectNotFound):
+        asyncio.run(main(retried(attempts, Backoff(Random(1)), 5, sleep=at_once)))
+    assert attempts.made == 1
+
+
+@pytest.mark.parametrize("patience", [0.0, 100.0])
+def test_patience_lasts_for_two_attempts_at_least(patience: float) -> None:
+    attempts = Attempts(9)
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(
+            main(retried(attempts, Backoff(Random(1)), 3, patience=patience, sleep=at_once))
+        )
+    assert attempts.made == (4 if patience else 2)
+
+
+async def main(result: Awaitable[int]) -> int:
+    return await result

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamrec.errors import StoreUnavailable
-from streamrec.pipeline.fetch.range_downloader import HEDGE_AGAIN, RangeDownloader
+from streamrec.pipeline.fetch.range_downloader import HEDGE_AGAIN, SILENCE, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import RangeRead, Shards
 from streamrec.plan.hedging import FEWEST, MOST_AT_ONCE, QUIET, SHORTEST, UNKNOWN, UNKNOWN_WHOLE
 from streamrec.plan.order import Extent
@@ -33,7 +33,7 @@ HALF_STALL = Trouble(stalls_after=SIZE // 2)
 class Scene:
     """A downloader of one object from a store that fails the first requests of a range."""
 
-    def __init__(self, *, bandwidth: float = 60e6) -> None:
+    def __init__(self, *, bandwidth: float = 60e6, stall_timeout: float = 300.0) -> None:
         self.asked_at: list[float] = []
         self.troubles: list[Trouble] = []
         self.moves = 0
@@ -41,7 +41,9 @@ class Scene:
             {"o": DATA}, latency=LATENCY, bandwidth=bandwidth, piece=64 << 10, trouble=self._trouble
         )
         self.lends: Callable[[], bool] = lambda: True
-        self.downloader = RangeDownloader(Shards(["o"]), self.store, 300.0, Random(1), self._lend)
+        self.downloader = RangeDownloader(
+            Shards(["o"]), self.store, stall_timeout, Random(1), self._lend
+        )
 
     async def get(self, *troubles: Trouble) -> float:
         """Download the object, and return the seconds that it took."""
@@ -258,3 +260,24 @@ async def test_the_times_of_requests_that_succeed_are_counted() -> None:
     # The first piece of 64 KiB comes after the latency, and 1 MiB takes 16 times as long as it.
     assert first["sum"] == pytest.approx(2 * (LATENCY + (64 << 10) / 60e6), rel=0.01)
     assert whole["sum"] == pytest.approx(2 * (LATENCY + SIZE / 60e6), rel=0.01)
+
+
+@simulated
+async def test_bodies_that_break_off_but_move_are_no_stall() -> None:
+    """The whole takes 128 s, and 50 s without a byte would end it."""
+    scene = Scene(bandwidth=8 << 10, stall_timeout=50.0)
+    scene.lends = lambda: False
+    breaks = Trouble(breaks_after=SIZE // 4)
+    assert await scene.get(breaks, breaks, breaks) > 100.0
+    assert scene.downloader.counts["retries"] == 3
+
+
+@simulated
+async def test_a_silent_request_that_cannot_be_hedged_is_cut_and_counted() -> None:
+    scene = Scene()
+    await scene.get()  # the store has answered before
+    scene.lends = lambda: False
+    assert SILENCE <= await scene.get(STALL) <= SILENCE + 5.0
+    assert scene.hedges == (0, 0, 0)
+    counts = scene.downloader.counts
+    assert (counts["cut"], counts["retries"]) == (1, 1)
