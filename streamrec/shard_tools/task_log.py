@@ -57,6 +57,8 @@ class TaskLog:
         # What cannot be removed now is removed by the next run.
         with suppress(StoreError):
             self.folder.remove(*staged, self.name)
+            if self.part.settings.tasks == 1:  # another task may be about to write there
+                self.folder.unmake()
 
 
 def begin(

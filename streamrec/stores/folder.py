@@ -48,6 +48,7 @@ class Folder:
         self._is_s3 = url.lower().startswith(("s3://", "s3a://"))
         options = {} if self._is_local else storage_options
         self._files, self._path = filesystem_of(url, options)
+        self._made: list[Path] = []
 
     def __repr__(self) -> str:
         return f"<Folder {self._url!r}>"
@@ -60,7 +61,15 @@ class Folder:
         """Make the directory and those above it, if it is local; stores have none."""
         if self._is_local and self._url:
             with self._guarded(""):
-                Path(self._url).mkdir(parents=True, exist_ok=True)
+                path = Path(self._url)
+                self._made = [one for one in (path, *path.parents) if not one.exists()]
+                path.mkdir(parents=True, exist_ok=True)
+
+    def unmake(self) -> None:
+        """Remove the directories that :meth:`make` made, as far as they are empty."""
+        with contextlib.suppress(OSError):
+            for path in self._made:
+                path.rmdir()
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all objects by name, without those in deeper directories."""

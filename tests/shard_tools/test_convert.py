@@ -87,8 +87,8 @@ def test_a_dry_run_counts_and_writes_nothing(pictures: Path, tmp_path: Path) -> 
 def test_a_run_that_fails_leaves_nothing(pictures: Path, tmp_path: Path) -> None:
     (pictures / "surface" / "8.jpg").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"surface/8\.jpg"):
-        run(pictures, f"{tmp_path}/out/", SPLITS)
-    assert names(tmp_path / "out") == []
+        run(pictures, f"{tmp_path}/new/deeper/", SPLITS)
+    assert not (tmp_path / "new").exists()
     outcome = run(pictures, f"{tmp_path}/out/", SPLITS, skips=True)
     assert (outcome.skipped, len(outcome.refusals)) == (1, 1)
     assert sum(split.records for split in outcome.splits) == 8

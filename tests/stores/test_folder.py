@@ -109,3 +109,16 @@ def test_calls_that_do_not_depend_on_each_other(folder: Folder) -> None:
     assert folder.at_once(lambda: 1, lambda: 2) == [1, 2]
     with pytest.raises(ZeroDivisionError):
         folder.at_once(lambda: 1, lambda: 1 // 0)
+
+
+def test_directories_that_were_made_can_be_removed(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    folder = Folder(f"{tmp_path}/old/new/deeper/", {})
+    folder.make()
+    folder.write("x", b"one")
+    folder.unmake()
+    assert folder.read("x") == b"one"
+    folder.remove("x")
+    folder.unmake()
+    folder.unmake()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]

@@ -101,11 +101,13 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
             f"feature {name!r} may be missing, as any list of an Example may; give its "
             "FixedLenSequenceFeature allow_missing=True"
         )
-    get = values_of(name, spec.dtype, needs, Kind.VARLEN)
+    get = values_of(name, "bytes" if spec.raw else spec.dtype, needs, Kind.VARLEN)
     count = math.prod(spec.shape)
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
+        if spec.raw:
+            return _raw_items(column.values, column.row_splits, name, spec, pad)
         held = np.diff(column.row_splits)
         odd = np.flatnonzero(held % count)
         if len(odd):
@@ -118,9 +120,10 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
 
 def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
     default = () if spec.allow_missing else None
-    plan = ColumnPlan(name, Kind.STEPS, HELD_AS[spec.dtype], default=default)
-    get = column_of(plan, spec.dtype, needs, spec.shape)
-    count = math.prod(spec.shape)
+    dtype = "bytes" if spec.raw else spec.dtype
+    plan = ColumnPlan(name, Kind.STEPS, HELD_AS[dtype], default=default)
+    get = column_of(plan, dtype, needs, spec.shape)
+    count = 1 if spec.raw else math.prod(spec.shape)
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
@@ -128,11 +131,35 @@ def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) ->
         odd = np.flatnonzero(held != count)
         if len(odd):
             row = row_of(int(odd[0]), column)
-            step, why = odd[0] - column.row_splits[row], f"but shape {spec.shape} takes {count}"
+            step = odd[0] - column.row_splits[row]
+            why = "but a raw one takes 1" if spec.raw else f"but shape {spec.shape} takes {count}"
             raise _odd(row, name, f"step {step} holds {held[odd[0]]} values, {why}")
+        if spec.raw:
+            return _raw_items(column.values.values, column.row_splits, name, spec, pad)
         return _items(column.values.values, column.row_splits, spec, pad)
 
     return make
+
+
+def _raw_items(
+    strings: Any,
+    row_splits: npt.NDArray[np.int64],
+    name: str,
+    spec: FixedLenSequenceFeature,
+    pad: bool,
+) -> Column:
+    """Return items that are byte strings, each of the bytes of an array."""
+    size = math.prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
+    held = np.diff(strings.offsets)
+    odd = np.flatnonzero(held != size)
+    if len(odd):
+        item = int(odd[0])
+        row = int(np.searchsorted(row_splits, item, "right")) - 1
+        what = f"item {item - row_splits[row]} holds {held[item]} bytes"
+        raise _odd(row, name, f"{what}, but shape {spec.shape} of {spec.dtype} takes {size}")
+    octets = strings.values[strings.offsets[0] : strings.offsets[-1]]
+    numbers = numbers_in(Ragged(octets, row_splits * size), spec.dtype, name)
+    return _items(numbers, row_splits, spec, pad)
 
 
 def _odd(row: int, name: str, what: str) -> ColumnFault:

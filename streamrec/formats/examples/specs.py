@@ -118,6 +118,8 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
         allow_missing: A record without the feature has no items. In an Example, and in the context
             of a SequenceExample, it has to be True.
         default_value: One value, with which short rows are filled up; ``None`` means 0 or ``b""``.
+        raw: Each item is one byte string, as in :class:`FixedLenFeature`; short rows are filled up
+            with 0.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -127,6 +129,7 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
     dtype: Any
     allow_missing: bool = False
     default_value: Any = None
+    raw: bool = False
 
     if TYPE_CHECKING:
 
@@ -137,6 +140,7 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
             dtype: OtherDType,
             allow_missing: bool = False,
             default_value: Any = None,
+            raw: bool = False,
         ) -> None: ...
         @overload
         def __init__(
@@ -150,15 +154,21 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
         def __init__(
             self: FixedLenSequenceFeature[DenseColumn],
             shape: Shape,
-            dtype: Number,
+            dtype: Number | Literal["complex64", "complex128"],
             allow_missing: bool = False,
             default_value: Any = None,
+            raw: bool = False,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def __post_init__(self) -> None:
-        shape, dtype = normal_shape(self.shape), dtype_name(self.dtype)
-        default = normal_default(self.default_value, dtype, ())
+        _check_bool("raw", self.raw)
+        shape, dtype = normal_shape(self.shape), dtype_name(self.dtype, raw=self.raw)
+        if self.raw and self.default_value is not None:
+            raise ConfigError(
+                "short rows of raw items are filled up with 0; leave out default_value"
+            )
+        default = None if self.raw else normal_default(self.default_value, dtype, ())
         self._set(shape=shape, dtype=dtype, default_value=default)
         _check_bool("allow_missing", self.allow_missing)
         if 0 in shape:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, DataError
 from streamrec.formats.examples.encode import encode_examples
 from streamrec.plan.permutation import permutation, seed_of
 from streamrec.shard_tools.sources.documents import document_end, documents_of, listed_files
@@ -148,6 +148,7 @@ class BertText:
         amount = sum(len(part.data) for part in piece)
         documents = [document for part in piece for document in documents_of(part, refuse)]
         text = _tokenized(documents, self.word_pieces)
+        _check_sentences(documents, text)
         keys = [document.key for document in documents]
         form = self.form
         maker = SentencePairs(
@@ -206,6 +207,21 @@ class BertText:
     def _seed(self, file: str, line: int) -> int:
         name = hashlib.sha256(os.fsencode(Path(file).name)).digest()
         return seed_of(self.form.random_seed, int.from_bytes(name[:8], "big"), line)
+
+
+def _check_sentences(documents: Sequence[Document], text: _Text) -> None:
+    """Check that some document has two sentences.
+
+    Raises:
+        DataError: None has: the second part of every pair would come from elsewhere, with label 1.
+    """
+    if documents and max(map(len, text.sentences)) == 1:
+        raise DataError(
+            f"line {documents[0].line}: this document and the {len(documents) - 1} behind it are "
+            "of one line each, so no next sentence is in them and all labels would be 1; put each "
+            "sentence on a line, and a blank line between documents",
+            url=documents[0].file,
+        )
 
 
 class _Text(NamedTuple):

@@ -223,3 +223,24 @@ class TestPlainForm:
         assert plain is not None
         columns: Any = parser_of(plain).parse(RecordRows.of([sr.encode_example({"id": 5})]))
         assert columns["id"].tolist() == [5]
+
+
+def test_frames_of_bytes() -> None:
+    """As YouTube-8M has them: a step is one byte string of so many numbers."""
+    frames = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    records = [
+        sr.encode_sequence_example({}, {"rgb": [frame.tobytes() for frame in some]})
+        for some in (frames, frames[:1])
+    ]
+    spec = sr.FixedLenSequenceFeature((4,), "uint8", raw=True)
+    got = sr.parse_sequence_example(records, {}, {"rgb": spec})
+    found: Any = got.sequences["rgb"]
+    assert found.dtype == np.uint8
+    assert found[0].tolist() == frames.tolist()
+    assert found[1].tolist() == [frames[0].tolist(), [0] * 4, [0] * 4]
+    assert got.lengths["rgb"].tolist() == [3, 1]
+    one = sr.parse_single_sequence_example(records[1], {}, {"rgb": spec})[1]["rgb"]
+    np.testing.assert_array_equal(one, frames[:1], strict=True)
+    two = record({}, rgb=[[b"abcd"], [b"abcd", b"abcd"]])
+    with pytest.raises(DataError, match="step 1 holds 2 values, but a raw one takes 1"):
+        sr.parse_sequence_example([two], {}, {"rgb": spec})

@@ -263,3 +263,34 @@ class TestSharing:
 
 def stored_as(name: str, numbers: list[int]) -> list[bytes]:
     return [encode_example({name: numbers})]
+
+
+class TestRawItems:
+    @given(given=table(6))
+    def test_round_trip(self, given: Any) -> None:
+        dtype, rows = given
+        little = numpy_dtype(dtype).newbyteorder("<")
+        arrays = [np.array(row, little).reshape(2, 3) for row in rows]
+        spec = sr.FixedLenSequenceFeature((3,), dtype, allow_missing=True, raw=True)
+        records = [encode_example({"a": [one.tobytes() for one in array]}) for array in arrays]
+        column = parse([*records, encode_example({})], spec)
+        assert column.dtype == numpy_dtype(dtype)
+        assert column.shape == (len(rows) + 1, 2 if rows else 0, 3)
+        assert column[:-1].tolist() == [array.tolist() for array in arrays]
+        assert not column[-1].any()
+
+    def test_items_of_another_size(self) -> None:
+        spec = sr.FixedLenSequenceFeature((2,), "int16", allow_missing=True, raw=True)
+        error = refusal([*raw(bytes(4)), encode_example({"a": [bytes(4), b"abc"]})], spec)
+        assert error.fields() == {"record": 1, "feature": "a"}
+        assert "item 1 holds 3 bytes, but shape (2,) of int16 takes 4" in str(error)
+
+    def test_bools_are_0_or_1(self) -> None:
+        spec = sr.FixedLenSequenceFeature((), bool, allow_missing=True, raw=True)
+        error = refusal([encode_example({"a": [b"\1", b"\0"]}), *raw(b"\7")], spec)
+        assert error.fields() == {"record": 1, "feature": "a"}
+        assert "holds 7, but a bool is 0 or 1" in str(error)
+
+    def test_rows_are_filled_up_with_0(self) -> None:
+        with pytest.raises(ConfigError, match="leave out default_value"):
+            sr.FixedLenSequenceFeature((2,), "uint8", default_value=1, raw=True)
