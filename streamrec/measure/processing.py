@@ -11,7 +11,7 @@ import numpy as np
 from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe, is_pair
-from streamrec.formats.examples.features import infer_features
+from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.formats.shards.compression import Compressor
 from streamrec.measure.figures import Processing, Stage
@@ -132,7 +132,7 @@ def _features(settings: DatasetSettings, spans: Sequence[RecordSpan]) -> Any:
     features: Any = settings.features
     if features == "infer":
         records = [bytes(payload) for payload in spans[0].rows.payloads()]
-        features = describe(infer_features(records))
+        features = describe(as_stored(infer_features(records)))
     if settings.dtypes and isinstance(features, dict):
         features = narrowed(features, dtype_names(settings.dtypes))
     return features

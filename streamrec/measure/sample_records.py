@@ -17,6 +17,7 @@ from streamrec.formats.examples.specs import (
     RaggedFeature,
     VarLenFeature,
     as_specs,
+    feature_of,
 )
 from streamrec.kernel.contract import DataType
 from streamrec.shard_tools.sample_pictures import sample_pictures
@@ -51,7 +52,8 @@ def sample_records(features: Mapping[str, Any], number: int) -> BytesColumn:
     """
     randomness = np.random.default_rng(0)
     specs = as_specs(features)
-    return encode_examples({name: _column(name, specs[name], number, randomness) for name in specs})
+    named = {feature_of(name, spec): spec for name, spec in specs.items()}
+    return encode_examples({name: _column(name, named[name], number, randomness) for name in named})
 
 
 def _column(name: str, spec: Any, number: int, randomness: np.random.Generator) -> Any:
@@ -64,7 +66,7 @@ def _column(name: str, spec: Any, number: int, randomness: np.random.Generator) 
     if isinstance(spec, FixedLenFeature):
         return _values(spec.dtype, (number, *spec.shape), randomness)
     if isinstance(spec, VarLenFeature | FixedLenSequenceFeature) or (
-        isinstance(spec, RaggedFeature) and not spec.partitions and spec.value_key in (None, name)
+        isinstance(spec, RaggedFeature) and not spec.partitions
     ):
         shape = spec.shape if isinstance(spec, FixedLenSequenceFeature) else ()
         lengths = randomness.integers(1, LONGEST + 1, number).tolist()

@@ -14,7 +14,12 @@ from streamrec.pipeline.batch.batch import Components
 from streamrec.pipeline.cache.batch_cache import BatchCache, versions_of
 from streamrec.pipeline.cache.cached_run import CachedRun
 from streamrec.pipeline.dataset_checks import check_batches, check_places, check_ranks, uncounted
-from streamrec.pipeline.dataset_opening import indexed_settings, read_index, with_inferred_features
+from streamrec.pipeline.dataset_opening import (
+    first_features,
+    indexed_settings,
+    read_index,
+    with_inferred_features,
+)
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.memory_needs import MemoryNeeds
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.cache import Kept
     from streamrec.flow.timings import Timings
+    from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.measures import Measures
@@ -215,6 +221,14 @@ class Dataset:
     def timings(self) -> Timings:
         """The times of the listings that found the shards; those of reads are the runs'."""
         return self._stores.timings
+
+    async def infer_features(self) -> dict[str, FeatureSpec]:
+        """Return specs that fit the first records; those of pictures decode them.
+
+        Raises:
+            StreamrecError: As of :func:`first_features`.
+        """
+        return await first_features(self.settings, self._stores, self.objects)
 
     async def aclose(self) -> None:
         """Close the connections to the stores."""

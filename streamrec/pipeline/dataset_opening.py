@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.flow.silence import Silence
 from streamrec.formats.examples.descriptions import describe
-from streamrec.formats.examples.features import infer_features
+from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.shards.index import LARGEST, Index, index_url, index_url_of_all
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from streamrec.config import DatasetSettings
+    from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import ShardEntry
     from streamrec.stores.open import Stores
 
-__all__ = ["indexed_settings", "read_index", "with_inferred_features"]
+__all__ = ["first_features", "indexed_settings", "read_index", "with_inferred_features"]
+
+log = logging.getLogger("streamrec.pipeline")
 
 
 async def read_index(
@@ -114,6 +118,25 @@ def indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings
 async def with_inferred_features(
     settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
 ) -> DatasetSettings:
+    """Infer the features from the first records. Pictures stay encoded, and a log says so.
+
+    Raises:
+        StreamrecError: As of :func:`first_features`.
+    """
+    features = await first_features(settings, stores, objects)
+    stored = as_stored(features)
+    for name in [name for name in features if features[name] != stored[name]]:
+        log.info(
+            "features='infer' gives the pictures of feature %r as they are stored; to decode "
+            "them, name the features, with sr.Image() for this one",
+            name,
+        )
+    return settings.model_copy(update={"features": describe(stored)})
+
+
+async def first_features(
+    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
+) -> dict[str, FeatureSpec]:
     """Infer the features from the first records.
 
     Raises:
@@ -132,8 +155,7 @@ async def with_inferred_features(
             "no features can be inferred: no shard holds a record, from "
             f"{masked(objects[0].url)} on; name the features, or correct the source"
         )
-    features = infer_features(first.records, first.place)
-    return settings.model_copy(update={"features": describe(features)})
+    return infer_features(first.records, first.place)
 
 
 @asynccontextmanager

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config import DatasetSettings, Settings, StreamSettings, validate
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.flow.bridge import Bridge
-from streamrec.formats.examples.descriptions import from_description
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.open import Stores
 
@@ -56,7 +55,8 @@ def infer_features(
     """Infer specs from the first Examples of a source: ``streamrec.infer_features``.
 
     They fit the first few hundred records, so look at them before you train: a feature whose number
-    of values happens to be constant there is a ``FixedLenFeature``.
+    of values happens to be constant there is a ``FixedLenFeature``. A feature of pictures is an
+    ``Image``, which decodes them; ``features="infer"`` leaves them encoded.
 
     Args:
         source: As for ``streamrec.open``.
@@ -70,7 +70,6 @@ def infer_features(
     """
     values: dict[str, Any] = {
         "source": source_texts(source),
-        "features": "infer",
         "compression": compression,
         "storage_options": options_of(storage_options),
     }
@@ -80,10 +79,10 @@ def infer_features(
 
 async def _inferred(settings: DatasetSettings) -> dict[str, FeatureSpec]:
     dataset = await Dataset.open(settings)
-    await dataset.aclose()
-    plain: Any = dataset.settings.features
-    specs: dict[str, FeatureSpec] = from_description(plain)
-    return specs
+    try:
+        return await dataset.infer_features()
+    finally:
+        await dataset.aclose()
 
 
 def length_of(settings: Settings, world_size: int) -> int | None:

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ALIGNMENT", "aligned", "empty"]
+__all__ = ["ALIGNMENT", "aligned", "aligned_copy", "empty"]
 
 ALIGNMENT = 64
 """Columns begin at a multiple of so many bytes: a cache line, and what XLA needs to take an array
@@ -31,6 +31,11 @@ def aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an array, or its copy where it does not begin at a multiple of 64 bytes."""
     if array.ctypes.data % ALIGNMENT == 0 or array.dtype.hasobject:
         return array
+    return aligned_copy(array)
+
+
+def aligned_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of an array of numbers that begins at a multiple of 64 bytes."""
     copy = empty(array.shape, array.dtype)
     copy[...] = array
     return copy

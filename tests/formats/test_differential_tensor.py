@@ -97,7 +97,7 @@ NESTED = LEAVES | st.lists(LEAVES, max_size=3) | st.lists(st.lists(LEAVES, max_s
 def test_numbers_and_lists_are_the_same_bytes(value: Any) -> None:
     try:
         expected = tf.io.serialize_tensor(value).numpy()
-    except (*refusals(), ValueError, TypeError):
+    except (tf.errors.InvalidArgumentError, ValueError, TypeError):
         with pytest.raises(StreamrecError):
             serialize_tensor(value)
         return

@@ -62,7 +62,6 @@ def test_they_are_the_same_each_time() -> None:
     [
         sr.SparseFeature("i", "v", "float32", 10),
         sr.Image(shape=(8, 8)),
-        sr.RaggedFeature("int64", value_key="other"),
         sr.RaggedFeature("int64", partitions=[sr.RaggedFeature.RowSplits("splits")]),
     ],
 )

@@ -9,7 +9,7 @@ from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.formats.examples.example import encode_noted
 from streamrec.formats.examples.needs import Needs
 from streamrec.formats.examples.spec_columns import compile_spec
-from streamrec.formats.examples.specs import as_specs
+from streamrec.formats.examples.specs import as_specs, feature_of
 from streamrec.kernel.contract import Kind
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class FeatureTypes:
         if features is not None:
             needs = Needs()
             for name, spec in as_specs(features).items():
-                compile_spec(name, spec, needs, Kind.VARLEN, pad=True)
+                compile_spec(feature_of(name, spec), spec, needs, Kind.VARLEN, pad=True)
             self.codes = {plan.name: _CODE_OF[plan.dtype.value] for plan in needs.plans}
 
     def encode(self, features: Mapping[str, Any], record: int) -> bytes:

@@ -33,6 +33,7 @@ from streamrec.formats.examples.faults import (
     of_a_list,
     record_bytes,
 )
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Needs, Share, one_by_one
 from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import (
@@ -42,7 +43,9 @@ from streamrec.formats.examples.specs import (
     RaggedFeature,
     VarLenFeature,
     as_specs,
+    feature_of,
 )
+from streamrec.formats.images.image import READ_FORMATS, format_of
 from streamrec.kernel.contract import KernelFault, Kind, fresh
 from streamrec.masking import masked
 from streamrec.values.aligned import aligned
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FeatureParser",
     "SequenceColumns",
+    "as_stored",
     "infer_features",
     "parse_example",
     "parse_sequence_example",
@@ -119,15 +123,16 @@ class FeatureParser:
             specs = SequenceFeatures(as_specs(features), {})
         needs, steps = Needs(allocate, share), Needs(allocate, share)
         self._context = {
-            name: compile_spec(name, spec, needs, Kind.VARLEN, pad=pad)
+            name: compile_spec(feature_of(name, spec), spec, needs, Kind.VARLEN, pad=pad)
             for name, spec in specs.context.items()
         }
         self._sequence = {
-            name: compile_spec(name, spec, steps, Kind.STEPS, pad=pad)
+            name: compile_spec(feature_of(name, spec), spec, steps, Kind.STEPS, pad=pad)
             for name, spec in specs.sequence.items()
         }
+        self._renamed = _renamed(specs)
         self._lengths = {
-            name: steps.numbers[name]
+            name: steps.numbers[feature_of(name, spec)]
             for name, spec in specs.sequence.items()
             if isinstance(spec, FixedLenSequenceFeature)
         }
@@ -172,9 +177,10 @@ class FeatureParser:
                 {name: _lengths(lists[at]) for name, at in self._lengths.items()},
             )
         except (KernelFault, ColumnFault) as fault:
-            raise explain(
-                fault, rows, self._needs, sequence=self._of_sequences, url_of=url_of
-            ) from None
+            error = explain(fault, rows, self._needs, sequence=self._of_sequences, url_of=url_of)
+            if renamed := self._renamed.get(error.feature or ""):
+                error.message = f"{renamed}: {error.message}"
+            raise error from None
 
     def _look_for_lists(
         self, rows: RecordRows, columns: Sequence[Any], url_of: UrlOf | None
@@ -199,6 +205,18 @@ class FeatureParser:
         """
         context, sequences, lengths = self.parse_parts(rows, url_of)
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
+
+
+def _renamed(specs: SequenceFeatures) -> dict[str, str]:
+    """Return, by the features that make columns of other names, these columns in words."""
+    names: dict[str, list[str]] = {}
+    for name, spec in (*specs.context.items(), *specs.sequence.items()):
+        if feature_of(name, spec) != name:
+            names.setdefault(feature_of(name, spec), []).append(repr(name))
+    return {
+        feature: f"column{'s' * (len(columns) > 1)} {', '.join(columns)}"
+        for feature, columns in names.items()
+    }
 
 
 def _is_plain(spec: FeatureSpec) -> bool:
@@ -366,8 +384,9 @@ def infer_features(
 
     Returns:
         Specs by feature name, sorted: a :class:`FixedLenFeature` where all records have the same
-        number of values (``()`` for one), a :class:`VarLenFeature` where the number differs or a
-        record lacks the feature. A feature that never holds a list is left out.
+        number of values (``()`` for one), an :class:`Image` where all are encoded pictures by their
+        first bytes, a :class:`VarLenFeature` where the number differs or a record lacks the
+        feature. A feature that never holds a list is left out.
 
     Raises:
         ConfigError: There are no records, they are SequenceExamples, or they have more than
@@ -377,10 +396,11 @@ def infer_features(
     """
     kinds: dict[str, str] = {}
     counts: dict[str, list[int]] = {}  # of values, in each record that has the feature
+    pictures: dict[str, set[str]] = {}  # formats of the values; "" of what is not a picture
     total = 0
     for total, record in enumerate(records, start=1):
         try:
-            _note(record, kinds, counts)
+            _note(record, kinds, counts, pictures)
         except DataError as error:
             vars(error).update(place_of(total - 1))
             raise
@@ -388,11 +408,25 @@ def infer_features(
             raise ConfigError(located(error.message, place_of(total - 1))) from None
     if not total:
         raise ConfigError("features cannot be inferred, since there are no records; name them")
-    return {name: _infer(kinds[name], counts[name], total) for name in sorted(kinds)}
+    return {
+        name: _infer(kinds[name], counts[name], pictures.get(name, set()), total)
+        for name in sorted(kinds)
+    }
 
 
-def _note(record: Bytes, kinds: dict[str, str], counts: dict[str, list[int]]) -> None:
-    """Add the kinds of a record's features, and their numbers of values."""
+def as_stored(features: Mapping[str, FeatureSpec]) -> dict[str, FeatureSpec]:
+    """Return inferred specs with pictures as they are stored: encoded, in byte strings."""
+    encoded = FixedLenFeature((), "bytes")
+    return {name: encoded if isinstance(spec, Image) else spec for name, spec in features.items()}
+
+
+def _note(
+    record: Bytes,
+    kinds: dict[str, str],
+    counts: dict[str, list[int]],
+    pictures: dict[str, set[str]],
+) -> None:
+    """Add the kinds of a record's features, their numbers of values, and formats of pictures."""
     features = _read(record)
     # Checked before the loop, which would take a minute for a million features.
     _check_number(len(features))
@@ -407,7 +441,10 @@ def _note(record: Bytes, kinds: dict[str, str], counts: dict[str, list[int]]) ->
                 "write one type of value",
                 feature=name,
             )
-        counts.setdefault(name, []).append(len(getattr(feature, kind).value))
+        values = getattr(feature, kind).value
+        counts.setdefault(name, []).append(len(values))
+        if kind == "bytes_list":
+            pictures.setdefault(name, set()).update(map(format_of, values))
     _check_number(len(kinds))
 
 
@@ -432,8 +469,11 @@ def _read(record: Bytes) -> Mapping[str, Any]:
     return features
 
 
-def _infer(kind: str, counts: list[int], records: int) -> FeatureSpec:
+def _infer(kind: str, counts: list[int], pictures: set[str], records: int) -> FeatureSpec:
     dtype: Any = DTYPES[kind]
+    if len(counts) == records and set(counts) == {1} and pictures and pictures <= READ_FORMATS:
+        # WebP alone is given in no other channels than its own.
+        return Image(channels=0) if "WebP" in pictures else Image()
     if len(counts) < records or len(set(counts)) > 1 or not counts[0]:
         return VarLenFeature(dtype)
     return FixedLenFeature(() if counts[0] == 1 else (counts[0],), dtype)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import normal_shape, normal_sizes
+from streamrec.formats.examples.partitions import check_optional_key
 from streamrec.formats.examples.spec_base import Gives_co, Spec
 from streamrec.formats.images.picture import is_fast
 
@@ -35,6 +36,8 @@ class Image(Spec[Gives_co]):
         crop: The window ``(top, left, height, width)`` that is cut out of each picture, in pixels;
             ``resize`` then resizes it. Of a JPEG only the window is decoded where nvImageCodec is
             installed (the extra ``crop``).
+        key: The feature's name in the records; ``None``: that of the column, which is the spec's
+            key in the mapping. One picture may so make several columns.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -45,6 +48,7 @@ class Image(Spec[Gives_co]):
     resize: Any = None
     dct_method: str = ""
     crop: Any = None
+    key: str | None = None
 
     if TYPE_CHECKING:
 
@@ -56,6 +60,7 @@ class Image(Spec[Gives_co]):
             resize: None = None,
             dct_method: str = "",
             crop: None = None,
+            key: str | None = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -65,6 +70,7 @@ class Image(Spec[Gives_co]):
             resize: Shape | None = None,
             dct_method: str = "",
             crop: Shape | None = None,
+            key: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -96,6 +102,7 @@ class Image(Spec[Gives_co]):
                 "resize to nor a crop can be given; say the channels, or leave it out"
             )
         is_fast(self.dct_method)
+        check_optional_key("key", self.key)
         self._set(shape=shape and shape[:2], channels=channels, resize=resize, crop=crop)
 
     @property

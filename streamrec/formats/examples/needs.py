@@ -11,7 +11,8 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_of
 from streamrec.formats.examples.faults import ColumnFault, Need
 from streamrec.kernel.contract import ColumnPlan, Kind, fresh
-from streamrec.values.columns import Ragged
+from streamrec.values.aligned import aligned_copy
+from streamrec.values.columns import BytesColumn, Ragged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +80,27 @@ class Needs:
             )
         return self.numbers.setdefault(plan.name, len(self.numbers))
 
+    def getter(
+        self, plan: ColumnPlan, dtype: str, shape: tuple[int, ...] = ()
+    ) -> Callable[[Sequence[Any]], Any]:
+        """Ask for a column as :meth:`add` does; return a function that takes it out of all.
+
+        Of a feature that another column has already, the function returns a copy, so that no two
+        columns of a batch share memory.
+        """
+        is_taken = plan.name in self.by_name
+        get = itemgetter(self.add(plan, dtype, shape))
+        return (lambda columns: _copied(get(columns))) if is_taken else get
+
+
+def _copied(column: Any) -> Any:
+    if isinstance(column, Ragged):
+        return Ragged(_copied(column.values), aligned_copy(column.row_splits))
+    if isinstance(column, BytesColumn):
+        octets, offsets = aligned_copy(column.values), aligned_copy(column.offsets)
+        return BytesColumn(octets, offsets, column.item_shape, len(column))
+    return aligned_copy(column)
+
 
 def _words(plan: ColumnPlan) -> str:
     missing = ", never absent" if plan.kind is Kind.STEPS and plan.default is None else ""
@@ -100,7 +122,7 @@ def column_of(plan: ColumnPlan, dtype: str, needs: Needs, shape: tuple[int, ...]
         needs: Receives the plan.
         shape: The spec's shape, for errors.
     """
-    get, name = itemgetter(needs.add(plan, dtype, shape)), plan.name
+    get, name = needs.getter(plan, dtype, shape), plan.name
     if dtype == HELD_AS[dtype].value:
         return get
 

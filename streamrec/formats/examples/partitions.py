@@ -19,6 +19,8 @@ __all__ = [
     "UniformRowLength",
     "ValueRowIds",
     "check_key",
+    "check_optional_key",
+    "one_key",
 ]
 
 
@@ -88,3 +90,29 @@ def check_key(what: str, key: Any) -> None:
     """
     if not key or not is_text(key):
         raise ConfigError(f"{what} must be the name of a feature, not {key!r}")
+
+
+def check_optional_key(what: str, key: Any) -> None:
+    """Refuse what is neither ``None`` nor the name of a feature.
+
+    Raises:
+        ConfigError: As of :func:`check_key`.
+    """
+    if key is not None:
+        check_key(what, key)
+
+
+def one_key(key: Any, value_key: Any) -> str | None:
+    """Return the feature that two arguments of the same meaning name.
+
+    Raises:
+        ConfigError: Both name one, or one is not the name of a feature.
+    """
+    check_optional_key("key", key)
+    check_optional_key("value_key", value_key)
+    if key is not None and value_key is not None and key != value_key:
+        raise ConfigError(
+            f"key={key!r} and value_key={value_key!r} both name the feature of the values; leave "
+            "one of them out"
+        )
+    return key if value_key is None else value_key  # type: ignore[no-any-return]

@@ -34,7 +34,7 @@ def compile_shaped(name: str, spec: ShapedFeature, needs: Needs) -> Make:
     if not spec.raw:
         get_list: Any = values_of(key, spec.dtype, needs, Kind.VARLEN)
     else:
-        index = needs.add(ColumnPlan(key, Kind.FIXED, DataType.BYTES), OCTETS)
+        get_octets = needs.getter(ColumnPlan(key, Kind.FIXED, DataType.BYTES), OCTETS)
 
     def make(columns: Sequence[Any]) -> Column:
         shapes = get_shapes(columns)
@@ -42,7 +42,7 @@ def compile_shaped(name: str, spec: ShapedFeature, needs: Needs) -> Make:
             column = get_list(columns)
             _check(shapes, np.diff(column.row_splits), key, spec)
             return Arrays(column.values, column.row_splits, shapes)
-        octets = columns[index]
+        octets = get_octets(columns)
         item = numpy_dtype(spec.dtype).itemsize
         _check(shapes, np.diff(octets.offsets), key, spec, item)
         numbers = numbers_in(Ragged(octets.values, octets.offsets), spec.dtype, key)

@@ -42,7 +42,7 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, kind: Kind, *, pad:
     """Return a function that makes the column of a spec.
 
     Args:
-        name: The spec's name.
+        name: The name in the records of the feature with the values.
         spec: The spec.
         needs: Receives the columns that the kernel has to parse for it.
         kind: ``VARLEN``: of an Example's or a context's features; ``STEPS``: of feature lists.
@@ -86,10 +86,10 @@ def _raw(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     size = math.prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
     default = None if spec.default_value is None else (spec.default_value,)
     plan = ColumnPlan(name, Kind.RAW, DataType.BYTES, (size,), default)
-    index = needs.add(plan, spec.dtype, spec.shape)
+    get = needs.getter(plan, spec.dtype, spec.shape)
 
     def make(columns: Sequence[Any]) -> Column:
-        octets = columns[index]
+        octets = get(columns)
         return numbers_in(octets, spec.dtype, name).reshape(len(octets), *spec.shape)
 
     return make

@@ -27,6 +27,8 @@ from streamrec.formats.examples.partitions import (
     UniformRowLength,
     ValueRowIds,
     check_key,
+    check_optional_key,
+    one_key,
 )
 from streamrec.formats.examples.spec_base import Gives_co, Spec
 from streamrec.values.columns import Arrays, Ragged, Sparse
@@ -48,6 +50,7 @@ __all__ = [
     "SparseFeature",
     "VarLenFeature",
     "as_specs",
+    "feature_of",
 ]
 
 
@@ -63,6 +66,8 @@ class FixedLenFeature(Spec[Gives_co]):
             ``None``: the feature is required.
         raw: The feature is one byte string of just the size of such an array, little-endian; its
             bytes are the values. ``default_value`` may then be bytes, too.
+        key: The feature's name in the records; ``None``: that of the column, which is the spec's
+            key in the mapping.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -72,12 +77,18 @@ class FixedLenFeature(Spec[Gives_co]):
     dtype: Any
     default_value: Any = None
     raw: bool = False
+    key: str | None = None
 
     if TYPE_CHECKING:
 
         @overload
         def __init__(
-            self, shape: Shape, dtype: OtherDType, default_value: Any = None, raw: bool = False
+            self,
+            shape: Shape,
+            dtype: OtherDType,
+            default_value: Any = None,
+            raw: bool = False,
+            key: str | None = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -85,6 +96,8 @@ class FixedLenFeature(Spec[Gives_co]):
             shape: Shape,
             dtype: String,
             default_value: Any = None,
+            *,
+            key: str | None = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -93,11 +106,13 @@ class FixedLenFeature(Spec[Gives_co]):
             dtype: Number | Literal["complex64", "complex128"],
             default_value: Any = None,
             raw: bool = False,
+            key: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def __post_init__(self) -> None:
         _check_bool("raw", self.raw)
+        check_optional_key("key", self.key)
         shape, dtype = normal_shape(self.shape), dtype_name(self.dtype, raw=self.raw)
         normal = normal_raw if self.raw else normal_default
         self._set(shape=shape, dtype=dtype, default_value=normal(self.default_value, dtype, shape))
@@ -120,6 +135,7 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
         default_value: One value, with which short rows are filled up; ``None`` means 0 or ``b""``.
         raw: Each item is one byte string, as in :class:`FixedLenFeature`; short rows are filled up
             with 0.
+        key: As in :class:`FixedLenFeature`.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -130,6 +146,7 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
     allow_missing: bool = False
     default_value: Any = None
     raw: bool = False
+    key: str | None = None
 
     if TYPE_CHECKING:
 
@@ -141,6 +158,7 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
             allow_missing: bool = False,
             default_value: Any = None,
             raw: bool = False,
+            key: str | None = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -149,6 +167,8 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
             dtype: String,
             allow_missing: bool = False,
             default_value: Any = None,
+            *,
+            key: str | None = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -158,6 +178,7 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
             allow_missing: bool = False,
             default_value: Any = None,
             raw: bool = False,
+            key: str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -171,6 +192,7 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
         default = None if self.raw else normal_default(self.default_value, dtype, ())
         self._set(shape=shape, dtype=dtype, default_value=default)
         _check_bool("allow_missing", self.allow_missing)
+        check_optional_key("key", self.key)
         if 0 in shape:
             raise ConfigError(f"an item of shape {shape} would hold no value; use VarLenFeature")
 
@@ -181,19 +203,22 @@ class VarLenFeature(Spec[Ragged]):
 
     Args:
         dtype: As in :class:`FixedLenFeature`.
+        key: As in :class:`FixedLenFeature`.
 
     Raises:
         ConfigError: No feature can have the dtype.
     """
 
     dtype: Any
+    key: str | None = None
 
     if TYPE_CHECKING:
 
-        def __init__(self, dtype: AnyDType) -> None: ...
+        def __init__(self, dtype: AnyDType, key: str | None = None) -> None: ...
 
     def __post_init__(self) -> None:
         self._set(dtype=dtype_name(self.dtype))
+        check_optional_key("key", self.key)
 
 
 @dataclass(frozen=True)
@@ -208,6 +233,7 @@ class RaggedFeature(Spec[Ragged]):
             ``ValueRowIds`` and ``UniformRowLength(length)``.
         row_splits_dtype: Taken for TensorFlow's sake: int32 or int64. Row splits are always int64.
         validate: Taken for TensorFlow's sake. Partitions are always checked.
+        key: The same as ``value_key``, by the name that other specs have for it.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -225,10 +251,10 @@ class RaggedFeature(Spec[Ragged]):
     partitions: Any = ()
     row_splits_dtype: Any = "int32"
     validate: bool = False
+    key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.value_key is not None:
-            check_key("value_key", self.value_key)
+        self._set(value_key=one_key(self.key, self.value_key), key=None)
         if not isinstance(self.partitions, list | tuple):
             raise ConfigError(f"partitions must be a list of partitions, not {self.partitions!r}")
         splits = dtype_name(self.row_splits_dtype)
@@ -304,6 +330,7 @@ class ShapedFeature(Spec[Arrays]):
         value_key: The feature that holds the values; ``None``: the one of the spec's own name.
         raw: The values are one byte string, little-endian, as in :class:`FixedLenFeature`.
         rank: The number of dimensions, where one feature holds all sizes.
+        key: The same as ``value_key``, by the name that other specs have for it.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -314,13 +341,13 @@ class ShapedFeature(Spec[Arrays]):
     value_key: str | None = None
     raw: bool = False
     rank: int | None = None
+    key: str | None = None
 
     def __post_init__(self) -> None:
         _check_bool("raw", self.raw)
         dtype, shape = dtype_name(self.dtype, raw=self.raw), normal_sides(self.shape, self.rank)
         self._set(dtype=dtype, shape=shape)
-        if self.value_key is not None:
-            check_key("value_key", self.value_key)
+        self._set(value_key=one_key(self.key, self.value_key), key=None)
         for key in self.shape_keys:
             check_key("shape", key)
         if dtype == "bytes":
@@ -358,6 +385,23 @@ KINDS: dict[str, Any] = {
 """The classes of specs by their names in the plain form."""
 
 
+_OURS = {"the spec": ("raw", "key"), "a partition": ()}
+"""The arguments that TensorFlow's classes do not have."""
+
+
+def feature_of(name: str, spec: FeatureSpec) -> str:
+    """Return the name in the records of the feature that holds a column's values.
+
+    Args:
+        name: The column's name.
+        spec: Its spec. A :class:`SparseFeature` names its features itself: the name comes back.
+    """
+    if isinstance(spec, SparseFeature):
+        return name
+    key = spec.value_key if isinstance(spec, RaggedFeature | ShapedFeature) else spec.key
+    return key or name
+
+
 def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
     """Return specs as instances of the classes here; they may be of TensorFlow's classes.
 
@@ -382,13 +426,13 @@ def _spec(name: str, spec: Any) -> FeatureSpec:
 
 
 def _copy(what: str, kinds: Mapping[str, Any], other: Any) -> Any:
-    """Make an object of our class from another library's of the same name, which has no ``raw``."""
+    """Make an object of our class from another library's of the same name."""
     by_name = {kind.__name__: kind for kind in kinds.values()}
     kind = by_name.get(type(other).__name__)
     if kind in (None, ShapedFeature, Image):  # TensorFlow has neither; Pillow has an Image
         raise ConfigError(f"{what} must be one of {', '.join(by_name)}, not {type(other).__name__}")
     names = [field.name for field in fields(kind)]
-    return kind(**{name: getattr(other, name) for name in names if name != "raw"})
+    return kind(**{name: getattr(other, name) for name in names if name not in _OURS[what]})
 
 
 def _partition(partition: Any) -> Partition:

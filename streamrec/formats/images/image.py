@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_PIXELS",
+    "READ_FORMATS",
     "decode_and_crop_jpeg",
     "decode_image",
     "decode_jpeg",
@@ -59,6 +60,7 @@ _READERS = {
     "TIFF": (read_tiff, b"II[*+]\0|MM\0[*+]"),
 }
 """Readers by format, and patterns of the first bytes."""
+READ_FORMATS = frozenset(_READERS)
 _NOT_READ = {
     "JPEG XL": b"\xff\x0a|\0\0\0\x0cJXL ",
     "JPEG 2000": b"\xff\x4f\xff\x51|\0\0\0\x0cjP  ",

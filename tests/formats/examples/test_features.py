@@ -27,6 +27,7 @@ from streamrec.formats.examples.example import (
 )
 from streamrec.formats.examples.features import (
     FeatureParser,
+    as_stored,
     infer_features,
     parse_example,
     parse_single_example,
@@ -352,6 +353,32 @@ class TestInfer:
         for name, column in columns.items():
             for row, value in zip(column, values, strict=True):
                 assert np.atleast_1d(row).tolist() == value.get(name, [])
+
+    def test_pictures_are_known_by_their_first_bytes(self) -> None:
+        picture = encode_png(np.zeros((2, 2, 3), np.uint8))
+        records = [
+            encode_example(
+                {
+                    "photo": picture,
+                    "webp": b"RIFF1234WEBPVP8L",
+                    "some": picture if k else b"text",
+                    "other": b"\0\0\0\x20ftypavif",
+                    "frames": [picture, picture],
+                    "word": b"BM"[:k],
+                }
+            )
+            for k in range(2)
+        ]
+        encoded = FixedLenFeature((), bytes)
+        assert infer_features(records) == {
+            "photo": Image(),
+            "webp": Image(channels=0),
+            "some": encoded,
+            "other": encoded,
+            "frames": FixedLenFeature((2,), bytes),
+            "word": encoded,
+        }
+        assert as_stored(infer_features(records))["photo"] == encoded
 
     def test_a_change_of_kind_is_an_error(self) -> None:
         records = [encode_example({"a": 1}), encode_example({"a": "x"})]

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
+from streamrec.formats.examples.descriptions import describe, from_description
+from streamrec.formats.examples.narrowing import narrowed
+from streamrec.formats.images.image import encode_png
+from streamrec.measure.sample_records import sample_records
+
+pytestmark = pytest.mark.both_kernels
+
+PHOTO = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
+RECORD = sr.encode_example(
+    {
+        "image/encoded": encode_png(PHOTO),
+        "label": [7],
+        "numbers": [1, 2, 3, 4],
+        "words": [b"a", b"bc"],
+        "raw": np.arange(4, dtype=np.int16).tobytes(),
+        "place": [1],
+        "value": [0.5],
+    }
+)
+SPECS: dict[str, tuple[Any, Any]] = {
+    "image": (sr.Image(key="image/encoded"), [PHOTO]),
+    "fixed": (sr.FixedLenFeature((), "int64", key="label"), [7]),
+    "narrow": (sr.FixedLenFeature((4,), "int8", key="numbers"), [[1, 2, 3, 4]]),
+    "strings": (sr.FixedLenFeature((2,), bytes, key="words"), [[b"a", b"bc"]]),
+    "raw": (sr.FixedLenFeature((2, 2), "int16", raw=True, key="raw"), [[[0, 1], [2, 3]]]),
+    "default": (sr.FixedLenFeature((), "int64", 3, key="nothing"), [3]),
+    "varlen": (sr.VarLenFeature("int64", key="numbers"), [[1, 2, 3, 4]]),
+    "sequence": (
+        sr.FixedLenSequenceFeature((2,), "int64", allow_missing=True, key="numbers"),
+        [[[1, 2], [3, 4]]],
+    ),
+    "ragged": (
+        sr.RaggedFeature("int64", partitions=[sr.RaggedFeature.RowLengths("two")], key="numbers"),
+        [[[1, 2, 3, 4]]],
+    ),
+    "shaped": (sr.ShapedFeature(("label", 1), "int64", key="seven"), [[[0]] * 7]),
+}
+
+
+parse_sequence_example: Any = sr.parse_sequence_example
+
+
+def plain(column: Any) -> Any:
+    listed = column.to_list() if hasattr(column, "to_list") else column.tolist()
+    return [each.tolist() if isinstance(each, np.ndarray) else each for each in listed]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_spec_renames(name: str) -> None:
+    spec, wanted = SPECS[name]
+    more = sr.encode_example({"two": [4], "seven": [0] * 7})
+    columns: dict[str, Any] = dict(sr.parse_example([RECORD + more], {"column": spec}))
+    assert list(columns) == ["column"]
+    assert plain(columns["column"]) == [
+        getattr(each, "tolist", lambda e=each: e)() for each in wanted
+    ]
+    assert from_description(describe({"column": spec}) or {}) == {"column": spec}
+
+
+def test_one_feature_makes_several_columns_that_share_no_memory() -> None:
+    specs = {
+        "photo": sr.Image(key="image/encoded"),
+        "thumbnail": sr.Image(resize=(2, 3), key="image/encoded"),
+        "image/encoded": sr.FixedLenFeature((), bytes),
+        "again": sr.FixedLenFeature((), bytes, key="image/encoded"),
+        "a": sr.VarLenFeature("int64", key="numbers"),
+        "b": sr.VarLenFeature("int64", key="numbers"),
+        "c": sr.RaggedFeature("int32", "numbers"),
+        "d": sr.FixedLenFeature((4,), "int16", raw=True, key="raw"),
+        "e": sr.FixedLenFeature((2, 2), "int16", raw=True, key="raw"),
+    }
+    specs["d"] = sr.FixedLenFeature((2, 2), "int16", raw=True, key="raw")
+    columns: dict[str, Any] = dict(sr.parse_example([RECORD, RECORD], specs))
+    assert columns["photo"][1].shape == (8, 6, 3)
+    assert columns["thumbnail"].shape == (2, 2, 3, 3)
+    assert columns["again"][1] == columns["image/encoded"][0] == encode_png(PHOTO)
+    columns["a"].values[:] = 0
+    columns["again"].values[:] = 0
+    columns["d"][:] = 9
+    assert columns["b"].to_list() == columns["c"].to_list() == [[1, 2, 3, 4]] * 2
+    assert columns["image/encoded"][0] == encode_png(PHOTO)
+    assert columns["e"].tolist() == [[[0, 1], [2, 3]]] * 2
+
+
+def test_sequences() -> None:
+    record = sr.encode_sequence_example(
+        {"id": 3}, {"places": [[0.5, 1.0], [2.0, 3.0]], "frames": [encode_png(PHOTO)]}
+    )
+    context, sequences, lengths = parse_sequence_example(
+        [record],
+        {"number": sr.FixedLenFeature((), "int64", key="id")},
+        {
+            "xy": sr.FixedLenSequenceFeature((2,), "float32", key="places"),
+            "film": sr.Image(key="frames"),
+        },
+    )
+    assert context["number"].tolist() == [3]
+    assert sequences["xy"].tolist() == [[[0.5, 1.0], [2.0, 3.0]]]
+    assert lengths["xy"].tolist() == [2]
+    assert plain(sequences["film"].values) == [PHOTO.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("spec", "record", "kind", "words"),
+    [
+        (sr.Image(key="p"), {"p": b"junk"}, MalformedImage, "do not begin as a picture"),
+        (sr.Image(key="p"), {"q": 1}, MissingFeature, "has no such feature"),
+        (sr.FixedLenFeature((), "int8", key="p"), {"p": 300}, WrongFeatureType, "int8 is -128"),
+        (sr.VarLenFeature("int64", key="p"), {"p": b"x"}, WrongFeatureType, "holds bytes"),
+        (sr.RaggedFeature("int64", key="p"), {"p": b"x"}, WrongFeatureType, "holds bytes"),
+    ],
+)
+def test_errors_name_both(spec: Any, record: Any, kind: Any, words: str) -> None:
+    with pytest.raises(kind, match=f"record 0, feature p: column 'photo': .*{words}") as caught:
+        sr.parse_example([sr.encode_example(record)], {"photo": spec})
+    assert caught.value.feature == "p"
+
+
+def test_the_same_feature_in_two_ways_is_refused() -> None:
+    specs = {"a": sr.VarLenFeature("int64", key="n"), "b": sr.FixedLenFeature((), "int64", key="n")}
+    with pytest.raises(ConfigError, match="feature 'n' is needed as"):
+        sr.parse_example([RECORD], specs)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda key: sr.Image(key=key),
+        lambda key: sr.FixedLenFeature((), "int64", key=key),
+        lambda key: sr.FixedLenSequenceFeature((), "int64", key=key),
+        lambda key: sr.VarLenFeature("int64", key=key),
+        lambda key: sr.RaggedFeature("int64", key=key),
+        lambda key: sr.ShapedFeature(("a",), "int64", key=key),
+    ],
+)
+@pytest.mark.parametrize("key", ["", 7, "\ud800"])
+def test_a_key_is_a_name(make: Any, key: Any) -> None:
+    with pytest.raises(ConfigError, match="key must be the name of a feature"):
+        make(key)
+
+
+def test_two_names_for_the_values() -> None:
+    with pytest.raises(ConfigError, match="key='a' and value_key='b' both name"):
+        sr.RaggedFeature("int64", "b", key="a")
+    assert sr.RaggedFeature("int64", key="a") == sr.RaggedFeature("int64", "a")
+
+
+def test_dtypes_go_by_the_column() -> None:
+    features = describe({"n": sr.FixedLenFeature((), "int64", key="label")}) or {}
+    column = from_description(narrowed(features, {"n": "int8"}))["n"]
+    assert column == sr.FixedLenFeature((), "int8", key="label")
+
+
+def test_a_writer_takes_the_types_by_the_names_in_the_records(tmp_path: Any) -> None:
+    specs = {"n": sr.FixedLenFeature((), "int64", key="label")}
+    path = tmp_path / "a.tfrecord"
+    with sr.ShardedWriter(str(path), shards=1, features=specs, index=False) as writer:
+        writer.write({"label": 3})
+        with pytest.raises(WrongFeatureType):
+            writer.write({"label": b"x"})
+    with sr.open(f"{tmp_path}/a*", specs, batch_size=1, engine="thread") as stream:
+        assert [batch["n"].tolist() for batch in stream] == [[3]]
+
+
+def test_made_up_records_have_the_features_names() -> None:
+    specs = {"n": sr.FixedLenFeature((), "int64", key="label"), "p": sr.Image(key="image/encoded")}
+    columns = sr.parse_example(sample_records(specs, 2), specs)
+    assert len(columns["p"]) == 2
