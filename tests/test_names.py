@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.devstore import DevStore
+from streamrec.errors import ConfigError
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.shard_tools.shard_source import ShardSource
 from tests.by_day import each_once
@@ -183,3 +185,73 @@ def test_escapes_are_names() -> None:
     assert json.loads(json.dumps(sr.escape(name))) == "s3://b/[[]a[]][{]1,2[}][*][?][@]3"
     assert sr.shards(sr.escape(name)) == [name]
     assert sr.shards(sr.escape("http://[::1]/x?y={1,2}&z=[*]")) == ["http://[::1]/x?y={1,2}&z=[*]"]
+
+
+NOT_UTF8 = os.fsdecode(b"caf\xe9")
+
+
+@pytest.mark.parametrize("engine", ["thread", "process"])
+def test_a_files_name_need_not_be_utf8(tmp_path: Path, engine: Any) -> None:
+    with sr.ShardedWriter(tmp_path / NOT_UTF8 / f"{NOT_UTF8}.tfrecord", shards=2) as writer:
+        writer.write_many([{"id": number} for number in range(4)])
+    assert [os.fsencode(path.name) for path in tmp_path.iterdir()] == [b"caf\xe9"]
+    source = f"{tmp_path}/{NOT_UTF8}/*.tfrecord"
+    settings: dict[str, Any] = {"batch_size": 1, "index": True, "engine": engine}
+    with sr.open(source, FEATURES, **settings) as stream:
+        next(iter(stream))
+        state = json.loads(json.dumps(stream.state_dict()))
+    with sr.open(source, FEATURES, **settings) as stream:
+        stream.load_state_dict(state)
+        assert sorted(int(batch["id"][0]) for batch in stream) == [1, 2, 3]
+    with sr.open(sr.shards(source), FEATURES, batch_size=4, engine=engine) as stream:
+        assert sum(len(batch) for batch in stream) == 4
+    missing = f"{tmp_path}/{NOT_UTF8}/none"
+    with pytest.raises(sr.ObjectNotFound) as caught, sr.open(missing, engine=engine) as stream:
+        next(iter(stream))
+    assert f"{tmp_path}/caf\\xe9/none" in str(caught.value)
+
+
+def test_tools_take_names_that_are_not_utf8(tmp_path: Path) -> None:
+    shard = tmp_path / f"{NOT_UTF8}.tfrecord"
+    with sr.TFRecordWriter(shard) as writer:
+        writer.write({"id": 7})
+    assert streamrec("cat", shard).object == {"id": [7]}
+    for command in ("verify", "info", "index"):
+        assert streamrec(command, "--json", shard).object["records"] == 1
+    assert streamrec("reshard", shard, f"{tmp_path}/{NOT_UTF8}-new/", "--shards", 1).code == 0
+    found = sr.open(f"{tmp_path}/{NOT_UTF8}-new/*.tfrecord", FEATURES, index=True, engine="thread")
+    assert [int(row["id"]) for row in found] == [7]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "https", "memory"])
+def test_a_url_must_be_utf8(scheme: str) -> None:
+    url = f"{scheme}://bucket/{NOT_UTF8}"
+    for call in (
+        lambda: sr.shards(url),
+        lambda: next(sr.read_records(url)),
+        lambda: sr.ShardedWriter(f"{url}/x", shards=1),
+        lambda: sr.TFRecordWriter(url),
+    ):
+        with pytest.raises(ConfigError, match=r"bucket/caf\\xe9.*not UTF-8"):
+            call()
+
+
+def test_places_are_bound_when_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run[1]").mkdir()
+    one = sr.TFRecordWriter("one.tfrecord")
+    several = [
+        sr.ShardedWriter(f"run[1]/{n}.tfrecord", **{n: 90}) for n in ("shards", "shard_bytes")
+    ]
+    monkeypatch.chdir("run[1]")
+    for writer in (one, *several):
+        writer.write_many([{"id": number} for number in range(180)])
+        writer.close()
+    names = {path.name for path in (tmp_path / "run[1]").iterdir()}
+    assert {"shards.streamrec-index", "shard_bytes.streamrec-index"} < names
+    assert (tmp_path / "one.tfrecord").exists()
+    stream = sr.open("shards-*.tfrecord", FEATURES, index=True, epochs=2, engine="thread")
+    monkeypatch.chdir("/")
+    assert len(list(stream)) == 360

@@ -11,10 +11,21 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from streamrec.errors import ConfigError
+from streamrec.masking import masked
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["absolute", "absolute_options", "absolute_source", "escape", "local_path", "unescaped"]
+__all__ = [
+    "absolute",
+    "absolute_options",
+    "absolute_source",
+    "check_url",
+    "escape",
+    "local_path",
+    "unescaped",
+]
 
 ESCAPE = re.compile(r"\[([][*?{}@])\]")
 """A character class of one special character, which always stands for that character."""
@@ -49,6 +60,21 @@ def escape(name: str) -> str:
 def unescaped(text: str) -> str:
     """Return a text with a character in place of each of its escapes."""
     return ESCAPE.sub(r"\1", text) if "[" in text else text
+
+
+def check_url(url: str) -> None:
+    """Check that a URL of a store is text; the names of local files may be any bytes.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{masked(url)}: the name is not UTF-8, and a store's URL must be; give the object "
+            "another name"
+        ) from None
 
 
 def is_http(url: str) -> bool:

@@ -145,4 +145,5 @@ def names_digest(urls: Sequence[str]) -> str:
 
 def digest(text: str) -> str:
     """Return the digest of a text, 16 hexadecimal digits."""
-    return blake2b(text.encode(), digest_size=8).hexdigest()
+    # The names of files need not be UTF-8; Python has their other bytes as surrogates.
+    return blake2b(text.encode(errors="surrogateescape"), digest_size=8).hexdigest()

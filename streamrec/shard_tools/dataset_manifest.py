@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic_core import PydanticSerializationError
 
 from streamrec.plan.shard_names import owned_shards
 
@@ -31,14 +33,22 @@ class _Document(BaseModel):
 
     def encode(self) -> bytes:
         """Serialize the document."""
-        return self.model_dump_json(indent=self.indent).encode() + b"\n"
+        try:
+            text = self.model_dump_json(indent=self.indent)
+        except PydanticSerializationError:  # a name that is not UTF-8
+            text = json.dumps(self.model_dump(), indent=self.indent)
+        return text.encode() + b"\n"
 
     @classmethod
     def parse(cls, data: bytes | None) -> Self | None:
         """Parse what :meth:`encode` gave; ``None`` for no bytes, damaged ones and other forms."""
+        if data is None:
+            return None
         try:
-            return None if data is None else cls.model_validate_json(data)
-        except ValidationError:
+            if b"\\udc" in data:  # in a name that is not UTF-8
+                return cls.model_validate(json.loads(data))
+            return cls.model_validate_json(data)
+        except (ValueError, RecursionError):
             return None
 
 

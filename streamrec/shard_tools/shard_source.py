@@ -114,7 +114,9 @@ class ShardSource:
             "first_shard": masked(bare_url(self.urls[0])),
             "shards": len(lines),
             "bytes": self.nbytes,
-            "digest": blake2b("".join(lines).encode(), digest_size=16).hexdigest(),
+            "digest": blake2b(
+                "".join(lines).encode(errors="surrogateescape"), digest_size=16
+            ).hexdigest(),
         }
 
     def blocks(

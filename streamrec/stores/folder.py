@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamrec.config.places import absolute, local_path
+from streamrec.config.places import absolute, check_url, local_path
 from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.foreign_errors import translated
@@ -42,6 +42,8 @@ class Folder:
         if "://" not in url:
             # The program may change its directory.
             url = absolute(url) if url else absolute("./").removesuffix("./")
+        else:
+            check_url(url)
         self._url = url
         self.options = storage_options
         self._is_local = "://" not in url

@@ -11,7 +11,15 @@ import itertools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamrec.config.places import ESCAPE, FILE, SPECIAL, SPECIAL_OF_HTTP, local_path, unescaped
+from streamrec.config.places import (
+    ESCAPE,
+    FILE,
+    SPECIAL,
+    SPECIAL_OF_HTTP,
+    check_url,
+    local_path,
+    unescaped,
+)
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
 
@@ -106,8 +114,9 @@ def scheme_of(url: str) -> str:
         ConfigError: Neither streamrec nor fsspec knows the scheme.
     """
     scheme, separator, _ = url.partition("://")
-    if not separator:
+    if not separator or scheme.lower() == "file":
         return "file"
+    check_url(url)
     if scheme.lower() in FAMILIES:
         return FAMILIES[scheme.lower()]
     return _of_fsspec(url, scheme.partition("::")[0].lower())

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from streamrec.config.places import local_path
+from streamrec.config.places import check_url, local_path
 from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.part_file import BUFFER, PartFile
@@ -80,6 +80,8 @@ def open_target(
     hold_standard_descriptors()  # else this object may become standard error
     path = Path(local_path(url))
     scheme = url.partition("://")[0].lower()
+    if "://" in url and scheme != "file":
+        check_url(url)
     if scheme in _SESSIONS and not spooled:
         module, name = _SESSIONS[scheme]
         session = getattr(import_module(f"streamrec.stores.{module}"), name)

@@ -132,7 +132,7 @@ class Index:
     def encode(self) -> bytes:
         """Serialize the index."""
         entries = self.entries
-        names = [entry.name.encode() for entry in entries]
+        names = [entry.name.encode(errors="surrogateescape") for entry in entries]
         etags = [(entry.etag or "").encode() for entry in entries]
         text = b"".join(names) + b"".join(etags)
         counts = [len(entry.begins) for entry in entries]
@@ -248,7 +248,9 @@ def _entries(data: bytes) -> list[ShardEntry]:
     counts, names, etags = (array.tolist() for array in lengths)
     if sum(counts) != chunks or sum(names) + sum(etags) != text_bytes:
         raise MalformedIndex(f"the index's parts do not add up, {_DAMAGED}")
-    strings = _strings(data[at:-_DIGEST], [*names, *etags])
+    text = data[at:-_DIGEST]
+    strings = _strings(text, names, "surrogateescape")  # a file's name need not be UTF-8
+    strings += _strings(text[sum(names) :], etags)
     if len(set(strings[:shards])) != shards:
         raise MalformedIndex(f"two shards of the index have one name, {_DAMAGED}")
     bounds = [0, *accumulate(counts)]
@@ -287,12 +289,12 @@ def _checked(data: bytes) -> tuple[int, int, int]:
     return shards, chunks, text
 
 
-def _strings(text: bytes, lengths: list[int]) -> list[str]:
+def _strings(text: bytes, lengths: list[int], errors: str = "strict") -> list[str]:
     bounds = [0, *accumulate(lengths)]
     try:
-        return [text[a:b].decode() for a, b in pairwise(bounds)]
+        return [text[a:b].decode(errors=errors) for a, b in pairwise(bounds)]
     except UnicodeDecodeError:
-        raise MalformedIndex(f"a name in the index is no text, {_DAMAGED}") from None
+        raise MalformedIndex(f"a version in the index is not text, {_DAMAGED}") from None
 
 
 def _check_entry(entry: ShardEntry) -> None:
