@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamrec.adapters.argument import check_stream
 from streamrec.config.extras import needs
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
         from streamrec.adapters.torch.records import Records
         from streamrec.pipeline.batch.torch_columns import Casts
 
+    check_stream(stream, "as_dataset")
     return Records(stream, Casts.of(dtype), None)
 
 

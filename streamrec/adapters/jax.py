@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.adapters.argument import check_stream
 from streamrec.adapters.pairs import Pairs, pick
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError, StreamrecError
@@ -77,6 +78,7 @@ def as_arrays(
             pictures of different sizes, 64-bit numbers that do not fit. Raised by the first batch
             in which it is so.
     """
+    check_stream(stream, "as_arrays")
     return GlobalBatches(stream, sharding, Pairs.asked(inputs, targets), restart=restart)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.adapters.argument import check_stream
 from streamrec.adapters.pairs import pick
 from streamrec.adapters.passes import Passes
 from streamrec.config.extras import needs
@@ -57,6 +58,7 @@ def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> K
         ConfigError: The stream gives single records, or a feature is none of its columns or none
             that the backend has arrays of. Raised by the first batch in which it is so.
     """
+    check_stream(stream, "as_dataset")
     return KerasDataset(stream, inputs, targets)
 
 

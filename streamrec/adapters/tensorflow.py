@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.adapters.argument import check_stream
 from streamrec.adapters.pairs import Names, Pairs
 from streamrec.adapters.passes import Passes
 from streamrec.config.extras import needs
@@ -70,6 +71,7 @@ def as_dataset(
         ConfigError: The stream gives single records, has no batch or no feature of a name, or two
             entries would have one name.
     """
+    check_stream(stream, "as_dataset")
     passes, pairs = Passes(stream), Pairs.asked(inputs, targets)
     if pairs is None:
         return dataset_of(passes, state)

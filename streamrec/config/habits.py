@@ -6,11 +6,14 @@ __all__ = ["HABITS"]
 
 _READS_AHEAD = "a stream reads ahead by itself; leave it out"
 _ORDER = "the order follows from lanes and never from how many are read at once; leave it out"
+_SOURCE = "it is the first argument, the source"
 _WINDOW = "give shuffle=True, and shuffle_window in bytes"
 
 HABITS = {
     "batch": "it is batch_size",
     "block_length": _ORDER,
+    "bs": "it is batch_size",
+    "bsz": "it is batch_size",
     "buffer_size": _WINDOW,
     "cache_limit": "it is cache, a size or a folder",
     "collate_fn": "it is transform, a function from a batch to its columns",
@@ -20,8 +23,11 @@ HABITS = {
     "download_retry": "retries are limited by stall_timeout alone",
     "drop_last": 'it is remainder="drop"',
     "drop_remainder": 'it is remainder="drop"',
-    "file_pattern": "it is the first argument, the source",
+    "file_pattern": _SOURCE,
+    "filenames": _SOURCE,
+    "files": _SOURCE,
     "interleave": _ORDER,
+    "local": "it is cache, a folder for what was read",
     "map_fn": "it is map, a function from columns to columns",
     "num_canonical_nodes": "it is lanes, which every world size must divide",
     "num_epochs": "it is epochs",
@@ -30,11 +36,14 @@ HABITS = {
     "num_replicas": "it is world_size",
     "num_shards": "it is world_size, and shard_index is rank",
     "num_workers": _READS_AHEAD,
+    "path": _SOURCE,
+    "paths": _SOURCE,
     "persistent_workers": _READS_AHEAD,
     "pin_memory": "streamrec.adapters.torch.as_loader pins the memory, with device=",
     "predownload": "it is memory_budget, in bytes",
     "prefetch_factor": _READS_AHEAD,
     "reader_num_threads": _READS_AHEAD,
+    "remote": _SOURCE,
     "repeat": "it is epochs, and None repeats for ever",
     "sampler": "it is shuffle, or the weights of streamrec.mix",
     "shard_index": "it is rank",
@@ -44,6 +53,8 @@ HABITS = {
     "shuffle_seed": "it is seed",
     "shuffle_size": _WINDOW,
     "transforms": "it is map, a function from columns to columns",
+    "url": _SOURCE,
+    "urls": _SOURCE,
     "worker_init_fn": _READS_AHEAD,
 }
 """By name, half a sentence: what to write instead."""

@@ -122,10 +122,18 @@ def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -
         error = first["ctx"]["error"]
         # A validator's message goes on from the name; that of Pack is a sentence of its own.
         return f"the setting {name!r}{': ' if isinstance(error, ConfigError) else ' '}{error}"
-    wanted = " or ".join(fault["msg"].removeprefix("Input should be ") for fault in faults)
+    wanted = " or ".join(map(_wanted, faults))
     given = first["input"]
     said = type(given).__name__ if path[-1] in _SECRETS else repr(given)
     return f"the setting {name!r} is {said} and should be {wanted}"
+
+
+def _wanted(fault: Any) -> str:
+    """Return what a value should be, of one type that was tried."""
+    if fault["type"].startswith("byte_size"):
+        return 'bytes, such as "1GiB"'
+    message: str = fault["msg"]
+    return message.removeprefix("Input should be ")
 
 
 def _nearest(model: type[Settings], path: tuple[str, ...]) -> str:

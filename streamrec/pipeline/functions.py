@@ -182,7 +182,7 @@ class Function:
         rows = len(origin.shards)
         for name, column in result.items():
             if not isinstance(name, str) or _rows_of(column) != rows:
-                why = f"gave {name!r} as {_words(column)}; it must give columns of {rows} rows"
+                why = f"gave {name!r} as {_words(column)}; {_wanted(column, rows)}"
                 raise self._failure(why, origin, url_of)
         return dict(result)
 
@@ -308,6 +308,16 @@ def _rows_of(column: Any) -> int:
     if isinstance(column, np.ndarray):
         return len(column) if column.ndim and column.dtype.kind not in "OSUMm" else -1
     return len(column) if isinstance(column, Arrays | BytesColumn | Ragged | Sparse) else -1
+
+
+def _wanted(column: Any, rows: int) -> str:
+    """Return what to give in place of a column."""
+    library = type(column).__module__.partition(".")[0]
+    if library == "torch" or hasattr(column, "numpy"):
+        return "it must give NumPy arrays, by .numpy()"
+    if hasattr(column, "__array__") and not isinstance(column, np.ndarray):
+        return f"it must give NumPy arrays, by numpy.asarray(), of {rows} rows"
+    return f"it must give columns of {rows} rows"
 
 
 def _words(value: Any) -> str:

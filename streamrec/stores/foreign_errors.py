@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from streamrec.surroundings import working_directory
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["file_trouble", "local_meaning", "meaning_of", "one_slash", "translated"]
+__all__ = ["file_trouble", "local_meaning", "meaning_of", "one_slash", "pattern_in", "translated"]
 
 _BY_NAME = {
     "aiohttp.ClientConnectorDNSError": "no address",
@@ -74,6 +75,9 @@ _BY_NAME = {
 """
 
 _ONE_SLASH = re.compile(r"(?:^|/)(s3a?|gc?s|https?|az|abfss?|hdfs|hf|memory|file):/?(?=[^/])")
+MOST_NAMES = 1000
+"""Names of a directory that are looked at for a hint."""
+_SUFFIX = re.compile(r"\.tf[-_]?rec(?:ord)?s?|\.records?")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ROOMS = {
     "s3": "s3.s3_errors",
@@ -133,6 +137,8 @@ def local_meaning(url: str, error: OSError, *, writing: bool = False) -> Streamr
     facts = _facts(error) | {"where": _where(url), "hint": one_slash(url)}
     facts["hint"] = facts["hint"] or ("create it first" if writing else "check the name")
     trouble = file_trouble(error)
+    if trouble == "directory":
+        facts["example"] = pattern_in(url)
     if trouble == "no file" and url.endswith("/"):
         trouble = "no directory"
     return tell(trouble, url, writing=writing, facts=facts)
@@ -166,6 +172,18 @@ def _own_meaning(schemes: Sequence[str], url: str, error: Exception) -> Streamre
         if meaning is not None:
             return meaning
     return None
+
+
+def pattern_in(directory: str) -> str:
+    """Return the pattern of the shards in a local directory, as their names there are."""
+    names: list[str] = []
+    with suppress(OSError):
+        names = os.listdir(directory.removeprefix("file://"))[:MOST_NAMES]  # noqa: PTH208
+    # TensorFlow Datasets put the number behind: mnist-train.tfrecord-00000-of-00001.
+    common = Counter(found[0] for found in map(_SUFFIX.search, names) if found)
+    suffix = common.most_common(1)[0][0] if common else ".tfrecord"
+    has_more = any(suffix in name and not name.endswith(suffix) for name in names)
+    return f"{directory.rstrip('/')}/*{suffix}{'*' if has_more else ''}"
 
 
 def file_trouble(error: OSError) -> str:
@@ -206,6 +224,7 @@ def _facts(error: Exception) -> dict[str, object]:
         "host": getattr(error, "host", ""),
         "port": getattr(error, "port", ""),
         "variable": "",
+        "example": "…/*.tfrecord",
     }
 
 

@@ -17,7 +17,7 @@ from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo, let_pass
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.opening import open_cache
-from streamrec.stores.foreign_errors import one_slash
+from streamrec.stores.foreign_errors import one_slash, pattern_in
 from streamrec.stores.read_range import read_range
 from streamrec.stores.source_text import (
     expand,
@@ -251,9 +251,9 @@ def _cause(error: BaseException | None) -> str:
 
 def _refuse_directory(name: str) -> None:
     if split_chain(name).link.endswith("/"):
+        example = f"{masked(name)}*.tfrecord" if "://" in name else pattern_in(name)
         raise ConfigError(
-            f"{masked(name)}: this names a directory; name its shards, as in "
-            f"{masked(name)}*.tfrecord"
+            f"{masked(name)}: this names a directory; name its shards, as in {example}"
         )
 
 

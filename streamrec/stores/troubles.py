@@ -53,7 +53,7 @@ TROUBLES = {
     "deleted": Told(ObjectNotFound, "the object was deleted; check its name"),
     "directory": Told(
         StoreError,
-        "this is a directory; name its shards, as in …/*.tfrecord",
+        "this is a directory; name its shards, as in {example}",
         "this is a directory; name a file in it",
     ),
     "changed": Told(

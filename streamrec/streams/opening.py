@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, kind_of
+from streamrec.config.habits import HABITS
 from streamrec.config.places import PLACES, absolute, absolute_options
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
@@ -86,7 +87,7 @@ def open(  # noqa: A001
     **settings: Unpack[StreamKeywords],
 ) -> Stream[Any]: ...
 def open(  # noqa: A001 - the public name: streamrec.open
-    source: Source,
+    source: Source = (),
     features: Features | None = None,
     *,
     batch_size: int | None = None,
@@ -112,7 +113,17 @@ def open(  # noqa: A001 - the public name: streamrec.open
     """
     if isinstance(source, Mapping):
         raise ConfigError("these are several sources by name: mix them with streamrec.mix")
+    if isinstance(source, tuple) and not source:
+        raise ConfigError(_without_source(settings))
     return _stream(absolute_sources(source), features, {"batch_size": batch_size, **settings})
+
+
+def _without_source(settings: Mapping[str, Any]) -> str:
+    """Return the message for a call that names no source, perhaps by another library's name."""
+    for name in settings:
+        if HABITS.get(name) == HABITS["path"]:
+            return f"there is no setting {name!r}: {HABITS[name]}"
+    return "streamrec.open needs a source; give a URL, a path, a pattern or a list of them"
 
 
 def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,4 +98,4 @@ def test_refusals(store: DevStore, tmp_path: Path) -> None:
     assert_one_sentence(cli("info", "s4://x/y"), 2, "'s4'")
     path = tmp_path / "text"
     path.write_text("this is no shard at all")
-    assert_one_sentence(cli("info", path), 1, str(path), "offset 0", "no TFRecord file")
+    assert_one_sentence(cli("info", path), 1, str(path), "offset 0", "not a TFRecord file")

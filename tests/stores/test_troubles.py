@@ -488,7 +488,7 @@ def test_the_cause_is_told_where_patience_is_short() -> None:
 
 def test_every_trouble_has_one_sentence_and_an_advice() -> None:
     facts = dict.fromkeys(
-        ("reason", "host", "port", "file", "variable", "where", "hint", "error"), "x"
+        ("reason", "host", "port", "file", "variable", "where", "hint", "error", "example"), "x"
     )
     for name in TROUBLES:
         for is_writing in (False, True):

@@ -66,6 +66,7 @@ def as_loader(
         ConfigError: There is no such dtype or device, or ``inputs`` or ``targets`` is left out.
             While iterating: there is no feature of a name, or one cannot be cast.
     """
+    from streamrec.adapters.argument import check_stream
     from streamrec.adapters.pairs import Pairs
 
     with needs("streamrec.adapters.torch", "torch"):
@@ -73,4 +74,5 @@ def as_loader(
         from streamrec.adapters.torch.loader import Loader
         from streamrec.pipeline.batch.torch_columns import Casts
 
+    check_stream(stream, "as_loader")
     return Loader(stream, Casts.of(dtype), device_of(device), Pairs.asked(inputs, targets), restart)

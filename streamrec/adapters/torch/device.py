@@ -22,11 +22,27 @@ def device_of(device: Any) -> torch.device | None:
         ConfigError: There is no such device.
     """
     try:
-        return None if device is None else torch.device(device)
+        found = None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ConfigError(
             f"device {device!r} is none of torch's ({error}); give one as 'cuda' or 'cuda:1'"
         ) from None
+    if found is not None and found.type == "cuda":
+        _check_cuda(found)
+    return found
+
+
+def _check_cuda(device: torch.device) -> None:
+    if torch.version.cuda is None and torch.version.hip is None:
+        raise ConfigError(
+            f"device={str(device)!r}: this torch was built without CUDA; install one with it, or "
+            "leave device out"
+        )
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"device={str(device)!r}: torch finds no GPU here; check the driver by `nvidia-smi`, "
+            "or leave device out"
+        )
 
 
 def mover_to(device: torch.device | None) -> Mover:

@@ -75,8 +75,15 @@ def as_feature(value: Any) -> Any:
 
 
 def _no_value(value: Any) -> TypeError:
+    if value is None:
+        return TypeError("None is not a value; leave the feature out where it has no value")
+    if isinstance(value, list | tuple | np.ndarray):
+        return TypeError(
+            "its lists have unequal lengths, which a feature does not keep; write one feature of "
+            "all values and one of the lengths, or use encode_sequence_example"
+        )
     return TypeError(
-        f"a {type(value).__name__} is no value of a feature; give numbers, strings or bytes"
+        f"a {type(value).__name__} is not a value of a feature; give numbers, strings or bytes"
     )
 
 

@@ -430,9 +430,20 @@ def _copy(what: str, kinds: Mapping[str, Any], other: Any) -> Any:
     by_name = {kind.__name__: kind for kind in kinds.values()}
     kind = by_name.get(type(other).__name__)
     if kind in (None, ShapedFeature, Image):  # TensorFlow has neither; Pillow has an Image
-        raise ConfigError(f"{what} must be one of {', '.join(by_name)}, not {type(other).__name__}")
+        example = f"; write {_example(other)}" if what == "the spec" else ""
+        raise ConfigError(
+            f"{what} must be one of {', '.join(by_name)}, not {type(other).__name__}{example}"
+        )
     names = [field.name for field in fields(kind)]
     return kind(**{name: getattr(other, name) for name in names if name not in _OURS[what]})
+
+
+def _example(other: Any) -> str:
+    """Return a spec to write in place of a dtype's name, or of anything else."""
+    name = other.__name__ if isinstance(other, type) else other
+    known = {"float": "float32", "int": "int64", "bool": "int64", "str": "bytes", "bytes": "bytes"}
+    dtype = known.get(name, name) if isinstance(name, str) else "float32"
+    return f"streamrec.FixedLenFeature((), {dtype!r}) for one value of a record"
 
 
 def _partition(partition: Any) -> Partition:

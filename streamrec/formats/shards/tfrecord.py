@@ -21,6 +21,7 @@ from streamrec.errors import (
     RecordTooLarge,
     TruncatedShard,
 )
+from streamrec.formats.shards.foreign_kinds import hint_at_kind
 from streamrec.formats.shards.resync import LARGEST, LARGEST_PART, Resync
 from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh
 from streamrec.masking import masked
@@ -220,10 +221,10 @@ class FrameScanner:
         """
         self._raise_pending()
         if self._tail:
+            advice = self._advice(self._tail.bytes[:HEADER].tobytes())
             raise self._error(
                 TruncatedShard,
-                f"the shard ends {len(self._tail)} bytes into the record's frame; "
-                "fetch or write the shard again",
+                f"the shard ends {len(self._tail)} bytes into the record's frame; {advice}",
             )
 
     def _raise_pending(self) -> None:
@@ -339,9 +340,14 @@ class FrameScanner:
         return self._error(
             CorruptLength,
             f"the CRC32C of the record's length is {computed:#010x}, but the shard says "
-            f"{stored:#010x}: it is corrupt, compressed, or no TFRecord file; fetch or write the "
-            "shard again",
+            f"{stored:#010x}: it is corrupt, compressed, or not a TFRecord file; "
+            f"{self._advice(_LENGTH.pack(length) + _CRC.pack(stored))}",
         )
+
+    def _advice(self, head: bytes) -> str:
+        """Return what to do about a frame that begins with these bytes."""
+        foreign = "" if self.offset else hint_at_kind(head)
+        return foreign or "fetch or write the shard again"
 
     def _too_long(self, length: int, stored: int) -> DataError:
         """Return the error for a length beyond the limit or the shard's end, or for a wrong CRC."""

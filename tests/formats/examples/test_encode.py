@@ -177,7 +177,7 @@ def test_the_result_is_its_own_memory() -> None:
 @pytest.mark.parametrize(
     ("column", "row", "reason"),
     [
-        ([1, None, 2], 1, "a NoneType is no value"),
+        ([1, None, 2], 1, "None is not a value; leave the feature out"),
         ([1, 2, 2**63], 2, "beyond the range of int64"),
         ([1, -(2**64), 2], 1, "beyond the range of int64"),
         ([0.5, 1e39, 2.0], 1, "beyond the range of float32"),

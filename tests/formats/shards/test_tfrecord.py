@@ -252,7 +252,7 @@ class TestCorruption:
 
     def test_another_kind_of_file(self) -> None:
         run = Feed(b"\x1f\x8b\x08 not a TFRecord file at all", [])
-        with pytest.raises(CorruptLength, match="corrupt, compressed, or no TFRecord file"):
+        with pytest.raises(CorruptLength, match="corrupt, compressed, or not a TFRecord file"):
             finish(run, 20)
 
     def test_unchecked_crcs(self) -> None:
