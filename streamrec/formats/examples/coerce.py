@@ -14,6 +14,7 @@ from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn, Ragged, cut
 
 __all__ = [
+    "MISSING",
     "ONE",
     "as_array",
     "as_feature",
@@ -22,6 +23,7 @@ __all__ = [
     "is_floats",
     "is_integers",
     "is_message",
+    "missing_row",
 ]
 
 BytesList: Any = MESSAGES["BytesList"]
@@ -29,6 +31,8 @@ Feature: Any = MESSAGES["Feature"]
 FloatList: Any = MESSAGES["FloatList"]
 Int64List: Any = MESSAGES["Int64List"]
 
+EXACT = 1 << 24
+"""Up to this one, float32 holds each whole number."""
 ONE = (str, bytes, bytearray, memoryview, int, float, Enum)
 """The types of single values; strings and bytes are no sequences of values here."""
 
@@ -49,6 +53,27 @@ def as_array(value: Any) -> npt.NDArray[Any]:
         return np.asarray(value.numpy())
 
 
+MISSING = "a value is missing in it; fill it, or leave the feature out of such records"
+
+
+def missing_row(value: Any) -> int | None:
+    """Return the first row of an array, a series or a column without a value; ``None``: all have.
+
+    Otherwise NumPy would give what stands behind a mask, or NaN, for which whole numbers become
+    floats.
+    """
+    is_missing: Any = None
+    if isinstance(value, np.ma.MaskedArray):
+        is_missing = np.ma.getmaskarray(value)
+    elif hasattr(value, "is_null") or hasattr(value, "isna"):  # Arrow and Polars; Pandas
+        is_nan = isinstance(getattr(value, "dtype", None), np.dtype) and value.dtype.kind == "f"
+        ask = value.is_null if hasattr(value, "is_null") else value.isna
+        is_missing = None if is_nan else np.asarray(ask())
+    if is_missing is None or not is_missing.any():
+        return None
+    return int(np.argwhere(is_missing)[0][0]) if is_missing.ndim else 0
+
+
 def as_feature(value: Any) -> Any:
     """Convert a value to a ``Feature`` message.
 
@@ -65,6 +90,8 @@ def as_feature(value: Any) -> Any:
     if isinstance(value, bytes):
         return Feature(bytes_list=BytesList(value=[value]))
     if hasattr(value, "__array__"):
+        if missing_row(value) is not None:
+            raise ValueError(MISSING)
         array = as_array(value).ravel()
         return _from_list(array.tolist()) if array.dtype == object else _from_array(array)
     if isinstance(value, ONE):
@@ -126,7 +153,15 @@ def _from_list(values: list[Any]) -> Any:
         return Feature(bytes_list=BytesList(value=[_octets(value) for value in values]))
     if bytes in kinds:
         raise TypeError("a list mixes strings and numbers; give values of one type")
-    return _from_floats(np.array(values, np.float64)) if float in kinds else _from_ints(values)
+    if float not in kinds:
+        return _from_ints(values)
+    for value in values:
+        if isinstance(value, int) and abs(value) > EXACT and int(np.float32(value)) != value:
+            raise OverflowError(
+                f"{value} stands beside a float, and would lose digits as float32; give whole "
+                "numbers and floats as two features"
+            )
+    return _from_floats(np.array(values, np.float64))
 
 
 def _plain(value: Any) -> Any:

@@ -15,12 +15,14 @@ import numpy as np
 from streamrec import kernel
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.coerce import (
+    MISSING,
     as_array,
     as_feature,
     as_float32,
     as_int64,
     is_floats,
     is_integers,
+    missing_row,
 )
 from streamrec.formats.examples.wire_format import FIRST
 from streamrec.kernel.contract import FieldColumn
@@ -68,6 +70,9 @@ def _uniform(name: str, column: Any) -> Any:
     if isinstance(column, BytesColumn | Ragged):
         return column
     if hasattr(column, "__array__"):
+        row = missing_row(column)
+        if row is not None:
+            raise WrongFeatureType(MISSING, feature=name, record=row)
         column = as_array(column)
         if not column.ndim:
             raise WrongFeatureType(

@@ -87,12 +87,17 @@ static enum answer add_int(struct scratch *scratch, PyObject *value) {
     return DONE;
 }
 
+/* Up to this one, float32 holds each whole number. */
+#define LARGEST_EXACT 16777216.0
+
 /* Round to float32; only a number beyond its range is refused. */
 static bool is_float32(double number) { return !(isfinite(number) && isinf((float)number)); }
 
 static enum answer add_float(struct scratch *scratch, PyObject *value) {
-    const double number = PyFloat_CheckExact(value) ? PyFloat_AsDouble(value) : PyLong_AsDouble(value);
+    const bool is_float = PyFloat_CheckExact(value);
+    const double number = is_float ? PyFloat_AsDouble(value) : PyLong_AsDouble(value);
     if ((number == -1.0 && PyErr_Occurred()) || !is_float32(number)) return not_plain();
+    if (!is_float && fabs(number) > LARGEST_EXACT) return not_plain(); /* it may lose digits */
     uint8_t *at = grow(scratch, sizeof(float));
     if (!at) return no_memory();
     const float rounded = (float)number;

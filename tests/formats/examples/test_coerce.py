@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import streamrec as sr
+from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.coerce import (
     as_array,
     as_feature,
@@ -16,6 +18,7 @@ from streamrec.formats.examples.coerce import (
     is_floats,
     is_integers,
 )
+from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.values.columns import BytesColumn, Ragged
 
 
@@ -106,3 +109,54 @@ def test_a_tensor_that_gives_no_array_but_a_scalar() -> None:
     del Scalar.numpy
     with pytest.raises(ValueError, match="__array__"):
         as_array(Scalar())
+
+
+class TestWhatIsMissing:
+    """It has no value, and NumPy would give one."""
+
+    def test_masked_arrays(self) -> None:
+        masked = np.ma.array([1, 2], mask=[False, True])
+        for value in (masked, masked[1], np.ma.array([[1.5]], mask=True)):
+            with pytest.raises(WrongFeatureType, match="a value is missing in it"):
+                sr.encode_example({"x": value})
+            with pytest.raises(WrongFeatureType, match="a value is missing in it"):
+                FeatureTypes().encode({"x": value}, 0)
+        with pytest.raises(WrongFeatureType) as caught:
+            sr.encode_examples({"x": masked})
+        assert caught.value.record == 1
+        whole = np.ma.array([1, 2], mask=False)
+        assert sr.encode_example({"x": whole}) == sr.encode_example({"x": [1, 2]})
+
+    def test_series_and_arrays_of_others(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        polars = pytest.importorskip("polars")
+        pyarrow = pytest.importorskip("pyarrow")
+        some = [16777217, None]
+        for value in (
+            pandas.Series(some, dtype="Int64"),
+            pandas.Series(["a", None]),
+            pandas.Series(pandas.Categorical(["a", None])),
+            polars.Series(some),
+            pyarrow.array(some),
+            pyarrow.chunked_array([some]),
+        ):
+            with pytest.raises(WrongFeatureType, match="a value is missing in it"):
+                sr.encode_example({"x": value})
+            with pytest.raises(WrongFeatureType) as caught:
+                sr.encode_examples({"x": value})
+            assert caught.value.record == 1
+        for value in (pandas.Series([7, 8], dtype="Int64"), polars.Series([7, 8])):
+            assert sr.encode_example({"x": value}) == sr.encode_example({"x": [7, 8]})
+        number = sr.encode_example({"x": pandas.Series([1.5, None])})  # NaN is what it holds
+        assert number == sr.encode_example({"x": [1.5, float("nan")]})
+
+
+def test_whole_numbers_beside_floats_keep_their_digits() -> None:
+    for values in ([16777217, 0.5], (0.5, -(2**53) - 1), [2**64 + 1, 0.5]):
+        with pytest.raises(WrongFeatureType, match="would lose digits as float32"):
+            sr.encode_example({"x": values})
+        with pytest.raises(WrongFeatureType, match="would lose digits as float32"):
+            FeatureTypes().encode({"x": values}, 0)
+        with pytest.raises(WrongFeatureType, match="would lose digits as float32"):
+            sr.encode_examples({"x": [values]})
+    assert sr.encode_example({"x": [16777218, 0.5]}) == sr.encode_example({"x": [16777218.0, 0.5]})
