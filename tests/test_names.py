@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -243,11 +244,15 @@ def test_places_are_bound_when_they_are_named(
     (tmp_path / "run[1]").mkdir()
     one = sr.TFRecordWriter("one.tfrecord")
     several = [
-        sr.ShardedWriter(f"run[1]/{n}.tfrecord", **{n: 90}) for n in ("shards", "shard_bytes")
+        sr.ShardedWriter("run[1]/shards.tfrecord", shards=90),
+        sr.ShardedWriter("run[1]/shard_bytes.tfrecord", shard_bytes=90),
     ]
     monkeypatch.chdir("run[1]")
-    for writer in (one, *several):
-        writer.write_many([{"id": number} for number in range(180)])
+    records = [{"id": number} for number in range(180)]
+    one.write_many(records)
+    one.close()
+    for writer in several:
+        writer.write_many(records)
         writer.close()
     names = {path.name for path in (tmp_path / "run[1]").iterdir()}
     assert {"shards.streamrec-index", "shard_bytes.streamrec-index"} < names
@@ -255,3 +260,34 @@ def test_places_are_bound_when_they_are_named(
     stream = sr.open("shards-*.tfrecord", FEATURES, index=True, epochs=2, engine="thread")
     monkeypatch.chdir("/")
     assert len(list(stream)) == 360
+
+
+def test_one_shard_finds_its_index(tmp_path: Path) -> None:
+    for shards in (1, 3):
+        with sr.ShardedWriter(tmp_path / f"x{shards}.tfrecord", shards=shards) as writer:
+            writer.write_many([{"id": number} for number in range(6)])
+    for name, length in {
+        "x1-*": 6,
+        "x1-00000-of-00001.tfrecord": 6,
+        "x1@1.tfrecord": 6,
+        "x3-*": 6,
+        "x3-00001-of-00003.tfrecord": 2,
+        "x3-0000[12]-*": 4,
+    }.items():
+        with sr.open(f"{tmp_path}/{name}", FEATURES, index=True, engine="thread") as stream:
+            assert len(list(stream)) == length, name
+    (tmp_path / "x.streamrec-index").unlink()
+    with pytest.raises(sr.ObjectNotFound, match="x3-00001-of-00003"):
+        len(sr.open(f"{tmp_path}/x3-00001-of-00003.tfrecord", FEATURES, index=True))
+
+
+@pytest.mark.parametrize("pattern", ["*", "**", ".*", "*.part", "**/.*", ".x*"])
+def test_unfinished_shards_are_hidden(tmp_path: Path, pattern: str) -> None:
+    for name in ("x", ".x.part", ".x.1.part", ".x.task-00000-of-00001.streamrec-part", "d/.y.part"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(frame(b"1"))
+    found: list[str] = []
+    with contextlib.suppress(sr.ObjectNotFound):
+        found = sr.shards(f"{tmp_path}/{pattern}")
+    assert found in ([], [f"{tmp_path}/x"])
+    assert sr.shards(f"{tmp_path}/.x.part") == [f"{tmp_path}/.x.part"], "who names it, means it"

@@ -91,7 +91,7 @@ def test_tasks_of_other_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", [{"shards": 2}, {"shard_bytes": 100}])
 @pytest.mark.parametrize("name", ["../other", "other", "/other", ".x.task-00001-of-00002-../o"])
 def test_a_record_that_names_what_its_task_did_not_write(
-    tmp_path: Path, way: dict[str, int], name: str
+    tmp_path: Path, way: dict[str, Any], name: str
 ) -> None:
     for task in range(2):
         with ShardedWriter(tmp_path / "d/x", task=(task, 2), **way) as writer:

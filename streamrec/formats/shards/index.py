@@ -229,7 +229,7 @@ def index_url_of_all(url: str) -> str | None:
     ``None``: the name is not that of a shard among others, as ``train-00000-of-00128.tfrecord`` is.
     """
     found = _NUMBERED.fullmatch(_plain(url))
-    return None if found is None else found[1] + SUFFIX
+    return None if found is None else index_url([f"{found[1]}-0", f"{found[1]}-1"])
 
 
 def _plain(url: str) -> str:
