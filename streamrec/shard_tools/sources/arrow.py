@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-import numpy as np
-
 from streamrec.errors import ConfigError, DataError, StoreError, WrongFeatureType
 from streamrec.shard_tools.sources.arrow_fields import (
     LENGTHS,
@@ -28,6 +26,7 @@ from streamrec.shard_tools.sources.source import (
     table_identity,
 )
 from streamrec.shard_tools.sources.table_columns import encode_table
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -93,26 +92,34 @@ class Arrow(Divisible):
 
     def read(self, piece: _Rows, refuse: Refuse) -> Block:
         """Convert columns, without the rows that are refused."""
-        batch = piece.batch
-        rows = np.arange(batch.num_rows)
-        while True:
+        parts = list(self._good(piece, refuse))
+        if len(parts) == 1:
+            return Block(parts[0][0], piece.batch.num_rows, parts[0][1])
+        records = BytesColumn.of([one for part, _ in parts for one in part.to_list()])
+        keys = None if self.key is None else [key for _, some in parts for key in some]
+        return Block(records, piece.batch.num_rows, keys)
+
+    def _good(self, piece: _Rows, refuse: Refuse) -> Iterator[Any]:
+        """Yield the records and keys of a batch, in parts between the rows that are refused.
+
+        Arrow cuts slices of any column, while it cannot take single rows out of some.
+        """
+        waiting = [(piece.first, piece.batch)]
+        while waiting:
+            first, batch = waiting.pop()
             try:
-                records, keys = self._encoded(batch)
-                return Block(records, piece.batch.num_rows, keys)
+                yield self._encoded(batch)
             except WrongFeatureType as error:
                 row = error.record
                 if row is None:
                     error.url = str(piece.path)
                     raise
-                refuse(
-                    DataError(
-                        f"row {piece.first + int(rows[row])}, column {error.feature!r}: "
-                        f"{error.message}",
-                        url=str(piece.path),
-                    )
-                )
-                kept = np.delete(np.arange(len(rows)), row)
-                batch, rows = batch.take(module("pyarrow").array(kept)), rows[kept]
+                what = f"row {first + row}, column {error.feature!r}: {error.message}"
+                refuse(DataError(what, url=str(piece.path)))
+                after = first + row + 1, batch.slice(row + 1)
+                waiting += [
+                    part for part in (after, (first, batch.slice(0, row))) if part[1].num_rows
+                ]
 
     def _encoded(self, batch: Any) -> Any:
         arrays = dict(named_arrays(batch.schema.names, batch.columns))

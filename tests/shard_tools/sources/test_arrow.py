@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.devstore import DevStore, Fault
@@ -343,3 +345,59 @@ def test_checksums_of_pages_are_checked(tmp_path: Path) -> None:
     path.write_bytes(data[:at] + b"N" + data[at + 1 :])
     with pytest.raises(DataError, match=r"Arrow cannot read it: .*CRC"):
         records_of(open_arrow(str(path)))
+
+
+INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from([1 << 24, (1 << 24) + 1])
+FLOATS = st.floats() | st.sampled_from([16777217.0, 123456789.25, 1e39])
+COLUMNS = st.sampled_from(
+    [
+        (INTEGERS, pa.int64()),
+        (st.integers(0, (1 << 64) - 1), pa.uint64()),
+        (FLOATS, pa.float64()),
+        (st.text(), pa.string()),
+        (st.text(), pa.string_view()),
+        (st.sampled_from(["a", "b"]), pa.dictionary(pa.int8(), pa.string())),
+        (st.binary(), pa.large_binary()),
+        (st.booleans(), pa.bool_()),
+        (st.lists(INTEGERS, min_size=1), pa.list_(pa.int64())),
+        (st.lists(st.text(), min_size=1), pa.list_view(pa.string_view())),
+    ]
+)
+
+
+@st.composite
+def random_tables(draw: st.DrawFn) -> tuple[Any, list[dict[str, Any]]]:
+    rows = draw(st.integers(1, 6))
+    arrays, values = {}, {}
+    for number, (each, kind) in enumerate(draw(st.lists(COLUMNS, min_size=1, max_size=3))):
+        name = f"c{number}"
+        values[name] = draw(st.lists(st.none() | each, min_size=rows, max_size=rows))
+        arrays[name] = pa.array(values[name], kind)
+    return pa.table(arrays), [{n: values[n][row] for n in values} for row in range(rows)]
+
+
+def is_kept(value: Any) -> bool:
+    """Return whether a feature holds a value, with the whole part of a number."""
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    if isinstance(value, float) and np.isfinite(value):
+        with np.errstate(over="ignore"):
+            narrow = float(np.float32(value))
+        return bool(np.isfinite(narrow) and (abs(value) > 1 << 53 or abs(narrow - value) < 1))
+    return True
+
+
+@given(table=random_tables())
+def test_each_value_is_kept_or_refused(
+    table: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made, rows = table
+    path = tmp_path_factory.mktemp("arrow") / "x.arrow"
+    with pa.ipc.new_file(path, made.schema) as file:
+        file.write_table(made)
+    good = [row for row in rows if all(map(is_kept, row.values()))]
+    present = [{n: v for n, v in row.items() if v is not None} for row in good]
+    refused: list[DataError] = []
+    found = records_of(open_arrow(str(path)), refused.append)
+    assert found == [sr.encode_example(row) or b"\n\x00" for row in present]
+    assert len(refused) == len(rows) - len(good)
