@@ -103,9 +103,16 @@ def _followed(path: str, value: Any, steps: list[dis.Instruction]) -> Iterator[R
             break
         yield Read(path, value, owner, goes_on=True)
         owner, path = value, f"{path}.{name}"
-        value = getattr(owner, name, _MISSING)
+        value = _attribute_of(owner, name)
     if value is not _MISSING:
         yield Read(path, value, owner, goes_on=False)
+
+
+def _attribute_of(module: ModuleType, name: str) -> Any:
+    try:
+        return getattr(module, name, _MISSING)
+    except Exception:  # noqa: BLE001 - some modules import what they have at its first use
+        return _MISSING
 
 
 def _imported(steps: list[dis.Instruction]) -> dict[str, Any]:
@@ -217,15 +224,15 @@ def is_own(module: str) -> bool:
         except (ImportError, ValueError):
             return False
         return spec is not None and not _is_installed(top, spec.origin)
-    known = vars(found)
+    known = getattr(found, "__dict__", {})  # some put other objects there
     places = [known.get("__file__"), *(known.get("__path__") or ())]
-    return not _is_installed(top, next(filter(None, places), None))
+    return not _is_installed(top, next((place for place in places if place), None))
 
 
-def _is_installed(top: str, place: str | None) -> bool:
+def _is_installed(top: str, place: Any) -> bool:
     if place in ("built-in", "frozen"):
         return True
-    if place is None:  # it was made by a program that runs
+    if not isinstance(place, str):  # it was made by a program that runs
         return False
     parts = Path(place).parts
     at = next((at for at, part in enumerate(parts) if part in INSTALLED), None)

@@ -10,6 +10,7 @@ Nothing else is ever unpickled, and nothing that came over a socket.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
@@ -172,7 +173,9 @@ def _dump(value: Any, found: _Reads) -> bytes:
     own = {name for name in list(sys.modules) if "." not in name and is_own(name)} - {"__main__"}
     with _registry:
         added = own - cloudpickle.list_registry_pickle_by_value()
-        modules = [sys.modules[name] for name in added]
+        # Some programs put other objects there.
+        found_there: list[Any] = [sys.modules.get(name) for name in added]
+        modules = [module for module in found_there if isinstance(module, ModuleType)]
         for module in modules:
             cloudpickle.register_pickle_by_value(module)
         try:
@@ -210,6 +213,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             known = vars(value)
             names = sorted(name for owner, name in self._found.own if owner == value.__name__)
             return ModuleType, (value.__name__,), {n: known[n] for n in names if n in known}
+        if isinstance(value, ModuleType) and type(value) is not ModuleType:  # as lazy ones are
+            return importlib.import_module, (value.__name__,)
         if isinstance(value, _cached) and is_own(value.__module__):
             return _cache_again, (value.__wrapped__, value.cache_parameters())
         if type(value) is cached_property:  # it holds a lock before Python 3.12

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 from base64 import b64encode
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -348,6 +349,29 @@ def test_a_package_installed_from_a_folder_is_the_users(
     assert is_own("own_local")
     local.limit = 2
     assert unpickled(sent(local.f).data)["map"](None) == 2
+
+
+def test_odd_modules(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some programs put objects among the modules, and some modules refuse to be looked at."""
+
+    class Lazy(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError("the backend is missing")
+
+    monkeypatch.setitem(sys.modules, "odd_object", object())
+    monkeypatch.setitem(sys.modules, "odd_nothing", None)
+    monkeypatch.setitem(sys.modules, "odd_lazy", Lazy("odd_lazy"))
+    lazy: Any = sys.modules["odd_lazy"]
+    lazy.__file__ = "/usr/lib/python3/dist-packages/odd_lazy.py"
+
+    def careful(columns: Any) -> Any:
+        try:
+            return lazy.backend
+        except RuntimeError:
+            return columns
+
+    assert sent(careful).error is None
+    assert sent(program.by_global).error is None
 
 
 def test_whose_code_it_is() -> None:
