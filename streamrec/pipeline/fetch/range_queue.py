@@ -264,6 +264,7 @@ class RangeQueue:
         return rest if 2 * rest <= self.size else self.size
 
     def charged(self, record_size: float) -> float:
-        """Return its memory in bytes, with that for records which straddle two of its ranges."""
+        """Return its memory in bytes, with that for records which straddle its ranges."""
         # A record at the end of each range goes on in the next one, so that it must be copied.
-        return self.account.in_use + len(self.ranges) * record_size
+        # Records that are larger than ranges are all copied: as many bytes as the ranges have.
+        return self.account.in_use + min(len(self.ranges) * record_size, self._asked)

@@ -94,3 +94,13 @@ def test_a_range_that_is_read_again_comes_before_the_others() -> None:
     assert (queue.first, queue.ended, queue.ahead) == (None, False, 2 * len(SHARD) - HALF)
     queue.add_repair(again := received(FIRST, 5, HALF))
     assert queue.first is again
+
+
+@pytest.mark.parametrize(
+    ("record", "copied"), [(1, 3), (HALF, 3 * HALF), (10 * len(SHARD), 2 * len(SHARD))]
+)
+def test_records_that_straddle_ranges_are_charged_once(record: int, copied: int) -> None:
+    """A record that is larger than its ranges is one copy, however many of them it takes."""
+    queue = RangeQueue(nothing_more(), 1, deque(reads()))
+    assert queue.account.in_use == 0
+    assert queue.charged(record) == copied
