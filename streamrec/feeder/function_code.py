@@ -108,10 +108,10 @@ def _followed(path: str, value: Any, steps: list[dis.Instruction]) -> Iterator[R
         yield Read(path, value, owner, goes_on=False)
 
 
-def _attribute_of(module: ModuleType, name: str) -> Any:
+def _attribute_of(value: Any, name: str) -> Any:
     try:
-        return getattr(module, name, _MISSING)
-    except Exception:  # noqa: BLE001 - some modules import what they have at its first use
+        return getattr(value, name, _MISSING)
+    except Exception:  # noqa: BLE001 - as of a module that imports what it has at its first use
         return _MISSING
 
 
@@ -178,7 +178,7 @@ def draws_from(code: FunctionType | type) -> str | None:
         if not is_own(function.__module__) and not _may_draw(function.__code__):
             continue
         for read in reads(function):
-            if is_generator(read.value) or is_generator(getattr(read.value, "__self__", None)):
+            if is_generator(read.value) or is_generator(_attribute_of(read.value, "__self__")):
                 return read.path
             module = read.owner.__name__.split(".") if read.owner else [""]
             if read.path.rpartition(".")[2] in DRAWS.get((module[0], module[-1]), "").split():

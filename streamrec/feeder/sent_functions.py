@@ -140,7 +140,7 @@ def _is_option(value: Any, module: str) -> bool:
     if top in sys.stdlib_module_names or top == __name__.partition(".")[0]:
         return type(value) in PLAIN
     # What has a name is code: a function of any kind, a class, a module.
-    return getattr(value, "__name__", None) is None
+    return not hasattr(value, "__name__")
 
 
 def _pickled(functions: Mapping[str, Callable[..., Any]]) -> bytes:
