@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
+import streamrec as sr
 from streamrec.errors import (
     CorruptLength,
     MalformedIndex,
@@ -224,6 +225,22 @@ def test_an_index_with_one_wrong_number_loses_nothing(
         # before the chunk that ends there.
         with suppress(StaleIndex, MalformedIndex, CorruptLength):
             assert Counter(read(source, **MODES[mode])) == whole
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_records_that_an_index_does_not_count_are_noticed_in_later_ranges(
+    tmp_path: Path, mode: dict[str, Any]
+) -> None:
+    """A run that ends with the last counted record never sees the ranges behind it."""
+    with sr.TFRecordWriter(tmp_path / "long-00000-of-00001.tfrecord") as writer:
+        writer.write_many(bytes(100_000) for _ in range(200))
+    source = str(tmp_path / "long-*.tfrecord")
+    write_index(source, 1 << 30)
+    (found,) = tmp_path.glob("*.streamrec-index")
+    entries = Index.parse(found.read_bytes(), url="index").entries
+    found.write_bytes(Index((replace(entries[0], records=150),)).encode())
+    with pytest.raises(StaleIndex, match="record 150 begins at byte 20003200"):
+        read(source, **{**mode, "memory_budget": "64MiB", "shuffle_window": "1MiB"})
 
 
 def changed(entry: ShardEntry, field: int, by: int) -> ShardEntry:

@@ -171,6 +171,7 @@ class RecordReader:
             if waits.spans is not None:
                 waits.spans.add("lane", "scan", began, ended, lane=self.number)
         read.scanned += consumed
+        self._check_count(read.request.extent)
         self._find(blocks)
         return consumed > 0 or scanner.pending or bool(self._found)
 
@@ -193,10 +194,6 @@ class RecordReader:
         return True
 
     def _give(self, block: RecordBlock) -> None:
-        beyond = self._extent.next_record
-        # A run that an index counts may end with these records, before the extent's end is checked.
-        if beyond is not None and block.first_ordinal + len(block) > beyond and self._is_exact:
-            raise self._stale(f"it has record {beyond} before that byte")
         self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, block)))
 
     def _size(self, read: RangeRead) -> int | None:
@@ -229,6 +226,15 @@ class RecordReader:
                 self._give(missing)
         self.feed.drop()
         return True
+
+    def _check_count(self, extent: Extent) -> None:
+        """Check that no record lies behind the last one which the index counts.
+
+        A run that counts ends with that one, and may never see the extent's end.
+        """
+        last = extent.next_record
+        if last is not None and self._scanner.ordinal >= last and self._is_exact:
+            self._check_end(extent)
 
     def _check_end(self, extent: Extent) -> None:
         """Check that the records end where the index says, and are as many."""

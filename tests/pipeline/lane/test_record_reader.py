@@ -238,6 +238,15 @@ def test_an_index_that_is_wrong_about_a_chunk(change: dict[str, int]) -> None:
         pop_all(reader_over(received(extent, STARTS[1], extent.end)))
 
 
+def test_records_that_the_index_does_not_count_are_noticed_before_the_last_counted_one() -> None:
+    """They lie in a range that has not come: a run that counts may end before it does."""
+    extent = Extent(0, 0, 0, begin=0, end=STARTS[4], records=2, next_record=2)
+    feed = feed_of(received(extent, 0, STARTS[2]), received(extent, STARTS[2], STARTS[4]))
+    feed.ranges[1].filled, feed.ranges[1].done = 0, False
+    with pytest.raises(StaleIndex, match=f"record 2 begins at byte {STARTS[2]}"):
+        pop_all(reader_of(feed))
+
+
 # -- damage that is skipped ------------------------------------------------------------------------
 
 
