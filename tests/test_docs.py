@@ -131,7 +131,7 @@ def run(arguments: list[str], directory: Path, **variables: str) -> str:
 @contextlib.contextmanager
 def feeder(configuration: str, directory: Path) -> Iterator[str]:
     """Run the daemon of a page on free ports; gives the address that stands for the page's."""
-    path = directory.parent / "page.toml"
+    path = directory / "page.toml"  # whose relative paths are those of the page
     path.write_text(re.sub(r"(127\.0\.0\.1):\d+", r"\1:0", configuration))
     command = [sys.executable, "-m", "streamrec", "serve", str(path), "--json", "--until-eof"]
     with subprocess.Popen(

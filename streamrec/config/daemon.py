@@ -38,6 +38,15 @@ _Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
 """Seconds, up to 115 days: an event loop cannot set a longer timer."""
 
 
+def _named(datasets: dict[str, Any]) -> dict[str, Any]:
+    for name in datasets:
+        if not name or not name.isprintable():
+            raise ValueError(
+                f"has a dataset named {name!r}; give it a name of characters that can be shown"
+            )
+    return datasets
+
+
 def _lower(level: object) -> object:
     return level.lower() if isinstance(level, str) else level
 
@@ -108,7 +117,7 @@ class DaemonSettings(Settings):
         variables ``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like decide."""
 
     server: Server = Server()
-    datasets: dict[str, ServedSettings] = Field(min_length=1)
+    datasets: Annotated[dict[str, ServedSettings], Field(min_length=1), AfterValidator(_named)]
 
     @classmethod
     def table_of(cls, location: Sequence[int | str]) -> tuple[type[Settings], int]:

@@ -230,7 +230,9 @@ class TestCheckConfig:
         absent = f'[datasets.absent]\nsource = "{DATA}/none-*"\n'
         config.write_text(CONFIG.replace("[server]", '[server]\ntokens = ["absent"]') + absent)
         outcome = cli("serve", config, "--check-config", "--open")
-        assert_one_sentence(outcome, 2, "server.tokens: absent", "datasets.absent", "none-*")
+        assert_one_sentence(
+            outcome, 2, f"server.tokens: {config.parent}/absent", "datasets.absent", "none-*"
+        )
         assert outcome.object["datasets"]["numbers"]["opened"]["shards"] == 3
 
     def test_open_alone_means_nothing(self, config: Path) -> None:

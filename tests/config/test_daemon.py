@@ -149,6 +149,13 @@ def test_a_variable_overrides_the_file(tmp_path: Path) -> None:
     assert settings.server.token.get_secret_value() == "12"
 
 
+@pytest.mark.parametrize("name", ["a\\n2026 forged", "", "\\u001b[31m"])
+def test_a_dataset_has_a_name_that_can_be_shown(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, f'[datasets."{name}"]\nsource="x"')
+    with pytest.raises(ConfigError, match="has a dataset named"):
+        load_daemon(path)
+
+
 def test_a_missing_daemon_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load_daemon(tmp_path / "none.toml")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ray.data import Datasink
 from ray.data.block import BlockAccessor
 
+from streamrec.config.arguments import place_text
+from streamrec.config.places import absolute
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.formats.examples.arrow_columns import columns_of
 from streamrec.shard_tools.merge_shards import merge_index
@@ -38,7 +40,8 @@ class TFRecordDatasink(Datasink):  # type: ignore[misc]
         **settings: Any,
     ) -> None:
         super().__init__()
-        self._template = template
+        # The tasks run in other directories.
+        self._template = absolute(place_text(template))
         self._tasks = tasks
         self._serialized = serialized
         self._settings = settings

@@ -12,8 +12,8 @@ from ray.data.block import BlockMetadata
 from ray.data.extensions import ArrowTensorArray, ArrowVariableShapedTensorArray
 
 import streamrec
-from streamrec.config.arguments import options_of, source_texts
-from streamrec.config.places import escape
+from streamrec.config.arguments import absolute_sources, options_of
+from streamrec.config.places import absolute, escape
 from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.examples.arrow_columns import arrow_of
@@ -68,9 +68,10 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
             given = {"compression": settings.get("compression", "auto"), "storage_options": options}
             features = streamrec.infer_features(source, **given)
         with Bridge() as loop:
-            self._shards = loop.call(_listed(source_texts(source), options_of(options)))
+            self._shards = loop.call(_listed(absolute_sources(source), options_of(options)))
         self._settings = {**settings, "features": features, "batch_size": batch_size}
-        self._index = index
+        # The tasks run in other directories.
+        self._index = absolute(index) if isinstance(index, str) else index
         streamrec.open(self._urls(), **self._settings)  # checks the settings
 
     def estimate_inmemory_data_size(self) -> int | None:
