@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["known_types"]
 
+log = logging.getLogger("streamrec.write")
 _SHARD = re.compile(r"(.+/|)([^/]+)-\d{5}-of-\d{5}[^/]*")
 
 
@@ -30,8 +32,8 @@ def known_types(source: ShardSource) -> dict[str, Any]:
     known = [manifest for manifest in manifests if manifest is not None]
     if len(known) < len(manifests):
         return {}
-    features = _union([manifest.features for manifest in known])
-    labels = _union([manifest.settings.labels or {} for manifest in known])
+    features = _union("types", [manifest.features for manifest in known])
+    labels = _union("label maps", [manifest.settings.labels or {} for manifest in known])
     return {
         "features": {name: VarLenFeature(kind) for name, kind in features.items()} or None,
         "labels": labels or None,
@@ -51,11 +53,17 @@ def _manifest(source: ShardSource, directory: str, stem: str) -> Manifest | None
     return Manifest.parse(Folder(directory, source.storage_options).read(name))
 
 
-def _union(mappings: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return all items, or none if two mappings have other values for a name."""
+def _union(what: str, mappings: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return all items, or none if two mappings have other values for a name, which is told."""
     union: dict[str, Any] = {}
     for mapping in mappings:
         for name, value in mapping.items():
             if union.setdefault(name, value) != value:
+                log.warning(
+                    "the %s of the datasets contradict each other: %r is %s in one and %s in "
+                    "another; their records are taken as they are, and the new manifest tells no "
+                    "%s",
+                    *(what, name, union[name], value, what),
+                )
                 return {}
     return union

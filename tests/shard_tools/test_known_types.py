@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.shard_tools.known_types import known_types
 from streamrec.shard_tools.shard_source import ShardSource
@@ -32,10 +34,12 @@ def test_types_of_several_datasets(tmp_path: Path) -> None:
     assert found["labels"] == {"cat": 0, "dog": 1}
 
 
-def test_contradictions(tmp_path: Path) -> None:
+def test_contradictions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "a", {"id": 1}, {"cat": 0})
     write(tmp_path / "b", {"id": b"2"}, {"cat": 1})
     assert known(tmp_path / "a", tmp_path / "b") == {"features": None, "labels": None}
+    assert "'id' is int64 in one and bytes in another" in caplog.text
+    assert "the label maps of the datasets contradict each other: 'cat' is 0 in one" in caplog.text
 
 
 def test_a_dataset_without_a_manifest(tmp_path: Path) -> None:

@@ -277,6 +277,8 @@ def test_any_table_is_what_python_reads(
     size: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    if end == "\n" and quoting == csv.QUOTE_MINIMAL:  # Python writes it bare, as an end of a row
+        rows = [[cell.replace("\r", "") for cell in row] for row in rows]
     names = [f"n{number}" for number in range(len(rows[0]) if rows else 1)]
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows(
