@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.shard_tools.known_types import known_types
 from streamrec.shard_tools.shard_source import ShardSource
@@ -11,6 +9,8 @@ from streamrec.shard_tools.sharded_writer import ShardedWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def write(path: Path, record: dict[str, Any], labels: dict[str, int] | None = None) -> None:

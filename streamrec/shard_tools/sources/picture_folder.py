@@ -184,6 +184,8 @@ class PictureFolder:
         kind = form.encode or format_of(data).lower()
         wanted = Wanted(least=at_least(form.size))
         if form.size is None and form.encode is None:
+            if kind == "png":
+                _check_png(data)
             return data, read_picture(data, Wanted()).shape, kind.encode()
         if form.encode is None and kind not in ("jpeg", "png"):
             raise DataError(f"it cannot be written as {kind or 'what it is'}; add --encode jpeg")

@@ -10,6 +10,7 @@ import streamrec as sr
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.picture_folder import TYPES, open_pictures
 from tests.shard_tools.sources.folders import CLASSES, picture_folder
+from tests.shard_tools.sources.test_delimited import records_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,3 +106,20 @@ def test_refusals(tmp_path: Path) -> None:
         open_pictures(str(tmp_path / "no"))
     with pytest.raises(ConfigError, match="'0x3' is no WIDTHxHEIGHT"):
         open_pictures(str(picture_folder(tmp_path)), resize="0x3")
+
+
+def test_checksums_of_stored_pngs_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "class" / "1.png"
+    path.parent.mkdir()
+    good = sr.encode_png(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    path.write_bytes(good)
+    assert len(records_of(open_pictures(str(tmp_path)))) == 1
+    at = good.index(b"IDAT") + 6
+    for data, words in (
+        (good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :], "chunk 'IDAT' is wrong"),
+        (good[:-12], "it is cut off"),
+        (good[:-1], "it is cut off"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=f"the picture cannot be stored: .*{words}"):
+            records_of(open_pictures(str(tmp_path)))
