@@ -15,6 +15,8 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    TypeAdapter,
+    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -176,6 +178,17 @@ class DatasetSettings(Settings):
                 "bytes"
             )
         return shuffle
+
+    @field_validator("pack", mode="before")
+    @classmethod
+    def _pack(cls, pack: object, known: ValidationInfo) -> object:
+        """Make it of its plain form, which is strict for a file alone."""
+        if not isinstance(pack, dict) or known.mode == "json":
+            return pack
+        try:
+            return TypeAdapter(Pack).validate_python(pack)
+        except ValidationError:
+            return pack
 
     @field_validator("source")
     @classmethod

@@ -19,6 +19,8 @@ from streamrec.masking import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pydantic.fields import FieldInfo
+
 __all__ = ["Settings", "byte_size", "checked", "nearest", "validate"]
 
 _SECRETS = ("storage_options", "token")
@@ -42,19 +44,25 @@ class Settings(BaseModel):
 _Model = TypeVar("_Model", bound=Settings)
 
 
-def validate(model: type[_Model], values: dict[str, Any], *, where: str = "") -> _Model:
+def validate(
+    model: type[_Model], values: dict[str, Any], *, where: str = "", strict: bool = True
+) -> _Model:
     """Build a settings object from plain values.
 
     Args:
         model: The settings class.
         values: The values by the settings' names.
         where: The source of the values for errors, such as the configuration file's path.
+        strict: Types are those of a file: a text is not a number, and 1 is not True.
 
     Raises:
         ConfigError: Settings are wrong; the message has one sentence for each of them.
     """
     try:
-        return model.model_validate(values)
+        plain = {
+            name: _plain(value, model.model_fields.get(name)) for name, value in values.items()
+        }
+        return model.model_validate(plain, strict=strict)
     except ValidationError as error:
         faults = "; ".join(_sentences(model, error).values())
         raise ConfigError(f"{where}: {faults}" if where else faults) from None
@@ -78,6 +86,17 @@ def checked(
         return model.model_validate_json(text, strict=True), {}
     except ValidationError as error:
         return None, _sentences(model, error)
+
+
+def _plain(value: Any, field: FieldInfo | None) -> Any:
+    """Return a value of Python in the form that a file would have it."""
+    if isinstance(value, tuple):
+        return [_plain(one, None) for one in value]
+    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:  # a number of NumPy
+        return value.item()
+    if isinstance(value, float) and value.is_integer() and "ByteSize" in repr(field):
+        return int(value)  # 1e9 bytes
+    return value
 
 
 def byte_size(name: str, text: object) -> int:

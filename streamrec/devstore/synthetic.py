@@ -76,7 +76,9 @@ class SyntheticObjects(ReadOnlyObjects):
             raise ConfigError(
                 "synthetic objects must be a JSON object of recipes by bucket; correct the file"
             )
-        return cls({name: validate(Recipe, one, where=name) for name, one in plain.items()})
+        return cls(
+            {name: validate(Recipe, one, where=name, strict=False) for name, one in plain.items()}
+        )
 
     def buckets(self) -> list[str]:
         """Return the buckets' names, sorted."""

@@ -107,4 +107,4 @@ def parsed(
         if name in values:
             raise ConfigError(f"{where}: {name!r} is there twice; leave one of them out")
         values[name] = value
-    return validate(model, values, where=where)
+    return validate(model, values, where=where, strict=False)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from streamrec.config import DatasetSettings, validate
+from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.errors import ConfigError
 
 
@@ -47,3 +48,44 @@ def test_every_wrong_setting_is_named(values: dict[str, Any], message: str) -> N
 def test_a_missing_setting() -> None:
     with pytest.raises(ConfigError, match=r"^the setting 'source' is missing; add it$"):
         validate(DatasetSettings, {})
+
+
+class TestStrictTypes:
+    """Settings given in Python are as strict as those of a file."""
+
+    @pytest.mark.parametrize(
+        ("name", "value", "wanted"),
+        [
+            ("batch_size", "64", "a valid integer"),
+            ("batch_size", 64.0, "a valid integer"),
+            ("batch_size", True, "a valid integer"),
+            ("seed", "1", "a valid integer"),
+            ("epochs", "3", "a valid integer"),
+            ("lanes", "8", "a valid integer or 'auto'"),
+            ("rank", "0", "a valid integer or 'auto'"),
+            ("prefetch", "2", "a valid integer or 'auto'"),
+            ("stall_timeout", "3", "a valid number"),
+            ("shuffle", "yes", "a valid boolean"),
+            ("check_crc", "false", "a valid boolean"),
+            ("ordered", 1, "a valid boolean"),
+            ("restart", "true", "a valid boolean"),
+        ],
+    )
+    def test_a_text_is_no_number(self, name: str, value: object, wanted: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            validate(StreamSettings, {"source": "x", name: value})
+        assert str(caught.value) == f"the setting {name!r} is {value!r} and should be {wanted}"
+
+    @pytest.mark.parametrize(
+        ("name", "value", "read"),
+        [
+            ("batch_size", np.int64(64), 64),
+            ("shuffle", np.bool_(True), True),
+            ("stall_timeout", 3, 3.0),
+            ("shuffle_window", 1e6, 1_000_000),
+            ("shuffle_window", "1MiB", 1 << 20),
+            ("source", ("a", "b"), ["a", "b"]),
+        ],
+    )
+    def test_what_means_one_thing_is_taken(self, name: str, value: object, read: object) -> None:
+        assert getattr(validate(StreamSettings, {"source": "x", name: value}), name) == read
