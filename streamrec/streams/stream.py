@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from typing_extensions import TypeVar
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream"]
 
+AS_LOADER = "streamrec.adapters.torch.as_loader(stream)"
+log = logging.getLogger("streamrec")
+
 Item = TypeVar("Item", default=Any)
 
 
@@ -61,6 +65,8 @@ class Stream(Stateful, Generic[Item]):
         self._finalizer: weakref.finalize[..., Stream[Item]] | None = None
         self._length: int | None = None
         self._blocked = 0.0
+        self._is_empty = False
+        """True once it was said that there was no record."""
         self._turn = Turn()
         self._share = LoopShare()
         self._lookahead = Lookahead()
@@ -248,7 +254,8 @@ class Stream(Stateful, Generic[Item]):
         if length is None:
             raise TypeError(
                 "the length is not known: that takes epochs, and steps_per_epoch or (without "
-                "filter and pack) an index; that of a feeder's stream is known once it is open"
+                "filter and pack) an index; that of a feeder's stream is known once it is open. In "
+                f"place of a DataLoader of PyTorch, take {AS_LOADER}"
             )
         return length
 
@@ -260,6 +267,17 @@ class Stream(Stateful, Generic[Item]):
         index, and while the stream is not open.
         """
         return None if self._session is None else self._session.settings.get("surplus")
+
+    def __getitem__(self, number: object) -> NoReturn:
+        """Refuse: a stream has no items by number.
+
+        Raises:
+            TypeError: Always. A ``DataLoader`` asks for items of what it does not know.
+        """
+        raise TypeError(
+            f"a stream is iterated, and has no item {number!r}; in place of a DataLoader of "
+            f"PyTorch, take {AS_LOADER}; sr.take and stream.seek go to other places"
+        )
 
     def __bool__(self) -> bool:
         """Return True: a stream is no container, and its length does not matter."""
@@ -380,6 +398,9 @@ class Stream(Stateful, Generic[Item]):
         if state is not None:
             self._move(self._cursor.end, Position.from_dict(state))
         self._ended = True
+        if not (self._is_empty or self._cursor.batches or self._cursor.step):
+            self._is_empty = True
+            log.warning("%r has ended without a record; check the shards, and the filter", self)
 
     @property
     def _is_left(self) -> bool:

@@ -29,7 +29,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.shards.tfrecord import frame
 from tests.by_day import at_night, stops
-from tests.pipeline.small_datasets import identities, write
+from tests.pipeline.small_datasets import identities, write, write_index
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -502,3 +502,24 @@ async def test_the_facts_of_a_dataset_are_gathered_once(
     async with raw(source) as stream:
         assert len([batch async for batch in stream]) > 5
     assert len(gathered) == 1
+
+
+def test_an_empty_result_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "empty.tfrecord").touch()
+    with sr.open(tmp_path / "empty.tfrecord", batch_size=2, engine="thread") as stream:
+        assert [*stream, *stream] == []
+    assert caplog.text.count("has ended without a record") == 1
+
+
+@pytest.mark.parametrize("index", [None, True])
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_a_dataloader_over_it_names_as_loader(
+    source: str, index: bool | None, batch_size: int | None
+) -> None:
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    if index:
+        write_index(source, 100)
+    for size in (None, 1):
+        stream = raw(source, index=index, batch_size=batch_size, engine="thread")
+        with pytest.raises(TypeError, match=r"streamrec\.adapters\.torch\.as_loader"):
+            next(iter(data.DataLoader(stream, batch_size=size)))

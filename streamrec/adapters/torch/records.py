@@ -37,7 +37,7 @@ class Record(Mapping[str, Any]):
         self.casts = casts
 
     def __getitem__(self, name: str) -> Any:
-        return self.casts.column(name, self.row.batch.columns[name][self.row.number])
+        return self.casts.column(name, self.row.batch[name][self.row.number])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.row.batch.columns)

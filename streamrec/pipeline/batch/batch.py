@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 import numpy as np
 from typing_extensions import TypeVar
 
+from streamrec.config.validation import nearest
 from streamrec.values.columns import BytesColumn, form_of
 from streamrec.values.notebook import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -54,6 +55,24 @@ class Components(NamedTuple):
         return dict(zip(self.names, counts[1:].tolist(), strict=True))
 
 
+class NoColumn(KeyError):
+    """The error for a column that a batch does not have.
+
+    Args:
+        name: The column's name.
+        columns: The names of those that it has.
+    """
+
+    def __init__(self, name: object, columns: Iterable[str] = ()) -> None:
+        super().__init__(name)
+        self._columns = tuple(columns)
+
+    def __str__(self) -> str:
+        return (
+            f"the batch has no column {self.args[0]!r}{nearest(str(self.args[0]), self._columns)}"
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
     """A batch: a mapping from feature name to column, in memory that is the user's own.
@@ -76,7 +95,13 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
     """The components of a mix; ``None`` where nothing is mixed."""
 
     def __getitem__(self, name: str) -> ColumnType_co:
-        return self.columns[name]
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise NoColumn(name, self.columns) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from streamrec.errors import ConfigError
+from streamrec.pipeline.batch.batch import NoColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,6 +53,9 @@ class TensorBatch(dict[str, Any]):
         """Return a stream's batch as tensors of the same memory, as far as they are not cast."""
         mask = None if batch.mask is None else torch.from_numpy(batch.mask)
         return cls(casts.columns(batch.columns), batch, mask)
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise NoColumn(name, self)
 
     @property
     def rows(self) -> int:
