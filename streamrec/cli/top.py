@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import click
 
+from streamrec.cli.keys import is_quit_within, single_keys
 from streamrec.cli.options import debug_option, json_option
 from streamrec.cli.printing import print_json
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
     """Show a running feeder, live: where its time goes, rates, subscriptions, errors.
 
-    HOST:PORT is the feeder's status address, 127.0.0.1:7071 by default. Ctrl-C ends it. Where
+    HOST:PORT is the feeder's status address, 127.0.0.1:7071 by default. q or Ctrl-C ends it. Where
     standard output is no terminal, one frame is printed.
     """
     from rich.console import Console
@@ -64,9 +64,9 @@ def watch(
     host: str,
     port: int,
     every: float,
-    sleep: Callable[[float], None] = time.sleep,
+    pause: Callable[[float], bool] = is_quit_within,
 ) -> None:
-    """Show one frame after the other, until interrupted.
+    """Show one frame after the other, until interrupted or ``q`` is typed.
 
     A feeder that stops answering after the first frame is asked again and again: it may come back.
 
@@ -75,7 +75,7 @@ def watch(
         host: The host of the feeder's status address.
         port: Its port.
         every: Seconds between two frames.
-        sleep: Waits for so many seconds.
+        pause: Waits for so many seconds, or returns True when it is to end.
     """
     from rich.live import Live
 
@@ -84,10 +84,11 @@ def watch(
     from streamrec.errors import FeedError
 
     view, trouble = viewed(host, port), None
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(dashboard(view, f"{host}:{port}", trouble), refresh=True)
-            sleep(every)
+            if pause(every):
+                return
             try:
                 view, trouble = viewed(host, port), None
             except FeedError as error:

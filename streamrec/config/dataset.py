@@ -86,16 +86,20 @@ class DatasetSettings(Settings):
     batch_size: PositiveInt | None = None
     """Records per rank and batch; ``None``: single records."""
     shuffle: bool = False
+    """True: records come in a random order, another one in each epoch."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
+    """The seed of all that is random; equal on all ranks."""
     shuffle_window: ByteSize = Field(default=ByteSize(256 * MIB), ge=0)
     """Bytes of all lanes' windows together."""
     lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
+    """The number of parts that are read at a time; the number of ranks must divide it."""
     index: Annotated[Literal[True] | str | None, BeforeValidator(_none_if_false)] = None
     """The index, which gives the order by record: its URL, or ``True`` for the one beside the
     shards."""
     epochs: Annotated[PositiveInt | None, BeforeValidator(_none_if_infinite)] = 1
     """The epochs of a run; ``None``, or infinity, which TOML can say: it has no end."""
     steps_per_epoch: PositiveInt | None = None
+    """Batches that each rank gets in an epoch; ``None``: all records."""
     remainder: Literal["keep", "drop", "pad"] | None = None
     """The treatment of the last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for
     several."""
@@ -118,6 +122,7 @@ class DatasetSettings(Settings):
     length_buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
     """The number of buckets for records of similar length; a batch is drawn from one of them."""
     check_crc: bool = True
+    """False: records are not checked against their CRC32C."""
     on_corrupt: Literal["raise", "skip", "quarantine"] = "raise"
     """The treatment of damaged records."""
     corrupt_budget: NonNegativeInt | Annotated[float, Field(ge=0, le=1)] = 0
@@ -229,7 +234,9 @@ class StreamSettings(DatasetSettings):
     """The settings of ``streamrec.open``."""
 
     rank: int | Literal["auto"] = "auto"
+    """The part of the stream to read, from 0; auto: as a framework or the launcher says."""
     world_size: PositiveInt | Literal["auto"] = "auto"
+    """The number of parts."""
     engine: Literal["process", "thread"] | None = None
     """The reader behind a plain ``for`` loop; ``None``: a process where the source can be read from
     one, else a thread."""

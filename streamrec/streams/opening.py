@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, kind_of
 from streamrec.config.habits import HABITS
+from streamrec.config.meanings import listed
 from streamrec.config.places import PLACES, absolute, absolute_options
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
@@ -136,6 +137,11 @@ def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(options := settings.get("storage_options"), Mapping):
         found["storage_options"] = absolute_options(options)
     return found
+
+
+if open.__doc__:  # it is not there with python -OO
+    NAMED = ("source", "features", "batch_size", "weights", "exhausted")
+    open.__doc__ += f"\nSettings:\n\n{listed(StreamSettings, without=NAMED)}\n"
 
 
 @overload

@@ -1,0 +1,57 @@
+"""The settings in words, for ``help``: from the docstrings of their fields."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from streamrec.config.validation import Settings
+
+__all__ = ["listed", "meanings"]
+
+WIDTH = 100
+
+
+def meanings(model: type[Settings]) -> dict[str, str]:
+    """Return the meaning of each setting of a class, by name; none where there is no source."""
+    known: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if kind.__module__.startswith("streamrec."):
+            known |= _own(kind)
+    return {name: known[name] for name in model.model_fields if name in known}
+
+
+def listed(model: type[Settings], without: Container[str] = ()) -> str:
+    """Return a list of the settings with their defaults and meanings, for a docstring."""
+    paragraphs = []
+    for name, meaning in meanings(model).items():
+        if name not in without:
+            default = model.model_fields[name].get_default(call_default_factory=True)
+            text = f"{name} = {default!r}: {' '.join(meaning.split()).replace('``', '')}"
+            paragraphs.append(textwrap.fill(text, WIDTH, subsequent_indent="    "))
+    return "\n".join(paragraphs)
+
+
+def _own(kind: type) -> dict[str, str]:
+    """Return the meanings of the settings that a class itself declares."""
+    try:
+        # The whole file: inspect.getsource takes ten times as long to find the class.
+        module = ast.parse(Path(inspect.getfile(kind)).read_text())
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    classes = (one for one in module.body if isinstance(one, ast.ClassDef))
+    body = next((one.body for one in classes if one.name == kind.__name__), [])
+    return {
+        field.target.id: text.value.value
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        if isinstance(text.value.value, str)
+    }
