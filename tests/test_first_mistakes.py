@@ -152,3 +152,15 @@ def test_a_device_that_this_torch_has_not(shard: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="torch finds no GPU here"):
         as_loader(sr.open(shard, "infer", batch_size=2), device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"features": "auto"}, "should be a mapping or 'infer'"),
+        ({"storage_options": "key"}, "'storage_options' is str and should be a mapping$"),
+    ],
+)
+def test_a_setting_that_holds_others(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        OPEN("x.tfrecord", **settings)

@@ -27,6 +27,16 @@ _SECRETS = ("storage_options", "token")
 """The settings whose values errors do not show."""
 
 
+_WANTED = {
+    "byte_size": 'bytes, such as "1GiB"',
+    "byte_size_unit": 'bytes, such as "1GiB"',
+    "dict_type": "a mapping",
+    "list_type": "a list",
+    "tuple_type": "a list",
+}
+"""What a value should be, by pydantic's type of the fault, where its own words puzzle people."""
+
+
 class Settings(BaseModel):
     """The base of all settings: frozen, complete in their names, and without secrets in a repr."""
 
@@ -149,8 +159,8 @@ def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -
 
 def _wanted(fault: Any) -> str:
     """Return what a value should be, of one type that was tried."""
-    if fault["type"].startswith("byte_size"):
-        return 'bytes, such as "1GiB"'
+    if fault["type"] in _WANTED:
+        return _WANTED[fault["type"]]
     message: str = fault["msg"]
     return message.removeprefix("Input should be ")
 
