@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.feeder.session import Options
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
     from streamrec.plan.position import Position
 
@@ -200,6 +201,46 @@ async def test_all_hear_of_a_failure_and_may_try_again() -> None:
             await take(again, range(2, 10))
         assert fixture.starts == 2
     fixture.check_all_closed()
+
+
+@on_both_loops
+async def test_a_failure_is_every_replica_s_even_if_reading_on_would_go_well() -> None:
+    """Else one of them would get batches that the others have gone on without."""
+    fixture = Fixture(fail_at=2, error=CorruptRecord("the CRC differs"))
+    async with fixture.replica() as first, fixture.replica() as second:
+        await take(first, range(2))
+        await take(second, range(2))
+        with pytest.raises(CorruptRecord):
+            await first.receive()
+        fixture.dataset.fail_at = -1
+        with pytest.raises(CorruptRecord):
+            await second.receive()
+        assert fixture.dataset.taken == 2
+
+
+@on_both_loops
+async def test_at_the_end_each_is_where_the_next_run_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    following = fake_dataset.position(10, skip=3)
+    receive = fake_dataset.FakeRun.receive
+
+    async def at_its_end(run: fake_dataset.FakeRun) -> Batch:
+        try:
+            return await receive(run)
+        except EndOfStream:
+            run.position = following
+            raise
+
+    monkeypatch.setattr(fake_dataset.FakeRun, "receive", at_its_end)
+    fixture = Fixture()
+    async with fixture.replica(8) as first, fixture.replica(8) as second:
+        for replica in (first, second):
+            await take(replica, range(8, 10))
+            assert replica.position == fake_dataset.position(10)
+            with pytest.raises(EndOfStream):
+                await replica.receive()
+            assert replica.position == following
 
 
 @on_both_loops
