@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from io import BytesIO
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,7 +86,7 @@ def unpickled(data: str) -> dict[str, Callable[..., Any]]:
         ConfigError: A module that they refer to cannot be imported here.
     """
     try:
-        functions, options, _ = cloudpickle.loads(b64decode(data))
+        functions, options, *_ = cloudpickle.loads(b64decode(data))
         for module, name, value in options:
             setattr(module, name, value)
     except Exception as error:
@@ -155,7 +156,8 @@ def _pickled(functions: Mapping[str, Callable[..., Any]]) -> bytes:
                 for (_, name), module in sorted(found.options.items())
             ]
             environment = sorted(os.environ.items()) if _reads_environment(found) else None
-            return _dump((dict(functions), options, environment), found)
+            # The process begins with the last two, so it is enough that they are compared.
+            return _dump((dict(functions), options, environment, _directory()), found)
         known = found.own
         del data
 
@@ -166,6 +168,14 @@ def _reads_environment(found: _Reads) -> bool:
         for function in found.functions
         for read in reads(function)
     )
+
+
+def _directory() -> str | None:
+    """Return the directory in which relative paths are looked up."""
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed
+        return None
 
 
 def _dump(value: Any, found: _Reads) -> bytes:

@@ -219,6 +219,20 @@ def test_what_it_does_not_read_is_not_sent(program: Any, monkeypatch: pytest.Mon
     assert sent(program.by_submodule) == early
 
 
+def test_relative_paths_are_looked_up_elsewhere(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function may open a file; a process keeps the directory that it was started in."""
+    early = sent(program.by_submodule)
+    monkeypatch.chdir(tmp_path)
+    late = sent(program.by_submodule)
+    assert late != early
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert sent(program.by_submodule).error is None
+
+
 def test_functions_share_what_they_read(program: Any) -> None:
     functions = {"filter": program.By().method, "map": program.by_global}
     loaded = unpickled(SentFunctions.of(functions).data)
