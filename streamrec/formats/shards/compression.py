@@ -12,7 +12,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from streamrec import kernel
-from streamrec.errors import CorruptCompression, DataError, DecompressionBomb, TruncatedShard
+from streamrec.errors import (
+    CorruptCompression,
+    DataError,
+    DecompressionBomb,
+    TruncatedShard,
+    UnsupportedFormat,
+)
 from streamrec.kernel.contract import HEADER
 
 if sys.version_info >= (3, 14):
@@ -41,6 +47,8 @@ _SKIPPABLE = b"\x2a\x4d\x18"
 3.1.2). pzstd begins with such a frame."""
 _ZLIB = 0x78
 """The first byte of a zlib stream with a 32 KiB window; the first two are a multiple of 31."""
+_NEEDS_DICTIONARY = ("Error 2 while decompressing", "Dictionary mismatch")
+"""The words of zlib (Z_NEED_DICT) and zstd for a stream whose dictionary is not given."""
 _SUFFIXES: dict[str, Compression] = {
     ".gz": "gzip",
     ".gzip": "gzip",
@@ -261,6 +269,13 @@ class Decompressor:
             )
 
     def _corrupt(self, error: Exception) -> DataError:
+        needs = _unsupported(str(error))
+        if needs:
+            return self._error(
+                UnsupportedFormat,
+                f"the {self.kind} stream needs {needs}, which is not supported; write the shard "
+                f"with {self.kind}'s usual settings",
+            )
         reason = str(error).rpartition(": ")[2].rstrip(".")
         advice = "fetch or write the shard again, or set compression to its real one"
         if self.members > 1:
@@ -275,6 +290,17 @@ class Decompressor:
 
     def _error(self, kind: type[DataError], message: str) -> DataError:
         return kind(message, url=self.url, offset=self.consumed)
+
+
+def _unsupported(reason: str) -> str:
+    """Return in words what an intact stream needs that is not there; ``""`` if it is corrupt.
+
+    Args:
+        reason: The library's words for its failure.
+    """
+    if "requires too much memory" in reason:
+        return "a window of more than 128 MiB"
+    return "a dictionary" if any(words in reason for words in _NEEDS_DICTIONARY) else ""
 
 
 _NOTHING = memoryview(b"")

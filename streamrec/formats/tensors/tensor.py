@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from streamrec.errors import ConfigError, DataError, WrongFeatureType
+from streamrec.errors import ConfigError, DataError, UnsupportedFormat, WrongFeatureType
 from streamrec.formats.examples.coerce import as_array
 from streamrec.formats.examples.wire_format import varint
 from streamrec.formats.tensors.python_values import array_of_python
@@ -223,7 +223,10 @@ def _shape(proto: Any) -> tuple[int, ...]:
     if proto.unknown_rank:
         raise _broken("its number of dimensions is unknown")
     if len(proto.dim) > _MOST_DIMENSIONS:  # Checked before the sizes are multiplied.
-        raise _broken(f"it has {len(proto.dim)} dimensions, but NumPy allows at most 64")
+        raise UnsupportedFormat(
+            f"the tensor has {len(proto.dim)} dimensions, but NumPy allows at most 64; write it "
+            "with fewer"
+        )
     sizes = tuple(int(dim.size) for dim in proto.dim)
     if min(sizes, default=0) < 0:
         raise _broken(f"its shape {sizes} has unknown dimensions")

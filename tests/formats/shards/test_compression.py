@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamrec.formats.shards.compression as module
-from streamrec.errors import CorruptCompression, DataError, DecompressionBomb, TruncatedShard
+from streamrec.errors import (
+    CorruptCompression,
+    DataError,
+    DecompressionBomb,
+    TruncatedShard,
+    UnsupportedFormat,
+)
 from streamrec.formats.shards.compression import (
     HEAD,
     OUTPUT,
@@ -198,7 +204,7 @@ class TestDamage:
         options: dict[int, int] = {zstd.CompressionParameter.window_log: 28}
         stream = zstd.ZstdCompressor(options=options)
         data = stream.compress(bytes(1000)) + stream.flush()
-        with pytest.raises(CorruptCompression, match="memory"):
+        with pytest.raises(UnsupportedFormat, match="a window of more than 128 MiB"):
             decompress("zstd", [data])
 
     @each_kind
@@ -367,3 +373,25 @@ class TestCompressor:
         assert gzip.decompress(data["gzip"]) == TEXT
         assert zlib.decompress(data["zlib"]) == TEXT
         assert zstd.decompress(data["zstd"]) == TEXT
+
+
+def by_dictionary(kind: Compression, data: bytes) -> bytes:
+    """Compress with a dictionary, which has to be given to the reader apart."""
+    if kind == "zlib":
+        stream = zlib.compressobj(zdict=b"record")
+        return stream.compress(data) + stream.flush()
+    samples = [f"record {i} ".encode() * (i % 9 + 1) for i in range(300)]
+    return zstd.compress(data, zstd_dict=zstd.train_dict(samples, 1000))
+
+
+@pytest.mark.parametrize("kind", ["zlib", "zstd"])
+@pytest.mark.parametrize("before", [b"", TEXT], ids=["alone", "second"])
+def test_a_dictionary_is_not_damage(kind: Compression, before: bytes) -> None:
+    data = (compress(kind, before) if before else b"") + by_dictionary(kind, TEXT)
+    decompressor, target = Decompressor(kind, url=URL), memoryview(bytearray(1 << 20))
+    with pytest.raises(UnsupportedFormat, match="needs a dictionary, which is not supported"):
+        begin = decompressor.fill(memoryview(data), target)[0]
+        decompressor.end()
+        while decompressor.pending:
+            begin += decompressor.fill(memoryview(data)[begin:], target)[0]
+        decompressor.finish()
