@@ -23,7 +23,9 @@ from streamrec.pipeline.fetch.inflater import Inflater
 from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
+from streamrec.pipeline.lane.record_reader import lead
 from streamrec.plan.concurrency import MOST, START, Concurrency
+from streamrec.plan.coordinates import POINTS, Coordinates
 from streamrec.plan.ranges import LaneRanges
 from streamrec.plan.window import FRAME_OVERHEAD
 
@@ -260,7 +262,7 @@ class Assembler:
             epoch=min(lanes["extent"].tolist()) if has_sources else self._extent_tracker.epoch,
             skip=0,
             lanes=lanes,
-            tags=self._extent_tracker.tags(points, lanes),
+            sizes=self._extent_tracker.sizes(points, lanes),
             sources=sources,
         )
 
@@ -309,15 +311,16 @@ def _fetcher(
 
 
 def _feed(plan: RunPlan, shards: Shards, feed: int) -> RangeQueue:
-    """Make the queue of a feed's ranges, and expect the version that the position was in."""
-    (order, lane), tags = plan.feeds[feed], plan.position.tags
-    extent, offset = plan.points[feed].item()[:2]
-    tag = tags.T.item(feed) if tags.size else 0
-    if tag:
-        shards.expected_tags[order.extent(lane, extent).shard] = tag
+    """Make the queue of a feed's ranges, and expect the size of the shard it was in."""
+    (order, lane), sizes = plan.feeds[feed], plan.position.sizes
+    start = Coordinates(*plan.points[feed].item()[:POINTS])
+    extent = order.extent(lane, start.extent)
+    if sizes.size and (size := sizes.T.item(feed)):
+        shards.expect(extent.shard, size)
+    offset = start.offset - lead(extent, start)
     setting, size = plan.settings.compression, plan.memory.first_range
     planner = LaneRanges(
-        plan.extents(feed, extent),
+        plan.extents(feed, start.extent),
         shards.sizes,
         order.reach(lane),
         offset=offset if offset and setting == "none" else None,

@@ -114,7 +114,7 @@ class RunPlan:
 
     @cached_property
     def points(self) -> Structured:
-        """The point that each feed begins at; other fields may follow extent, offset, record."""
+        """The point that each feed begins at; a lane's other fields may follow."""
         points = self.position.points if self.by_record is None else self.starts
         return points.T.ravel()
 
@@ -182,7 +182,7 @@ class RunPlan:
         ends = [self.feed_end(order, lane) for order in self.orders]
         if not self.has_sources:
             return ends[0]
-        return Coordinates(self.end_epoch or 0, 0, 0, sources=tuple(end[:3] for end in ends))
+        return Coordinates(self.end_epoch or 0, 0, 0, sources=tuple(end.point for end in ends))
 
     def feed_end(self, order: Order, lane: int) -> Coordinates:
         """Return the coordinates, after the run, of the feed of that order and lane."""

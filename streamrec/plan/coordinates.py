@@ -12,7 +12,17 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["LANE", "NAMES", "OWN", "POINT", "Coordinates", "Structured", "flat", "structured"]
+__all__ = [
+    "LANE",
+    "NAMES",
+    "OWN",
+    "POINT",
+    "POINTS",
+    "Coordinates",
+    "Structured",
+    "flat",
+    "structured",
+]
 
 Structured: TypeAlias = "npt.NDArray[np.void]"
 
@@ -29,6 +39,9 @@ class Coordinates(NamedTuple):
     record: int
     """The number of that record in the shard. For a mix: that of its next record in the epoch; with
     several shards open: the turn's number in the epoch."""
+    crc: int = 0
+    """The stored CRC of the record before that one, by which a copy of the shard is known; at the
+    beginning of an extent that of the record itself. 0 where it is not known."""
     window: int = 0
     """The window's number in its epoch."""
     row: int = 0
@@ -39,7 +52,12 @@ class Coordinates(NamedTuple):
     """With packs, the delivered part of what is packed from there on; without, the done rows of the
     window that were damaged and left out."""
     sources: tuple[tuple[int, ...], ...] = ()
-    """Extent, offset and record of each component of a mix, or of each open shard."""
+    """The point (:data:`POINT`) of each component of a mix, or of each open shard."""
+
+    @property
+    def point(self) -> tuple[int, ...]:
+        """The first coordinates, which are those of a :data:`POINT`."""
+        return self.extent, self.offset, self.record, self.crc
 
     @property
     def numbers(self) -> list[int]:
@@ -51,11 +69,13 @@ class Coordinates(NamedTuple):
 NAMES = Coordinates._fields[:-1]
 """The names of a lane's own coordinates, in the order of a state."""
 OWN = len(NAMES)
-"""The number of a lane's own coordinates; three of each source follow them."""
+"""The number of a lane's own coordinates; the points of its sources follow them."""
 LANE = np.dtype([(name, np.int64) for name in NAMES])
 """A lane's own coordinates, as an element of an array."""
-POINT = np.dtype([(name, np.int64) for name in NAMES[:3]])
-"""The extent, offset and record of a lane's next record in one of its sources."""
+POINTS = NAMES.index("crc") + 1
+"""The number of a point's coordinates, which are a lane's first ones."""
+POINT = np.dtype([(name, np.int64) for name in NAMES[:POINTS]])
+"""The extent, offset, record and crc of a lane's next record in one of its sources."""
 
 
 def flat(array: Structured) -> Numbers:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherVersion
-from streamrec.plan.coordinates import LANE, OWN, POINT, flat, structured
-from streamrec.plan.fingerprint import Fingerprint, digest
+from streamrec.plan.coordinates import LANE, OWN, POINT, POINTS, flat, structured
+from streamrec.plan.fingerprint import Fingerprint
 from streamrec.plan.packed import pack, unpack
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Fingerprint", "Position", "object_tag"]
+__all__ = ["Fingerprint", "Position"]
 
 VERSION = 3
 NUMBERS = ("step", "run_epoch", "epoch", "skip")
@@ -39,15 +39,13 @@ MOST_LANES = 1 << 16
 MOST_COMPONENTS = 1 << 8
 MOST_PLACES = 1 << 18
 """Components times lanes: no budget has memory for the first ranges of more shards."""
-POINTS = POINT.itemsize // 8
-"""The numbers of a point."""
-MOST_TAG = (1 << 20) - 1
-"""The largest tag: one change in a million is not noticed, because both tags are equal."""
+MOST_CRC = (1 << 32) - 1
+"""The largest CRC."""
 
 _NO_LANES = np.zeros(0, LANE)
 _NO_SOURCES = np.zeros((0, 0), POINT)
 _NO_ROWS = np.zeros((0, 0), np.int64)
-_NO_TAGS = np.zeros((0, 1), np.int64)
+_NO_SIZES = np.zeros((0, 1), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +63,15 @@ class Position:
     """The lowest epoch of the lanes' next records."""
     lanes: Structured
     """``LANE [own lanes]``: see :class:`Coordinates`."""
-    tags: Numbers
-    """int64 ``[own lanes, 1]``, or of the shape of ``sources``: the tag of the version of the
-    object in whose middle it is; 0 where it is in none, or the version is not known."""
+    sizes: Numbers
+    """int64 ``[own lanes, 1]``, or of the shape of ``sources``: the size in bytes of the shard in
+    whose middle it is; 0 where it is in none. With the CRCs of the points it tells whether another
+    object is a copy of that shard."""
     skip: int = 0
     """Records behind this position that are delivered too (in a stream of single records)."""
     since: tuple[int, int] | None = None
     """By record: an epoch, and the step at which all lanes were at its beginning. With ``step``
-    they determine every rank's position, so ``lanes`` and ``tags`` are empty. ``None`` by shard,
+    they determine every rank's position, so ``lanes`` and ``sizes`` are empty. ``None`` by shard,
     and where a filter or packs make the lanes' counts unknown."""
     sources: Structured = field(default_factory=lambda: _NO_SOURCES)
     """``POINT [own lanes, sources]``: the point of each lane in each component of a mix, or in each
@@ -83,7 +82,7 @@ class Position:
 
     @property
     def points(self) -> Structured:
-        """The points from which shards are read; other fields may follow extent, offset, record."""
+        """The points from which shards are read; a lane's other fields may follow."""
         return self.sources if self.sources.size else self.lanes
 
     @property
@@ -93,14 +92,14 @@ class Position:
 
     @property
     def rows(self) -> Numbers:
-        """int64 ``[rows, own lanes]``: ``lanes``, ``sources``, then ``tags``; no rows by record.
+        """int64 ``[rows, own lanes]``: ``lanes``, ``sources``, then ``sizes``; no rows by record.
 
         Positions of one rank in one stream differ only in these and in :attr:`numbers`.
         """
         owned = len(self.lanes)
         if not owned:
             return _NO_ROWS
-        rows = flat(self.lanes), flat(self.sources).reshape(-1, owned), self.tags.T
+        rows = flat(self.lanes), flat(self.sources).reshape(-1, owned), self.sizes.T
         return np.ascontiguousarray(np.concatenate(rows))
 
     @property
@@ -170,10 +169,10 @@ class Position:
             MalformedPosition: The numbers or rows are something else.
         """
         by_record = fingerprint.by_record
-        lanes, sources, tags = _NO_LANES, _NO_SOURCES, _NO_TAGS
+        lanes, sources, sizes = _NO_LANES, _NO_SOURCES, _NO_SIZES
         if not by_record:
             owned = _owned_lanes(fingerprint.lanes, rank, world_size)
-            lanes, sources, tags = _arrays(rows, owned, fingerprint)
+            lanes, sources, sizes = _arrays(rows, owned, fingerprint)
         return cls(
             fingerprint,
             _number(numbers, "step"),
@@ -182,7 +181,7 @@ class Position:
             _number(numbers, "run_epoch", LAST_EPOCH),
             _number(numbers, "epoch", LAST_EPOCH),
             lanes,
-            tags,
+            sizes,
             _number(numbers, "skip", MOST_SKIPPED if fingerprint.global_batch is None else 0),
             _since(numbers) if by_record else None,
             sources,
@@ -214,7 +213,7 @@ class Position:
         if fingerprint.by_record:
             since = epoch, step
             return cls(
-                fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, _NO_TAGS, since=since
+                fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, _NO_SIZES, since=since
             )
         owned = fingerprint.lanes // world_size
         points = np.reshape(np.array(first_extents, np.int64), (-1, owned)).T
@@ -224,7 +223,7 @@ class Position:
             lanes["extent"], sources["extent"] = epoch, points
         else:
             lanes["extent"] = points[:, 0]
-        tags = np.zeros_like(points)
+        sizes = np.zeros_like(points)
         return cls(
             fingerprint,
             step,
@@ -233,7 +232,7 @@ class Position:
             epoch,
             epoch,
             lanes,
-            tags,
+            sizes,
             sources=sources,
             origin=epoch,
         )
@@ -270,7 +269,7 @@ class Position:
             world_size=world_size,
             epoch=min(position.epoch for position in positions),
             lanes=own("lanes"),
-            tags=own("tags"),
+            sizes=own("sizes"),
             sources=own("sources") if one.sources.size else one.sources,
         )
 
@@ -298,11 +297,6 @@ def check_version(data: Any) -> None:
         )
 
 
-def object_tag(version: str | None) -> int:
-    """Return a short tag (20 bits, not 0) of an ETag or generation; 0 for ``None``."""
-    return 0 if version is None else int(digest(version)[:8], 16) % MOST_TAG + 1
-
-
 def _damaged(fault: str) -> MalformedPosition:
     return MalformedPosition(f"{fault}; give the state as it was saved")
 
@@ -327,19 +321,21 @@ def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
 def _arrays(
     rows: Numbers, owned: int, fingerprint: Fingerprint
 ) -> tuple[Structured, Structured, Numbers]:
-    """Split rows into lanes, sources and tags."""
+    """Split rows into lanes, sources and sizes."""
     count, rest = divmod(len(rows) - OWN, POINTS + 1)
     if not fingerprint.has_sources:
         count, rest = 0, len(rows) - OWN - 1
     if rest or rows.shape[1:] != (owned,) or (fingerprint.has_sources and count < 1):
         raise _damaged("the state has other rows than its order has")
     end = OWN + POINTS * count
-    lanes, tags = structured(rows[:OWN], LANE), rows[end:].T.copy()
-    if rows.view(np.uint64).max() > LARGEST or tags.max() > MOST_TAG:
+    lanes, sizes = structured(rows[:OWN], LANE), rows[end:].T.copy()
+    sources = structured(rows[OWN:end].reshape(POINTS, count, owned), POINT)
+    crcs = np.concatenate([lanes["crc"], sources["crc"].ravel()])
+    if rows.view(np.uint64).max() > LARGEST or crcs.max() > MOST_CRC:
         raise _damaged("the state's 'packed' holds something else than its numbers")
     if not fingerprint.shuffle_window and lanes["row"].any():
         raise _damaged("the state names rows of windows, and nothing is shuffled")
-    return lanes, structured(rows[OWN:end].reshape(POINTS, count, owned), POINT), tags
+    return lanes, sources, sizes
 
 
 def _components(data: Mapping[str, Any], owned: int) -> int:

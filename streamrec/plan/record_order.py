@@ -217,7 +217,7 @@ class RecordOrder:
             epoch * self.stride + place,
             int(table.begin[chunk]),
             int(table.first_record[chunk]),
-            window,
+            window=window,
             row=wanted - begin + record - first,
         )
 

@@ -24,7 +24,14 @@ DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
 SHARD = b"".join(DATA)
 STARTS = [sum(map(len, DATA[:i])) for i in range(len(DATA) + 1)]
 """Begin of each record's frame in the shard, and the end of the last one."""
+CRCS = [int.from_bytes(data[-4:], "little") for data in (DATA[0], *DATA)]
+"""The CRC in a position before each record: of the record before, or of the first."""
 END = Coordinates(9, 0, 0)
+
+
+def at(extent: int, record: int, **more: int) -> Coordinates:
+    """Return the coordinates of a lane whose next record is that one of the shard."""
+    return Coordinates(extent, STARTS[record], record, CRCS[record], **more)
 
 
 def received(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> RangeRead:

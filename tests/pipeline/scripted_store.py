@@ -54,6 +54,7 @@ class ScriptedStore:
     asked: list[tuple[str, int, int, str | None]] = field(default_factory=list)
     open_bodies: int = 0
     most_open: int = 0
+    cache: None = None
     gate: asyncio.Event | None = None
     """Event that answers wait for, if there is one."""
 

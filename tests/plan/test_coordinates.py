@@ -7,17 +7,17 @@ from streamrec.plan.coordinates import LANE, NAMES, POINT, Coordinates, flat, st
 
 
 def test_the_order_of_a_lanes_numbers_is_that_of_a_state() -> None:
-    assert NAMES == ("extent", "offset", "record", "window", "row", "taken", "part")
+    assert NAMES == ("extent", "offset", "record", "crc", "window", "row", "taken", "part")
     assert LANE.names == NAMES
-    assert POINT.names == NAMES[:3]
+    assert POINT.names == NAMES[:4]
 
 
 def test_numbers_are_a_lanes_own_and_then_those_of_its_sources() -> None:
-    at = Coordinates(1, 2, 3, 4, 5, 6, 7, sources=((8, 9, 10), (11, 12, 13)))
-    assert at.numbers == list(range(1, 14))
+    at = Coordinates(1, 2, 3, 4, 5, 6, 7, 8, sources=((9, 10, 11, 12), (13, 14, 15, 16)))
+    assert at.numbers == list(range(1, 17))
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [(LANE, (7, 4)), (LANE, (7, 1)), (POINT, (3, 5, 2))])
+@pytest.mark.parametrize(("dtype", "shape"), [(LANE, (8, 4)), (LANE, (8, 1)), (POINT, (4, 5, 2))])
 def test_rows_come_back(dtype: np.dtype[np.void], shape: tuple[int, ...]) -> None:
     rows = np.arange(np.prod(shape)).reshape(shape)
     array = structured(rows, dtype)

@@ -19,21 +19,21 @@ from streamrec.errors import (
     OtherVersion,
     StateError,
 )
-from streamrec.plan.coordinates import LANE, NAMES, OWN, POINT, structured
+from streamrec.plan.coordinates import LANE, NAMES, OWN, POINT, POINTS, structured
 from streamrec.plan.fingerprint import names_digest, relative_names
 from streamrec.plan.position import (
     LARGEST,
     LAST_EPOCH,
+    MOST_CRC,
     MOST_SKIPPED,
-    MOST_TAG,
     Fingerprint,
     Position,
-    object_tag,
 )
 
 FINGERPRINT = Fingerprint("0123456789abcdef", 100, "shard", 12, True, 7, 1 << 28, 256)
 NUMBERS = st.integers(0, LARGEST)
 EPOCHS = st.integers(0, LAST_EPOCH)
+CRCS = st.integers(0, MOST_CRC)
 
 
 @st.composite
@@ -57,12 +57,15 @@ def positions(
         )
     )
     shape = owned, max(1, components)
-    tags = draw(arrays(np.int64, shape, elements=st.integers(0, MOST_TAG)))
+    sizes = draw(arrays(np.int64, shape, elements=NUMBERS))
+    rows[3] = draw(st.lists(CRCS, min_size=owned, max_size=owned))
     lanes, step = structured(np.array(rows, np.int64), LANE), draw(NUMBERS)
-    one = Position(FINGERPRINT, step, rank, world_size, draw(EPOCHS), draw(EPOCHS), lanes, tags)
+    one = Position(FINGERPRINT, step, rank, world_size, draw(EPOCHS), draw(EPOCHS), lanes, sizes)
     if not components:
         return one
-    sources = structured(draw(arrays(np.int64, (3, *shape[::-1]), elements=NUMBERS)), POINT)
+    points = draw(arrays(np.int64, (POINTS, *shape[::-1]), elements=NUMBERS))
+    points[3] = draw(arrays(np.int64, shape[::-1], elements=CRCS))
+    sources = structured(points, POINT)
     mixed = replace(FINGERPRINT, mix="from 0: web 1; repeat")
     return replace(one, fingerprint=mixed, sources=sources)
 
@@ -156,7 +159,7 @@ def test_without_shuffle_there_are_no_rows_of_windows() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_number_is_larger_than_any_stream_comes(name: str) -> None:
     start = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1)
-    start.lanes[name][5] = LARGEST
+    start.lanes[name][5] = MOST_CRC if name == "crc" else LARGEST
     assert Position.from_dict(start.to_dict()) == start
     start.lanes[name][5] += 1
     with pytest.raises(MalformedPosition, match="'packed' holds something else"):
@@ -236,7 +239,7 @@ def test_merge_gives_every_lane_to_its_new_rank(
     for position, again in zip(ranks, back, strict=True):
         assert np.array_equal(again.lanes, position.lanes)
         assert np.array_equal(again.sources, position.sources)
-        assert np.array_equal(again.tags, position.tags)
+        assert np.array_equal(again.sizes, position.sizes)
 
 
 def test_merge_refuses_what_is_not_whole() -> None:
@@ -273,7 +276,7 @@ MIXED = replace(FINGERPRINT, lanes=2, mix="from 0: web 1; repeat")
 def test_a_hostile_state_of_a_mix(change: dict[str, Any], message: str) -> None:
     start = Position.start(MIXED, [0] * 4, rank=0, world_size=1)
     start.lanes["taken"] = 7, 8
-    start.sources[:] = 9, 9, 9
+    start.sources[:] = 9, 9, 9, 9
     with pytest.raises(MalformedPosition, match=message):
         Position.from_dict({**start.to_dict(), **change})
 
@@ -289,7 +292,10 @@ def test_a_mix_names_no_more_shards_than_memory_could_hold() -> None:
 def test_what_a_mix_names_is_where_its_components_stand() -> None:
     position = Position.start(MIXED, range(4), rank=0, world_size=1)
     assert position.components == 2
-    assert position.points.tolist() == [[(0, 0, 0), (2, 0, 0)], [(1, 0, 0), (3, 0, 0)]]
+    assert position.points.tolist() == [
+        [(0, 0, 0, 0), (2, 0, 0, 0)],
+        [(1, 0, 0, 0), (3, 0, 0, 0)],
+    ]
     plain = Position.start(FINGERPRINT, [3] * 12, rank=0, world_size=1)
     assert (plain.components, plain.points["extent"].tolist()) == (1, [3] * 12)
 
@@ -319,13 +325,6 @@ def test_a_mirror_is_the_same_dataset() -> None:
     here = [f"s3://bucket/train-{i}" for i in range(9)]
     assert names_digest(here) == names_digest(there)
     assert names_digest(here) != names_digest(here[1:])
-
-
-def test_object_tags() -> None:
-    assert object_tag(None) == 0
-    tags = [object_tag(f'"{version}"') for version in range(1000)]
-    assert all(0 < tag <= MOST_TAG for tag in tags)
-    assert len(set(tags)) > 990
 
 
 def test_what_lanes_do_is_in_the_fingerprint_where_they_do_something() -> None:

@@ -78,7 +78,7 @@ def test_only_places_inside_of_their_extents_are_believed(
     last = extent.first_record + extent.skip + extent.records
 
     def check(offset: int, record: int) -> None:
-        order.check([lane], np.array([(extent.number, offset, record)], POINT))
+        order.check([lane], np.array([(extent.number, offset, record, 0)], POINT))
 
     check(0, 0)
     for offset in {extent.begin, extent.end}:

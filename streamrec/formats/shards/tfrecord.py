@@ -29,10 +29,10 @@ from streamrec.values.records import RecordBlock
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
-    from streamrec.values.columns import ByteArray, Bytes
+    from streamrec.values.columns import ByteArray, Bytes, Indices
     from streamrec.values.records import RecordRows
 
-__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "corrupt_row", "frame"]
+__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "corrupt_row", "footers", "frame"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -60,6 +60,16 @@ def frame(payload: Bytes) -> bytes:
 def corrupt_row(rows: RecordRows) -> int:
     """Return the first row that a scanner left unchecked and whose CRC does not match; else -1."""
     return kernel.corrupt_row(rows, LARGE)
+
+
+def footers(block: RecordBlock) -> Indices:
+    """Return int64 ``[records]``: the stored CRC behind each payload; 0 for damaged records."""
+    if block.lost or not len(block):
+        return np.zeros(len(block), np.int64)
+    # One view of all bytes as overlapping numbers: several times faster than to join four bytes.
+    words = np.ndarray((len(block.buffer) - FOOTER + 1,), "<u4", block.buffer.data, strides=(1,))
+    found: Indices = words[block.offsets + block.lengths].astype(np.int64)
+    return found
 
 
 class DamagedSpan(NamedTuple):

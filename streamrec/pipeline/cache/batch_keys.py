@@ -76,7 +76,7 @@ class BatchKeys:
             step=before.step + 1,
             epoch=kept.epoch + self._epochs,
             lanes=self._moved(kept.lanes, 1),
-            tags=kept.tags,
+            sizes=kept.sizes,
             sources=kept.sources,
         )
         return replace(batch, epoch=batch.epoch + self._epochs, next_position=position)

@@ -1,4 +1,4 @@
-"""The extents that a run's feeds are in, for the epoch and version tags of its positions."""
+"""The extents that a run's feeds are in, for the epoch and the sizes in its positions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ExtentTracker:
         self._begins = self._numbers.copy()
         self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)  # lane after lane
         self._inside: bytes | None = None  # which feeds are inside an extent; None: unknown
-        self._tags = self._numbers
+        self._sizes = self._numbers
         self.epoch = 0
         """The lowest epoch of the extents."""
 
@@ -49,8 +49,8 @@ class ExtentTracker:
         self._inside = None
         self.epoch = min(extent.epoch for extent in self._extents)
 
-    def tags(self, points: Structured, lanes: Structured) -> Indices:
-        """Return short version tags of the objects that feeds are in the middle of; else 0.
+    def sizes(self, points: Structured, lanes: Structured) -> Indices:
+        """Return the sizes in bytes of the shards that feeds are in the middle of; else 0.
 
         Returns:
             int64 ``[lanes, sources]``, as a position has them.
@@ -60,6 +60,7 @@ class ExtentTracker:
         if self._inside != inside.tobytes():
             self._inside = inside.tobytes()
             extents = zip(self._extents, inside.ravel().tolist(), strict=True)
-            tags = [self._shards.tag(extent.shard) * within for extent, within in extents]
-            self._tags = np.array(tags, np.int64).reshape(inside.shape)
-        return self._tags
+            known = self._shards.sizes
+            sizes = [known.get(extent.shard, 0) * within for extent, within in extents]
+            self._sizes = np.array(sizes, np.int64).reshape(inside.shape)
+        return self._sizes

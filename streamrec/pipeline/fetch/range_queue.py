@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.flow.pool import Account
 from streamrec.masking import masked_repr
-from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
-from streamrec.stores.versions import bare_version, same_version
+from streamrec.stores.versions import same_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +41,6 @@ def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
     )
 
 
-def _tag(version: str | None) -> int:
-    return object_tag(None if version is None else bare_version(version))
-
-
 @dataclass(slots=True)
 class Shards:
     """The shards' names, and the facts that stores have given about them."""
@@ -57,11 +52,10 @@ class Shards:
     """The pinned version of each object that was listed or read."""
     encodings: dict[int, str] = field(default_factory=dict)
     """The Content-Encoding of objects that are stored with one."""
-    expected_tags: dict[int, int] = field(default_factory=dict)
-    """The short tags of the versions that a resumed position was in the middle of."""
+    expected: dict[int, int] = field(default_factory=dict)
+    """The sizes of shards that a resumed position was in the middle of."""
     indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
     """Size and version from the index, for shards whose listing lacks them."""
-    _tags: dict[int, int] = field(default_factory=dict)
 
     __repr__ = masked_repr
 
@@ -69,20 +63,13 @@ class Shards:
         """Keep the facts of a response, and check that the object's version is the expected one.
 
         Raises:
-            ObjectChanged: The version is not the one that the resumed position was saved from.
+            ObjectChanged: The size is not that of the shard that the position was saved from.
             StaleIndex: The version is not the one that was indexed.
         """
         if shard in self.indexed:
             check_version(info, *self.indexed[shard])
             del self.indexed[shard]
-        tag = self.expected_tags.pop(shard, 0)
-        if tag and info.etag is not None and _tag(info.etag) != tag:
-            raise ObjectChanged(
-                "reading stopped in the middle of another version of this object "
-                f"({tag:05x}) than the store has now (ETag {info.etag}); restore the object, or "
-                "begin anew",
-                url=self.urls[shard],
-            )
+        self._check_size(shard, info.size)
         # A size of 0 stays: the shard may be a compressed one that decompressed to nothing.
         if info.size is not None and self.sizes.get(shard) != 0:
             self.sizes[shard] = info.size
@@ -90,11 +77,23 @@ class Shards:
             self.encodings[shard] = info.encoding
         self.etags.setdefault(shard, info.etag)
 
-    def tag(self, shard: int) -> int:
-        """Return a short tag of the object's version; 0 while it is unknown."""
-        if shard not in self._tags and shard in self.etags:
-            self._tags[shard] = _tag(self.etags[shard])
-        return self._tags.get(shard, 0)
+    def expect(self, shard: int, size: int) -> None:
+        """Expect the shard to have the size that a resumed position names.
+
+        Raises:
+            ObjectChanged: It has another one.
+        """
+        self.expected[shard] = size
+        self._check_size(shard, self.sizes.get(shard) or None)
+
+    def _check_size(self, shard: int, size: int | None) -> None:
+        expected = self.expected.get(shard, size)
+        if size is not None and size != expected:
+            raise ObjectChanged(
+                f"reading stopped in the middle of a shard of {expected} bytes, and this one has "
+                f"{size}; restore the object, or begin anew",
+                url=self.urls[shard],
+            )
 
 
 @dataclass(slots=True, eq=False)

@@ -20,7 +20,7 @@ from streamrec.pipeline.lane.packing_stage import Packing
 from streamrec.pipeline.lane.quarantine import marks_placeholders
 from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.pipeline.lane.window_lane import WindowLane
-from streamrec.plan.coordinates import Coordinates
+from streamrec.plan.coordinates import POINTS, Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +150,7 @@ class LaneBuilder:
 
     def _reader(self, feed: int) -> RecordReader:
         plan, (order, lane) = self.plan, self.plan.feeds[feed]
-        start = Coordinates(*plan.points[feed].item()[:3])
+        start = Coordinates(*plan.points[feed].item()[:POINTS])
         scanner = partial(
             FrameScanner,
             check_crc=plan.settings.check_crc,

@@ -13,7 +13,7 @@ import numpy as np
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.coordinates import OWN, Coordinates
+from streamrec.plan.coordinates import OWN, POINTS, Coordinates
 from streamrec.plan.mixture import NOTHING
 from streamrec.plan.order import Extent
 from streamrec.values.records import RecordRows
@@ -35,7 +35,7 @@ LEAST_SHARE = 1e-4
 """The share that a component has at least, for how soon its ranges are needed."""
 
 Point: TypeAlias = tuple[int, ...]
-"""Extent, byte offset and record number of a component's next record."""
+"""The point, as in :data:`POINT`, of a component's next record."""
 
 
 @dataclass(eq=False)
@@ -102,7 +102,7 @@ class Component:
             self.undrawn -= part.rows.nbytes
         if parts:
             after = parts[-1].after(len(parts[-1]) - 1)
-            self.point = after.extent, after.offset, after.record
+            self.point = after.point
             self.epoch = parts[-1].extent.epoch
         return parts
 
@@ -116,8 +116,8 @@ class Drawn:
     choices: Indices
     """int64 ``[draws]``: the component of each draw."""
     points: Indices
-    """int64 ``[components + draws, 3]``: the point of each component before the first draw, then
-    the drawn component's point behind each draw's record."""
+    """int64 ``[components + draws, POINTS]``: the points of all components before the first draw,
+    then the drawn component's point behind each draw's record."""
     epochs: Indices
     """int64 ``[components + draws]``: the same with epochs."""
 
@@ -274,7 +274,7 @@ class Mix:
         ]
         order = np.empty(count, np.int64)
         order[np.argsort(choices, kind="stable")] = np.arange(count)
-        ends = np.concatenate([part.ends[:, :3] for part in parts])[order]
+        ends = np.concatenate([part.ends[:, :POINTS] for part in parts])[order]
         epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
         points = np.concatenate([starts, ends])
         epochs = np.concatenate([start_epochs, epochs[order]])

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.coordinates import OWN, Coordinates
+from streamrec.plan.coordinates import OWN, POINTS, Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.window import FRAME_OVERHEAD
 from streamrec.values.columns import rising
@@ -33,7 +33,7 @@ SHARE_OF_LATER = 1e-4
 """The share of an open shard that waits for the next epoch: its ranges are needed last."""
 
 Point: TypeAlias = tuple[int, ...]
-"""Extent, byte offset and record number of an open shard's next record."""
+"""The point, as in :data:`POINT`, of an open shard's next record."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,13 +69,17 @@ class Turn:
         """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
         last = np.array(self.after(len(self.numbers) - 1, extent).numbers, np.int64)
         ends = np.tile(last, (len(numbers), 1))
-        own = OWN + 3 * self.open_shard
-        ends[:, own : own + 3] = self.places.ends(self.numbers[numbers], self.span)[:, :3]
+        own = OWN + POINTS * self.open_shard
+        ends[:, own : own + POINTS] = self.places.ends(self.numbers[numbers], self.span)[:, :POINTS]
         ends[:, 1] = self.taken[numbers + 1]
         return ends
 
     def _at(self, own: Coordinates, taken: int, extent: Extent) -> Coordinates:
-        points = (*self.points[: self.open_shard], own[:3], *self.points[self.open_shard + 1 :])
+        points = (
+            *self.points[: self.open_shard],
+            own.point,
+            *self.points[self.open_shard + 1 :],
+        )
         return Coordinates(extent.epoch, taken, self.number, sources=points)
 
 
@@ -138,7 +142,7 @@ class OpenShards:
             if item is None:
                 return None
             if isinstance(item, Coordinates):
-                self._points[number] = item[:3]
+                self._points[number] = item.point
                 reader = self.readers[number]
                 self._epochs[number] = inf if reader.ended else reader.epoch
             elif len(item):
@@ -170,7 +174,7 @@ class OpenShards:
         is_all = count == len(span)
         self._rests[number] = None if is_all else span.cut(count, None)
         given = span if is_all else span.cut(0, count)
-        self._points[number] = given.after(count - 1)[:3]
+        self._points[number] = given.after(count - 1).point
         turn = Turn(given.extent, given.places, given.numbers, taken, self._turn, number, points)
         extent = Extent(self._epoch, self._epoch, -1)
         return RecordSpan(extent, given.rows, given.lengths, turn, rising(0, count))

@@ -6,15 +6,18 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from streamrec.errors import (
     CorruptCompression,
     DataError,
+    ObjectChanged,
     OutOfMemory,
     StaleIndex,
     TruncatedShard,
 )
 from streamrec.flow.attribution import WaitClock
-from streamrec.formats.shards.tfrecord import DamagedSpan
+from streamrec.formats.shards.tfrecord import FOOTER, DamagedSpan, footers
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.damage_policy import DamagePolicy
     from streamrec.values.records import RecordBlock
 
-__all__ = ["RecordReader", "part_of"]
+__all__ = ["RecordReader", "lead", "part_of"]
 
 _BEFORE = Extent(-1, -1, -1)
 """Stands for the extent before the first one."""
@@ -69,6 +72,9 @@ class RecordReader:
     """True when no more records will come."""
     _extent: Extent = _BEFORE
     _is_whole: bool = True  # the extent is read from its beginning
+    _crc: int | None = None  # behind the last record; None: none of the extent was given yet
+    _lead: int = 0  # the bytes before the first record that are still to be compared
+    _expected: int = 0  # the CRC of the first record, if the start is at the beginning of an extent
     _found: deque[RecordBlock | DamagedSpan] = field(default_factory=deque)
     _ready: deque[RecordSpan | Coordinates] = field(default_factory=deque)
 
@@ -111,6 +117,8 @@ class RecordReader:
         if extent.epoch != self.epoch and self._holds_something(read):
             self._begin_epoch(extent)
             return True
+        if self._lead and not self._compare_lead(read):
+            return False
         if read.scanned < read.filled and self._scan(read):
             return True
         if read.error is not None:
@@ -143,10 +151,36 @@ class RecordReader:
     def _enter(self, read: RangeRead) -> None:
         extent, begin = read.request.extent, read.request.start
         self.damage.enter(extent)
-        resumed = self._extent is _BEFORE and begin != extent.begin
+        is_first = self._extent is _BEFORE
+        resumed = is_first and begin != extent.begin
         self._extent, self._is_whole = extent, not resumed
         ordinal = self.start.record if resumed else extent.first_record
-        self._scanner = self._scanner_at(extent, begin, ordinal)
+        self._lead = lead(extent, self.start) if resumed else 0
+        self._crc = self.start.crc if resumed else None
+        self._expected = self.start.crc if is_first and not resumed else 0
+        self._scanner = self._scanner_at(extent, begin + self._lead, ordinal)
+
+    def _compare_lead(self, read: RangeRead) -> bool:
+        """Compare the bytes before the first record with the position; return whether they came.
+
+        Raises:
+            ObjectChanged: The position was saved from another shard.
+        """
+        if read.filled < self._lead and not read.done:
+            return False
+        found = int.from_bytes(read.memory[: min(self._lead, read.filled)].tobytes(), "little")
+        read.scanned, self._lead = self._lead, 0
+        if found != self.start.crc:
+            raise self._changed()
+        return True
+
+    def _changed(self) -> ObjectChanged:
+        return ObjectChanged(
+            "reading stopped in the middle of another shard: the record before this byte, or at it, "
+            f"is not the one with the CRC {self.start.crc:#010x}; restore the object, or begin anew",
+            url=self.shards.urls[self._extent.shard],
+            offset=self.start.offset,
+        )
 
     def _scanner_at(self, extent: Extent, offset: int, ordinal: int) -> FrameScanner:
         return self.new_scanner(
@@ -194,7 +228,17 @@ class RecordReader:
         return True
 
     def _give(self, block: RecordBlock) -> None:
-        self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, block)))
+        behind = footers(block)
+        if self._crc is None and len(block):
+            self._crc = behind.item(0)
+            if self._crc and self._expected not in (0, self._crc):
+                raise self._changed()
+        crcs = np.concatenate([[self._crc or 0], behind])
+        if len(block):
+            self._crc = behind.item(-1)
+        part = part_of(self._extent, block)
+        first = part.first_ordinal - block.first_ordinal
+        self._ready.append(RecordSpan.of(self._extent, part, crcs[first : first + len(part) + 1]))
 
     def _size(self, read: RangeRead) -> int | None:
         """Return the shard's size in bytes; ``None`` for a compressed one before its last byte.
@@ -294,6 +338,11 @@ class RecordReader:
     def _out_of_memory(self, error: MemoryError) -> OutOfMemory:
         scanner = self._scanner
         return OutOfMemory.of(error, url=scanner.url, offset=scanner.offset, record=scanner.ordinal)
+
+
+def lead(extent: Extent, start: Coordinates) -> int:
+    """Return the number of bytes before a start that are read to compare them with its CRC."""
+    return FOOTER if start.crc and start.offset > extent.begin else 0
 
 
 def part_of(extent: Extent, block: RecordBlock) -> RecordBlock:

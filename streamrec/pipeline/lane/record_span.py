@@ -41,9 +41,18 @@ class RecordSpan:
     """int64 ``[rows]``: the number of each record among the places."""
 
     @classmethod
-    def of(cls, extent: Extent, block: RecordBlock) -> Self:
-        """Make a span of all records of a block."""
-        places = BlockPlaces(block.offsets, block.lengths, block.base, block.first_ordinal)
+    def of(cls, extent: Extent, block: RecordBlock, crcs: Indices | None = None) -> Self:
+        """Make a span of all records of a block.
+
+        Args:
+            extent: The extent that they are of.
+            block: The records.
+            crcs: int64 ``[records + 1]``: the ``crc`` of the coordinates before each record and
+                behind the last; by default they are not known.
+        """
+        if crcs is None:
+            crcs = np.zeros(len(block) + 1, np.int64)
+        places = BlockPlaces(block.offsets, block.lengths, block.base, block.first_ordinal, crcs)
         rows, numbers = RecordRows.from_block(block), rising(0, len(block))
         return cls(extent, rows, block.lengths, places, numbers)
 
@@ -82,16 +91,20 @@ class BlockPlaces:
     lengths: Indices
     base: int
     first_ordinal: int
+    crcs: Indices
+    """int64 ``[records + 1]``: the ``crc`` before each record and behind the last."""
 
     def before(self, number: int, extent: Extent) -> Coordinates:
         """Return the coordinates of a lane whose next record is the one of that number."""
         begin = self.base + self.offsets.item(number) - HEADER
-        return Coordinates(extent.number, begin, self.first_ordinal + number)
+        crc = self.crcs.item(number)
+        return Coordinates(extent.number, begin, self.first_ordinal + number, crc)
 
     def after(self, number: int, extent: Extent) -> Coordinates:
         """Return the coordinates of a lane whose last record was the one of that number."""
         begin, frame = self.before(number, extent), self.lengths.item(number) + FRAME_OVERHEAD
-        return begin._replace(offset=begin.offset + frame, record=begin.record + 1)
+        crc = self.crcs.item(number + 1)
+        return begin._replace(offset=begin.offset + frame, record=begin.record + 1, crc=crc)
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
         """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
@@ -100,4 +113,5 @@ class BlockPlaces:
         ends[:, 0] = extent.number
         ends[:, 1] = stops[numbers] + (self.base - HEADER + FRAME_OVERHEAD)
         ends[:, 2] = numbers + (self.first_ordinal + 1)
+        ends[:, 3] = self.crcs[numbers + 1]
         return ends

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Column
 
 DTYPES = st.sampled_from(sorted(schema.DTYPES)).map(np.dtype)
-BEHIND_POSITION = 64 + 64 + 8 * 8 * fake_dataset.LANES
+BEHIND_POSITION = 64 + 64 + -(-8 * 9 * fake_dataset.LANES // 64) * 64
 """End of the position of two rows: their shards and their records come before it, each from a
-multiple of 64; it has the lanes' seven rows and one of tags."""
+multiple of 64; it has the lanes' eight rows and one of sizes."""
 SHAPES = npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
 
 
@@ -283,8 +283,8 @@ def setting(path: str, value: Any) -> Callable[[Any], None]:
         ("rows", 1 << 63, "is not there"),
         ("mask", True, "bool|belong|is not there"),
         ("position.rows", 0, "position|offsets|belong"),
-        ("position.rows", 7, "position|offsets|belong"),
-        ("position.rows", 9, "position|offsets|is not there"),
+        ("position.rows", 8, "position|offsets|belong"),
+        ("position.rows", 10, "position|offsets|is not there"),
         ("position.rows", 1 << 63, "is not there"),
         ("position.step", 1 << 48, "position of a batch cannot be read: the state's 'step'"),
         ("position.epoch", 1 << 32, "position of a batch cannot be read: the state's 'epoch'"),
@@ -448,7 +448,7 @@ def test_positions_travel(position: Position) -> None:
     got = payload.decode(message, *whose).next_position
     assert got == position
     held = np.frombuffer(message.payload[0], np.uint8)
-    assert not any(np.shares_memory(rows, held) for rows in (got.lanes, got.sources, got.tags))
+    assert not any(np.shares_memory(rows, held) for rows in (got.lanes, got.sources, got.sizes))
 
 
 def test_positions_by_record_travel() -> None:
@@ -470,12 +470,12 @@ def test_a_position_by_record_that_contradicts_itself(since: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "number"), [(0, -1), (1, 1 << 48), (4, 1), (5, -(1 << 63)), (7, 1 << 20)]
+    ("row", "number"), [(0, -1), (1, 1 << 48), (3, 1 << 32), (5, 1), (6, -(1 << 63)), (8, 1 << 48)]
 )
 def test_a_position_of_other_numbers(row: int, number: int) -> None:
-    """The tags follow the lanes' seven rows; nothing is shuffled, so no window has rows."""
+    """The sizes follow the lanes' eight rows; nothing is shuffled, so no window has rows."""
     message = received(payload.encode(of_columns({}, 2)))
-    rows = np.frombuffer(message.payload[0], np.int64, 8 * fake_dataset.LANES, offset=128)
+    rows = np.frombuffer(message.payload[0], np.int64, 9 * fake_dataset.LANES, offset=128)
     rows[row * fake_dataset.LANES] = number
     with pytest.raises(RemoteProtocolError, match="position of a batch cannot be read"):
         decoded(message)

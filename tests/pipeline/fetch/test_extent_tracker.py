@@ -12,7 +12,7 @@ from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.plan.coordinates import LANE, POINT
 from streamrec.plan.order import Extent, ShardOrder
-from streamrec.plan.position import Position, object_tag
+from streamrec.plan.position import Position
 from streamrec.plan.ranges import MemoryPlan
 from tests.pipeline.small_datasets import settings_of
 from tests.plan.test_position import FINGERPRINT
@@ -53,7 +53,7 @@ def plan_of(orders: list[Any], rank: int = 0, world_size: int = 1) -> RunPlan:
 
 
 def shards_of(count: int) -> Shards:
-    return Shards([f"s{i}" for i in range(count)], etags={i: f"tag{i}" for i in range(count)})
+    return Shards([f"s{i}" for i in range(count)], sizes={i: 100 + i for i in range(count)})
 
 
 def points_of(numbers: list[int], offsets: list[int], own: int = LANES) -> Structured:
@@ -68,7 +68,7 @@ def lanes_of(count: int) -> Structured:
 
 
 @given(ORDERS, st.sampled_from([(0, 1), (1, 2), (3, 4)]), st.data())
-def test_the_versions_are_those_of_the_shards_in_whose_middle_feeds_stand(
+def test_the_sizes_are_those_of_the_shards_in_whose_middle_feeds_stand(
     orders: list[ShardOrder], where: tuple[int, int], data: st.DataObject
 ) -> None:
     """After any number of batches, each with a state that may lie before the last one."""
@@ -92,8 +92,8 @@ def test_the_versions_are_those_of_the_shards_in_whose_middle_feeds_stand(
             for feed, offset in enumerate(offsets)
         ]
         assert tracker.epoch == min(extent.epoch for extent in extents)
-        assert tracker.tags(points, lanes).T.ravel().tolist() == [
-            object_tag(f"tag{extent.shard}") if is_inside else 0
+        assert tracker.sizes(points, lanes).T.ravel().tolist() == [
+            100 + extent.shard if is_inside else 0
             for extent, is_inside in zip(extents, inside, strict=True)
         ]
 
@@ -116,7 +116,7 @@ def test_the_array_of_a_batch_may_change_afterwards() -> None:
     tracker = ExtentTracker(plan_of([order]), shards_of(7))
     points = points_of([0] * LANES, [0] * LANES)
     tracker.follow(points)
-    points[2] = 3, 5, 0
+    points[2] = 3, 5, 0, 0
     tracker.follow(points)
     assert order.asked[LANES:] == [(2, 3)]
 
@@ -126,15 +126,14 @@ def test_a_chunk_is_entered_behind_its_own_beginning() -> None:
     tracker = ExtentTracker(plan_of([order]), shards_of(1))
     points = points_of([0, 1, 2, 3], [0, 100, 201, 300])
     tracker.follow(points)
-    tag = object_tag("tag0")
-    assert tracker.tags(points, lanes_of(LANES)).ravel().tolist() == [0, 0, tag, 0]
+    assert tracker.sizes(points, lanes_of(LANES)).ravel().tolist() == [0, 0, 100, 0]
 
 
-def test_no_version_is_known_of_what_was_never_read() -> None:
+def test_no_size_is_known_of_what_was_never_read() -> None:
     tracker = ExtentTracker(plan_of([ShardOrder(4, LANES)]), Shards(["a", "b", "c", "d"]))
     points = points_of([0] * LANES, [9] * LANES)
     tracker.follow(points)
-    assert tracker.tags(points, lanes_of(LANES)).ravel().tolist() == [0] * LANES
+    assert tracker.sizes(points, lanes_of(LANES)).ravel().tolist() == [0] * LANES
 
 
 class RecordChunks:

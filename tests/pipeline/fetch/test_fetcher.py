@@ -20,7 +20,6 @@ from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
 from streamrec.plan import ranges
 from streamrec.plan.concurrency import Concurrency
 from streamrec.plan.order import ShardOrder
-from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.scripted_store import ScriptedStore
@@ -216,7 +215,7 @@ async def test_the_version_is_pinned_by_the_first_answer() -> None:
     async with fetching(store) as (fetcher, shards):
         await drain(fetcher)
     assert [etag for _, _, _, etag in store.asked] == [None] + ['"abc"'] * (len(store.asked) - 1)
-    assert shards.tag(0) == object_tag("abc")
+    assert shards.etags[0] == '"abc"'
 
 
 @asynchronous
@@ -386,9 +385,12 @@ async def test_cancelling_in_the_middle_closes_every_body() -> None:
         assert fetcher.statistics()["in_flight"] == 8
 
 
-def test_learning_another_version_than_the_position_had() -> None:
-    shards = Shards(["o0", "o1"], expected_tags={0: object_tag("old"), 1: 1})
-    with pytest.raises(ObjectChanged, match='ETag "new"'):
-        shards.learn(0, ObjectInfo("o0", 5, '"new"'))
-    shards.learn(1, ObjectInfo("o1", 5, None))
-    assert shards.tag(1) == 0
+def test_learning_another_size_than_the_position_had() -> None:
+    shards = Shards(["o0", "o1", "o2"], sizes={2: 7})
+    for shard in range(2):
+        shards.expect(shard, 5)
+    with pytest.raises(ObjectChanged, match="of 5 bytes, and this one has 6"):
+        shards.learn(0, ObjectInfo("o0", 6, '"same"'))
+    shards.learn(1, ObjectInfo("o1", 5, '"other"'))
+    with pytest.raises(ObjectChanged, match="of 5 bytes, and this one has 7"):
+        shards.expect(2, 5)

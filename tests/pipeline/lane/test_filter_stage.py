@@ -197,7 +197,9 @@ class TestStreams:
 
 def span(records: list[bytes], number: int = 0) -> RecordSpan:
     rows, numbers = RecordRows.of(records), np.arange(len(records))
-    places = BlockPlaces(100 * numbers + HEADER, rows.lengths, 0, 0)
+    places = BlockPlaces(
+        100 * numbers + HEADER, rows.lengths, 0, 0, np.zeros(len(rows) + 1, np.int64)
+    )
     return RecordSpan(Extent(number, 0, shard=0), rows, rows.lengths, places, numbers)
 
 

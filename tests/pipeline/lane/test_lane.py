@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streamrec.errors import StoreUnavailable
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
+from streamrec.pipeline.lane.record_reader import lead
 from streamrec.pipeline.lane.window_lane import WindowLane
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
@@ -18,6 +19,7 @@ from tests.pipeline.received_ranges import (
     END,
     SHARD,
     STARTS,
+    at,
     coordinates,
     nothing_more,
     reader_of,
@@ -61,7 +63,7 @@ def test_ranges_cut_anywhere_give_every_record_with_its_coordinates(cuts: list[i
     assert (lane.available, lane.ended) == (6, True)
     assert lane.start == Coordinates(0, 0, 0)
     for i in range(6):
-        assert taken(lane, 1) == [((0, i), Coordinates(4, STARTS[i + 1], i + 1))]
+        assert taken(lane, 1) == [((0, i), at(4, i + 1))]
 
 
 def test_rows_of_several_blocks_in_one_take() -> None:
@@ -71,9 +73,9 @@ def test_rows_of_several_blocks_in_one_take() -> None:
     given, places = zip(*taken(lane, 8), strict=True)
     assert list(given) == [(0, i) for i in range(6)] + [(1, 0), (1, 1)]
     assert places[5:] == (
-        Coordinates(0, len(SHARD), 6),
-        Coordinates(1, STARTS[1], 1),
-        Coordinates(1, STARTS[2], 2),
+        at(0, 6),
+        at(1, 1),
+        at(1, 2),
     )
 
 
@@ -100,9 +102,9 @@ def test_rows_that_are_delivered_together() -> None:
     lane.take(18)
     numbers = [list(lane.deliver(count)) for count in (4, 2, 10)]
     places = (
-        Coordinates(0, STARTS[4], 4),
-        Coordinates(0, len(SHARD), 6),
-        Coordinates(2, STARTS[4], 4),
+        at(0, 4),
+        at(0, 6),
+        at(2, 4),
     )
     assert numbers == [place.numbers for place in places]
 
@@ -123,8 +125,8 @@ def test_a_resumed_lane_numbers_its_records() -> None:
     )
     lane.poll(10)
     assert taken(lane, 2) == [
-        ((0, 4), Coordinates(0, STARTS[5], 5)),
-        ((0, 5), Coordinates(0, len(SHARD), 6)),
+        ((0, 4), at(0, 5)),
+        ((0, 5), at(0, 6)),
     ]
 
 
@@ -161,8 +163,8 @@ class TestWindows:
         lane = self.shuffled(received(Extent(0, 0, shard=0), 0, len(SHARD)))
         places = [place for _, place in taken(lane, 6)]
         assert places[:2] == [
-            Coordinates(0, STARTS[1], 1, 1, 0),
-            Coordinates(0, STARTS[1], 1, 1, 1),
+            at(0, 1, window=1),
+            at(0, 1, window=1, row=1),
         ]
         assert places[-1] == END
 
@@ -171,9 +173,10 @@ class TestWindows:
         extent = Extent(0, 0, shard=0)
         whole = self.shuffled(received(extent, 0, len(SHARD)))
         head = taken(whole, count)
-        at = head[-1][1] if head else whole.start
-        again = self.shuffled(received(extent, at.offset, len(SHARD)), start=at)
-        assert again.start == at
+        place = head[-1][1] if head else whole.start
+        begin = place.offset - lead(extent, place)
+        again = self.shuffled(received(extent, begin, len(SHARD)), start=place)
+        assert again.start == place
         expected = taken(whole, 6 - count)
         assert taken(again, 6 - count) == expected
         assert sorted(number for number, _ in head + expected) == [(0, i) for i in range(6)]

@@ -291,7 +291,7 @@ class TestRefusals:
             dataset = await Dataset.open(dataset.settings)
             state = position_after((await receive_all(dataset, most=3))[-1])
             await dataset.aclose()
-            damage(tmp_path, shard, record=19, size=40)
+            rewrite(tmp_path, shard, 20, size=40)
             dataset = await Dataset.open(dataset.settings)
             with pytest.raises(ObjectChanged, match=f"part-0000{shard}"):
                 await receive_all(dataset, position=state)
@@ -344,6 +344,12 @@ def damage(directory: Path, shard: int, record: int, size: int) -> tuple[int, in
     return shard, record
 
 
+def rewrite(directory: Path, shard: int, records: int, size: int) -> None:
+    """Write a shard anew, with as many other records of the same size."""
+    (path,) = directory.glob(f"*/part-{shard:05}.tfrecord")
+    path.write_bytes(b"".join(frame(bytes([record]) * size) for record in range(records)))
+
+
 class TestTurn:
     """Records of the second of three open shards, from byte 40 of its turn on."""
 
@@ -354,14 +360,14 @@ class TestTurn:
         scanner = FrameScanner(url="", shard=6)
         data = b"".join(frame(b"x" * size) for size in (4, 0, 8))
         (block,), _ = scanner.scan(np.frombuffer(data, np.uint8), more=False)
-        points = (1, 0, 0), (4, 0, 0), (2, 9, 9)
-        own = RecordSpan.of(self.EXTENT, block)
+        points = (1, 0, 0, 5), (4, 0, 0, 60), (2, 9, 9, 7)
+        own = RecordSpan.of(self.EXTENT, block, np.arange(60, 64))
         taken = np.array([40, 60, 76, 100])
         turn = Turn(self.EXTENT, own.places, own.numbers, taken, 7, 1, points)
         return RecordSpan(Extent(1, 1, -1), own.rows, own.lengths, turn, own.numbers)
 
     def at(self, taken: int, offset: int, record: int) -> Coordinates:
-        points = (1, 0, 0), (4, offset, record), (2, 9, 9)
+        points = (1, 0, 0, 5), (4, offset, record, 60 + record), (2, 9, 9, 7)
         return Coordinates(1, taken, 7, sources=points)
 
     def test_says_where_the_lane_stands(self, turn: RecordSpan) -> None:

@@ -27,7 +27,7 @@ from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
-from tests.pipeline.received_ranges import END, SHARD, STARTS, damaged, nothing_more, received
+from tests.pipeline.received_ranges import END, SHARD, STARTS, at, damaged, nothing_more, received
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def test_ranges_cut_anywhere_give_every_record_with_its_coordinates(cuts: list[i
     places, number = [], 0
     while isinstance(item := reader.pop(), RecordSpan):
         for row in range(len(item)):
-            assert item.before(row) == Coordinates(4, STARTS[number], number)
+            assert item.before(row) == at(4, number)
             places.append(item.after(row))
             number += 1
-    assert places == [Coordinates(4, STARTS[i + 1], i + 1) for i in range(6)]
+    assert places == [at(4, i + 1) for i in range(6)]
     assert (item, reader.ended, reader.pop()) == (END, True, None)
 
 
