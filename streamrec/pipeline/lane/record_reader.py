@@ -176,8 +176,8 @@ class RecordReader:
 
     def _changed(self) -> ObjectChanged:
         return ObjectChanged(
-            "reading stopped in the middle of another shard: the record before this byte, or at it, "
-            f"is not the one with the CRC {self.start.crc:#010x}; restore the object, or begin anew",
+            "reading stopped in the middle of another shard: the record before this byte, or at "
+            f"it, does not have the CRC {self.start.crc:#010x}; restore the object, or begin anew",
             url=self.shards.urls[self._extent.shard],
             offset=self.start.offset,
         )
