@@ -338,7 +338,7 @@ async def test_resuming_into_a_changed_object_is_refused(tmp_path: Path) -> None
     await dataset.aclose()
     write(tmp_path, ((11,) * 6,))
     again = await Dataset.open(settings_of(source, batch_size=2))
-    with pytest.raises(ObjectChanged, match="another version"):
+    with pytest.raises(ObjectChanged, match="of 156 bytes, and this one has 162"):
         await receive_all(again, position=position)
     await again.aclose()
 

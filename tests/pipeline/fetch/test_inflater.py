@@ -4,9 +4,11 @@ import asyncio
 import gzip
 import logging
 from collections import deque
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ from streamrec.errors import (
 )
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.compression import Compressor, Decompressor
-from streamrec.formats.shards.tfrecord import frame
+from streamrec.formats.shards.tfrecord import FOOTER, frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
 from streamrec.stores.base import ObjectInfo
@@ -142,7 +144,8 @@ def test_the_order_and_every_resume_are_those_of_the_plain_shards(
         stop = place % len(found)  # how many single records travel together is a matter of timing
         position = Position.from_dict(found[stop].next_position.to_dict())
         if order["batch_size"]:
-            assert position == expected[stop].next_position
+            like = expected[stop].next_position
+            assert replace(position, sizes=like.sizes) == like
         tail = await batches_of(dataset_of(store, known=known, **order), position)
         assert contents(tail) == contents(found[stop + 1 :])
 
@@ -172,7 +175,7 @@ async def test_resuming_in_a_plain_shard_looks_at_its_beginning_and_goes_on() ->
     store.asked.clear()
     tail = await batches_of(dataset, found[20].next_position)
     assert contents(tail) == contents(found[21:])
-    assert [start for _, start, _, _ in store.asked] == [0, 21 * 1016]
+    assert [start for _, start, _, _ in store.asked] == [0, 21 * 1016 - FOOTER]
 
 
 @asynchronous
@@ -362,7 +365,7 @@ class TestFaults:
     async def test_an_error_of_the_store_on_resume(self, kind: Compression) -> None:
         store = ScriptedStore({"s": pack(kind, shard([1000] * 30))})
         found = await batches_of(dataset_of(store))
-        store.etags["s"] = '"v2"'
+        store = ScriptedStore({"s": pack(kind, shard([1000] * 31))})
         dataset = dataset_of(store, known=False)
         async with new_run(dataset, found[3].next_position) as run:
             with pytest.raises(ObjectChanged):
@@ -372,7 +375,9 @@ class TestFaults:
     @asynchronous
     async def test_an_offset_past_the_end(self, kind: Compression) -> None:
         long, short = (ScriptedStore({"s": pack(kind, shard([9] * n))}) for n in (30, 3))
-        position = (await batches_of(dataset_of(long)))[5].next_position
+        found = (await batches_of(dataset_of(long)))[5].next_position
+        found.lanes["crc"] = 0  # as read_records begins at an offset
+        position = replace(found, sizes=np.zeros_like(found.sizes))
         async with new_run(dataset_of(short), position) as run:
             with pytest.raises(TruncatedShard, match="give the offset of a record"):
                 await run.receive()
