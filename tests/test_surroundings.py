@@ -100,6 +100,7 @@ class TestTemporaryFiles:
             assert engine.process.stdin
             engine.process.stdin.write(b"not JSON")
             engine.process.stdin.close()
+            engine.process.wait(60)  # importing takes long beside other load
             assert "JSONDecodeError" in (engine.diagnosis() or "")
         finally:
             engine.close()

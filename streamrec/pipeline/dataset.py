@@ -113,10 +113,9 @@ class Dataset:
 
     def _next_use(self, order: ShardOrder | RecordOrder) -> NextUse | None:
         """Let the cache know what a run reads; a mix's components have epochs of their own."""
-        if not self._keeps("ranges") or self._draws is not None:
-            return None
         cache = self._stores.cache
-        assert cache is not None
+        if cache is None or not self._keeps("ranges") or self._draws is not None:
+            return None  # no cache: this user has no folder for one
         forecast = NextUse(order, self.shards)
         cache.expect(forecast, self.objects)
         return forecast
