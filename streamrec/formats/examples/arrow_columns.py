@@ -24,9 +24,17 @@ def columns_of(batch: Any) -> dict[str, Any]:
     Example stores it. Where a value is null, the feature has no value in that Example.
 
     Raises:
-        WrongFeatureType: A column's type has no representation; the error names the column.
+        WrongFeatureType: A column's type has no representation, or two columns have one name; the
+            error names the column.
     """
-    return {name: _column(name, batch.column(name)) for name in batch.schema.names}
+    names = batch.schema.names
+    for name in names:
+        if names.count(name) > 1:
+            raise WrongFeatureType(
+                "two columns have this name, and a record has one feature of a name; rename one",
+                feature=name,
+            )
+    return {name: _column(name, batch.column(name)) for name in names}
 
 
 def _column(name: str, array: Any) -> Any:

@@ -144,7 +144,9 @@ def open_webdataset(
     known |= {name: sampled.dtype or "bytes" for name, sampled in fields.items()}
     known |= choice.given  # a feature with a type need not be in the first samples
     wanted = choice.of(known, str(files[0]), key)
-    given = frozenset({name for name, one in fields.items() if one.is_mixed} | choice.given.keys())
+    numbers = {name for name in known if _type_of(name) == "int64"}  # as WebDataset reads them
+    mixed = {name for name, one in fields.items() if one.is_mixed}
+    given = frozenset(numbers | mixed | choice.given.keys())
     return WebDataset(files, wanted, lists, choice, given, key)
 
 

@@ -183,3 +183,9 @@ class TestToArrow:
         table = arrow_of({"x": Ragged(inner, splits)}, tensors)
         found = [columns_of(batch) for batch in table.to_batches()]
         assert [row for columns in found for row in columns["x"].to_list()] == rows
+
+
+def test_two_columns_of_one_name() -> None:
+    batch = pa.record_batch([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(sr.WrongFeatureType, match="feature a: two columns have this name"):
+        columns_of(batch)
