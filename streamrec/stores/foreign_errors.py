@@ -140,7 +140,8 @@ def local_meaning(url: str, error: OSError, *, writing: bool = False) -> Streamr
     if trouble == "directory":
         facts["example"] = pattern_in(url)
     if trouble == "no file" and url.endswith("/"):
-        trouble = "no directory"
+        is_file = isinstance(error, NotADirectoryError)
+        trouble = "file in the way" if is_file else "no directory"
     return tell(trouble, url, writing=writing, facts=facts)
 
 

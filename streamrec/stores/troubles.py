@@ -185,6 +185,9 @@ TROUBLES = {
         "there is no such directory; {hint}",
     ),
     "no directory": Told(ObjectNotFound, "there is no such directory{where}; create it first"),
+    "file in the way": Told(
+        ObjectNotFound, "a file stands where a directory is needed{where}; choose another place"
+    ),
     "no permission": Told(
         AccessDenied,
         "this user may not read the file; change its permissions",

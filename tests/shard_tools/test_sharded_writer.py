@@ -408,5 +408,5 @@ class TestRefusals:
 
     def test_a_directory_that_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(StoreError, match="Not a directory"):
+        with pytest.raises(StoreError, match="a file stands where a directory is needed; choose"):
             ShardedWriter(tmp_path / "file" / "new" / "x", shards=1)
