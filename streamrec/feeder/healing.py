@@ -330,8 +330,7 @@ class BlockingHealingFeed(_HealingFeed):
             except EndOfStream:
                 self._failover.delivered()
                 raise
-            except StreamrecError as error:
-                feed.close()
+            except StreamrecError as error:  # which has closed the feed's connection
                 self._leave(feed)
                 self._failed(error, time.monotonic(), welcomed=True)
             else:

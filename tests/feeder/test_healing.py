@@ -27,6 +27,7 @@ from streamrec.errors import (
 from streamrec.feeder import healing
 from streamrec.feeder.access import Access
 from streamrec.feeder.certificates import Certificates
+from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.healing import AsyncHealingFeed, BlockingHealingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
@@ -266,6 +267,30 @@ def test_another_stream_is_refused_with_what_differs(
             with pytest.raises(error, match=f"tcp://{fleet.places[1]}/train: .*{words}"):
                 feed.receive()
         assert feed.position == (fake_dataset.position(taken).to_dict() if taken else None)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_the_connection_of_a_feed_that_is_given_up_is_closed(
+    is_refused: bool, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeds: list[BlockingFeed] = []
+
+    def opened(*arguments: Any, **options: Any) -> BlockingFeed:
+        feeds.append(open_feed(*arguments, **options))
+        return feeds[-1]
+
+    open_feed = BlockingFeed.open
+    monkeypatch.setattr(BlockingFeed, "open", opened)
+    fleet.datasets[0].hang_at = 2
+    if is_refused:
+        fleet.feeders[1].feeder.datasets["train"] = OtherwiseSet(epochs=7)
+    with closing(BlockingHealingFeed(fleet.address)) as feed:
+        assert steps(feed, 2) == [1, 2]
+        fleet.end(0)
+        with pytest.raises(OtherOrder) if is_refused else contextlib.nullcontext():
+            feed.receive()
+        open_sockets = [one._connection._socket.fileno() >= 0 for one in feeds]
+    assert open_sockets == [False, not is_refused]
 
 
 @both

@@ -3,8 +3,10 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from queue import Queue
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -239,6 +241,43 @@ class TestInPlace:
             assert all(threads.map(work, range(200)))
         gc.collect()
         assert put(outbox, PAGES * PAGE).offsets == (0,)
+
+    def test_two_threads_take_places_one_after_the_other(
+        self, ends: tuple[Outbox, Inbox], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        outbox, _ = ends
+        met, take = Queue[str](), outbox._places.take
+        others: list[Future[ByteArray]] = []
+        takers: list[int] = []
+
+        class Noticing:
+            """The outbox's lock, which tells when a thread has to wait for it."""
+
+            lock = outbox._lock
+
+            def __enter__(self) -> None:
+                if not self.lock.acquire(blocking=False):
+                    met.put("waits")
+                    self.lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                self.lock.release()
+
+        def while_another_comes(size: int) -> int | None:
+            takers.append(threading.get_ident())
+            if len(takers) == 1:
+                others.append(threads.submit(outbox.allocate, PAGE))
+                assert met.get(timeout=30) == "waits"
+            else:
+                met.put("takes, too")
+            return take(size)
+
+        monkeypatch.setattr(outbox, "_lock", Noticing())
+        monkeypatch.setattr(outbox._places, "take", while_another_comes)
+        with ThreadPoolExecutor(1) as threads:
+            first = outbox.allocate(PAGE)
+        second = others[0].result()
+        assert not np.shares_memory(first, second)
 
 
 @needs_memory

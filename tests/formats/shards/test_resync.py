@@ -226,9 +226,8 @@ def test_nothing_but_garbage() -> None:
 
 
 def test_a_length_that_no_object_has_is_not_believed() -> None:
-    header = struct.pack("<Q", 1 << 50)
-    wrong = header + struct.pack("<I", kernel.masked_crc32c(header))
-    assert [record.payload[:1] for record in read(A + wrong + B).whole] == [b"a", b"b"]
+    shard = A + lying_header(1 << 50) + B
+    assert [record.payload[:1] for record in read(shard).whole] == [b"a", b"b"]
 
 
 def test_many_damaged_records_behind_each_other() -> None:
@@ -241,8 +240,7 @@ def test_many_damaged_records_behind_each_other() -> None:
 
 def test_the_work_is_bounded_where_every_header_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intact headers end to end, each of a payload that reaches over all those behind it."""
-    header = struct.pack("<Q", 6000)
-    header += struct.pack("<I", kernel.masked_crc32c(header))
+    header = lying_header(6000)
     checked = []
     intact = resync._is_payload_intact
 
@@ -256,6 +254,52 @@ def test_the_work_is_bounded_where_every_header_lies(monkeypatch: pytest.MonkeyP
     reader.read([len(shard)], in_place=True)
     assert sum(checked) < (resync.MOST_TRIES + 2) * len(shard)
     assert sum(len(damaged.content) for damaged in reader.damaged) == len(shard)
+
+
+# -- the answers of a search -----------------------------------------------------------------------
+
+
+def verdict(lost: bytes) -> resync.Verdict:
+    """Give a search the bytes that it asks for: always more, and never more than there are."""
+    search, answer = resync.Resync(), 1
+    while True:
+        held = np.frombuffer(lost[:answer], np.uint8)
+        found = search.look(held, len(lost))
+        if isinstance(found, resync.Verdict):
+            return found
+        assert len(held) < found <= len(lost)
+        answer = found
+
+
+def lying_header(length: int) -> bytes:
+    """Return a header whose length matches its CRC; no payload follows it."""
+    header = struct.pack("<Q", length)
+    return header + struct.pack("<I", kernel.masked_crc32c(header))
+
+
+@pytest.mark.parametrize("left", range(1, len(B)))
+def test_a_cut_frame_behind_damage_is_lost_with_it(left: int) -> None:
+    lost = b"?" * 20 + B[:left]
+    assert verdict(lost) == resync.Verdict(len(lost), 1, exact=False, done=True)
+
+
+def test_a_cut_frame_of_many_steps_is_lost_with_the_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resync, "FIRST_STEP", 5)
+    monkeypatch.setattr(resync, "LARGEST_STEP", 7)
+    lost = b"?" * 50 + C[:-1]
+    assert verdict(lost) == resync.Verdict(len(lost), 1, exact=False, done=True)
+
+
+@pytest.mark.parametrize("count", [1, 2, resync.MOST_TRIES])
+def test_a_record_behind_headers_that_lie_is_found(count: int) -> None:
+    lost = b"?" + lying_header(60) * count + B + C
+    assert verdict(lost) == resync.Verdict(1 + 12 * count, 1, exact=False, done=True)
+
+
+def test_a_header_that_lies_after_many_others_is_believed() -> None:
+    before = b"?" + lying_header(60) * resync.MOST_TRIES
+    skipped = (lying_header(60) + B).ljust(76, b"?")
+    assert verdict(before + skipped + A).size == len(before + skipped)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

@@ -356,6 +356,38 @@ async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
 
 
 @asynchronous
+async def test_a_hedge_that_finds_no_memory_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object) -> None:
+        raise MemoryError
+
+    store = ScriptedStore(objects(MIB), gate=asyncio.Event())
+    async with fetching(store, known=True) as (fetcher, _):
+        await asyncio.sleep(0)
+        read = fetcher.feeds[0].ranges[0]
+        lent = fetcher._lend(read, 1000)
+        assert lent is not None
+        assert len(lent) == 1000
+        monkeypatch.setattr(fetcher.pool, "acquire", exhausted)
+        assert fetcher._lend(read, 1000) is None
+
+
+@asynchronous
+async def test_only_the_lane_that_is_waited_for_gets_a_hedge_beyond_the_budget() -> None:
+    store = ScriptedStore(objects(30 * MIB, 30 * MIB), gate=asyncio.Event())
+    async with fetching(store, lanes=2, total=8 * MIB, known=True) as (fetcher, _):
+        await asyncio.sleep(0)
+        first, second = (feed.ranges[0] for feed in fetcher.feeds)
+        assert fetcher._lend(first, 8 * MIB) is None
+        waiting = asyncio.create_task(fetcher.wait_for(1))
+        await asyncio.sleep(0)
+        assert fetcher._lend(first, 8 * MIB) is None
+        lent = fetcher._lend(second, 8 * MIB)
+        assert lent is not None
+        assert len(lent) == 8 * MIB
+        waiting.cancel()
+
+
+@asynchronous
 async def test_the_end_of_a_request_lets_the_next_begin_where_requests_are_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
