@@ -331,7 +331,7 @@ class TestState:
         for _ in range(2):
             (text,) = loader.state_dict().values()
             assert list(loader.state_dict()) == ["rank 1 of 2"]
-            assert json.loads(text)["version"] == 2
+            assert json.loads(text)["version"] == 3
             next(iter(loader))
 
     def test_that_of_a_bare_stream_serves(self, source: str) -> None:

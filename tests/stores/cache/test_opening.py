@@ -52,11 +52,17 @@ def test_equal_names_at_another_endpoint_are_other_objects(
         {"endpoint_url": "http://one"},
         {"client_kwargs": {"endpoint_url": "http://two"}},
     ]
-    keys = [open_cache(settings, each).key_of("s3://bucket/x", "1") for each in options]
+
+    def key(options: dict[str, Any]) -> str:
+        cache = open_cache(settings, options)
+        assert cache
+        return cache.key_of("s3://bucket/x", "1")
+
+    keys = [key(each) for each in options]
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://three")
-    keys.append(open_cache(settings, {}).key_of("s3://bucket/x", "1"))
+    keys.append(key({}))
     assert len(set(keys)) == 4
-    assert open_cache(settings, {"anon": True}).key_of("s3://bucket/x", "1") == keys[-1]
+    assert key({"anon": True}) == keys[-1]
 
 
 @asynchronous

@@ -92,10 +92,11 @@ class TestHttp(StoreConformance, FaultConformance):
         self, backend: Backend, changed: tuple[str, int]
     ) -> None:
         times = {"a": "Sat, 21 Nov 2026 00:46:45 GMT", "b": "Sat, 21 Nov 2026 00:46:46 GMT"}
-        now = ["a", 100]
+        now = [("a", 100)]
 
         async def answer(request: web.Request) -> web.Response:
-            time, size = times[str(now[0])], int(now[1])
+            name, size = now[0]
+            time = times[name]
             start = request.http_range.start
             headers = {"Last-Modified": time, "Content-Range": f"bytes {start}-{start + 9}/{size}"}
             return web.Response(status=206, headers=headers, body=bytes(10))
@@ -103,7 +104,7 @@ class TestHttp(StoreConformance, FaultConformance):
         async with serving(answer) as url, opened() as store:
             _, info = await read(store, f"{url}/x", 0, 10)
             await read(store, f"{url}/x", 10, 20, etag=info.etag)
-            now[:] = changed
+            now[:] = [changed]
             with pytest.raises(ObjectChanged):
                 await read(store, f"{url}/x", 10, 20, etag=info.etag)
 
