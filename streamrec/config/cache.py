@@ -16,8 +16,9 @@ from streamrec.surroundings import home
 
 __all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "absolute_cache", "default_folder"]
 
-Kept: TypeAlias = Literal["ranges", "batches"]
-"""What a cache keeps: ranges as they came from a store, or batches as they were decoded."""
+Kept: TypeAlias = Literal["ranges", "pictures", "batches"]
+"""What a cache keeps: ranges as they came from a store; these and the pictures that were decoded of
+them; or batches as they were decoded."""
 
 MEMORY = "memory"
 """The folder's name that stands for the memory of the process."""

@@ -150,17 +150,18 @@ def _cache(cache: CacheSettings | None, known: Known) -> None:
     Raises:
         ValueError: The settings in ``known`` do not go with it.
     """
-    if cache is None or cache.of == "ranges":
+    if cache is None or cache.of != "batches":
         return
     for name in ("filter", "map"):
         if known.get(name) is not None:
             raise ValueError(
                 f"keeps batches, and a {name} runs before it and may change without notice; use "
-                'transform, which runs after it, or a cache of "ranges"'
+                'transform, which runs after it, or a cache of "pictures" or of "ranges"'
             )
     if not known.get("ordered", True):
         raise ValueError(
-            'keeps batches, which ordered=False never makes again; use a cache of "ranges"'
+            "keeps batches, which ordered=False never makes again; use a cache of "
+            '"pictures" or of "ranges"'
         )
 
 

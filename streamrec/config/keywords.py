@@ -80,7 +80,8 @@ class CacheKeywords(TypedDict, total=False):
     """The settings of a cache."""
 
     of: Kept
-    """What it keeps: ``"ranges"`` of shards (the default), or decoded ``"batches"``."""
+    """What it keeps: ``"ranges"`` of shards (the default), or these and decoded
+    ``"pictures"``, or decoded ``"batches"``."""
     folder: str | PathLike[str] | None
     size: Bytes | None
 

@@ -224,8 +224,8 @@ class Conversation:
         """Return the source of memory for large columns; ``None``: the run's own."""
         # A client may write to what it shares, at any time: nothing of it must come to a cache.
         cache = dataset.settings.cache
-        keeps_batches = cache is not None and cache.of == "batches"
-        return None if self._outbox is None or keeps_batches else self._outbox.allocate
+        keeps_decoded = cache is not None and cache.of != "ranges"
+        return None if self._outbox is None or keeps_decoded else self._outbox.allocate
 
     def _idle(self) -> None:
         self._feeder.statistics.dropped["idle"] += 1

@@ -41,6 +41,7 @@ FETCH_COUNTERS = (
     ("cache_hits", "cache_hits", "Ranges that the cache gave whole."),
     ("cache_read_bytes", "cache_bytes", "Bytes that the cache gave."),
     ("cached_batches", "cached_batches", "Batches that came from a cache of batches."),
+    ("cached_pictures", "cached_pictures", "Pictures that came decoded from a cache."),
 )
 GAUGES = (
     ("feeder_subscriptions", "subscriptions", "Clients that read now."),

@@ -15,8 +15,10 @@ from streamrec.flow.cleanup import end
 from streamrec.flow.loop_share import LoopShare
 from streamrec.flow.silence import Silence
 from streamrec.flow.work_sharing import share_work
+from streamrec.formats.examples.needs import made_anew
 from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
 from streamrec.pipeline.batch.decoder import Decoder, Work
+from streamrec.pipeline.cache.picture_cache import PictureCache
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
 from streamrec.pipeline.fetch.inflater import Inflater
@@ -98,7 +100,7 @@ class Assembler:
         inflating = [feed for feed in feeds if isinstance(feed, InflatingQueue)]
         self.inflater = Inflater(self.fetcher, inflating, plan.memory) if inflating else None
         """``None``: no shard is compressed."""
-        self.decoder = _decoder(plan, shards, threads, allocate)
+        self.decoder = _decoder(plan, shards, threads, allocate, measures)
         self._builder = LaneBuilder(
             *(plan, shards, self.fetcher, corruption_log, threads, self.decoder, measures.waits)
         )
@@ -128,6 +130,7 @@ class Assembler:
             **self.fetcher.statistics(),
             **(self.inflater.statistics() if self.inflater else {}),
             "refetched": self.fetcher.counts["refetched"],
+            "cached_pictures": self.fetcher.counts["cached_pictures"],
             **self._builder.left_out(),
         }
 
@@ -268,9 +271,14 @@ class Assembler:
 
 
 def _decoder(
-    plan: RunPlan, shards: Shards, threads: ThreadPoolExecutor, allocate: Allocate | None
+    plan: RunPlan,
+    shards: Shards,
+    threads: ThreadPoolExecutor,
+    allocate: Allocate | None,
+    measures: Measures,
 ) -> Decoder:
     features: Any = plan.settings.features
+    pictures = plan.pictures and PictureCache(plan.pictures, measures.counts)
     return Decoder(
         features,
         shards.urls,
@@ -281,6 +289,7 @@ def _decoder(
         components=plan.components,
         checks_large=plan.checks_late,
         allocate=allocate,
+        fill_picture=pictures.fill if pictures else made_anew,
     )
 
 

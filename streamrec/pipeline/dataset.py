@@ -13,7 +13,13 @@ from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.pipeline.batch.batch import Components
 from streamrec.pipeline.cache.batch_cache import BatchCache, versions_of
 from streamrec.pipeline.cache.cached_run import CachedRun
-from streamrec.pipeline.dataset_checks import check_batches, check_places, check_ranks, uncounted
+from streamrec.pipeline.dataset_checks import (
+    check_batches,
+    check_pictures,
+    check_places,
+    check_ranks,
+    uncounted,
+)
 from streamrec.pipeline.dataset_opening import (
     first_features,
     indexed_settings,
@@ -82,6 +88,7 @@ class Dataset:
         index: Index | None = None,
         counts: Sequence[int] = (),
     ) -> None:
+        check_pictures(settings)
         self.settings = settings
         self.objects = objects
         self.shards = tuple(found.url for found in objects)
@@ -114,7 +121,7 @@ class Dataset:
     def _next_use(self, order: ShardOrder | RecordOrder) -> NextUse | None:
         """Let the cache know what a run reads; a mix's components have epochs of their own."""
         cache = self._stores.cache
-        if cache is None or not self._keeps("ranges") or self._draws is not None:
+        if cache is None or self._keeps("batches") or self._draws is not None:
             return None  # no cache: this user has no folder for one
         forecast = NextUse(order, self.shards)
         cache.expect(forecast, self.objects)
@@ -315,6 +322,7 @@ class Dataset:
             self._draws,
             self._components,
             self._next_use(orders[0]),
+            self._stores.cache if self._keeps("pictures") else None,
         )
         plan.check()
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
@@ -325,7 +333,7 @@ class Dataset:
         return CachedRun(plan, shards, self._stores, allocate, measures, cache=cache)
 
     def _keeps(self, kind: Kept) -> bool:
-        """Return whether there is a cache of ranges, or of batches."""
+        """Return whether the settings name a cache of this kind."""
         return self.settings.cache is not None and self.settings.cache.of == kind
 
     def position(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamrec.errors import ConfigError
+from streamrec.formats.examples.image_columns import has_pictures
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
 
-__all__ = ["check_batches", "check_places", "check_ranks", "uncounted"]
+__all__ = ["check_batches", "check_pictures", "check_places", "check_ranks", "uncounted"]
 
 
 def uncounted(settings: DatasetSettings) -> str:
@@ -82,7 +83,23 @@ def check_batches(settings: DatasetSettings, batch_size: int | None, remainder: 
         raise ConfigError("length_buckets sort records into whole batches; set batch_size")
     if settings.cache is not None and settings.cache.of == "batches":
         raise ConfigError(
-            'single records are no batches to keep; set batch_size, or use a cache of "ranges"'
+            "single records are no batches to keep; set batch_size, or use a cache of "
+            '"pictures" or of "ranges"'
+        )
+
+
+def check_pictures(settings: DatasetSettings) -> None:
+    """Refuse a cache of pictures where no feature is one, so that it would keep none.
+
+    Raises:
+        ConfigError: No feature is a picture.
+    """
+    if settings.cache is None or settings.cache.of != "pictures":
+        return
+    if not isinstance(settings.features, dict) or not has_pictures(settings.features):
+        raise ConfigError(
+            'a cache of "pictures" keeps what sr.Image decodes, and no feature has this spec; name '
+            'such a feature, or use a cache of "ranges"'
         )
 
 

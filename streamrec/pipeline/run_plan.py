@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order import Extent
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.plan.record_order import ChunkWindows, Order
+    from streamrec.stores.cache.piece_cache import PieceCache
 
 __all__ = ["RunPlan"]
 
@@ -57,6 +58,8 @@ class RunPlan:
     """The components of a mix; ``None``: nothing is mixed."""
     next_use: NextUse | None = None
     """The forecast to tell which ranges are read; ``None``: there is no cache."""
+    pictures: PieceCache | None = None
+    """The cache of decoded pictures; ``None``: there is none."""
 
     is_suspicious: bool = False
     """True if the run has begun again since a large payload did not match its CRC."""

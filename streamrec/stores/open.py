@@ -87,7 +87,7 @@ class Stores:
         self._stores: dict[str, Store] = {}
         self.timings = Timings()
         """The times of listings."""
-        self._keeps_ranges = cache is not None and cache.of == "ranges"
+        self._keeps_ranges = cache is not None and cache.of != "batches"
         self.cache = None if cache is None else open_cache(cache, self._options)
 
     def __repr__(self) -> str:

@@ -37,12 +37,13 @@ def test_every_form(written: Any, folder: str | None, size: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", [{"of": "batches"}, {"of": "batches", "folder": "/x", "size": "1GiB"}]
+    "written",
+    [{"of": "batches"}, {"of": "pictures"}, {"of": "batches", "folder": "/x", "size": "1GiB"}],
 )
-def test_of_batches(written: Any) -> None:
+def test_of_decoded_data(written: Any) -> None:
     settings = validate(DatasetSettings, {"source": "x", "cache": written})
     assert settings.cache is not None
-    assert settings.cache.of == "batches"
+    assert settings.cache.of == written["of"]
     assert validate(DatasetSettings, settings.model_dump(mode="json")) == settings
 
 
@@ -64,7 +65,10 @@ def test_no_cache(written: Any) -> None:
         (True, 'the setting \'cache\' is True; give a size such as "4GiB", a folder, or "memory"'),
         ("1MiB", "the setting 'cache' has less than the 16 MiB"),
         ({"folder": "/x", "sizes": 3}, "the setting 'cache' has no 'sizes'; give it folder, size"),
-        ({"of": "records"}, "the setting 'cache' is 'records' and should be 'ranges' or 'batches'"),
+        (
+            {"of": "records"},
+            "the setting 'cache' is 'records' and should be 'ranges', 'pictures' or 'batches'",
+        ),
         ({"size": "much"}, "the setting 'cache'"),
         (["/x"], "the setting 'cache'"),
     ],

@@ -90,6 +90,7 @@ def test_a_cache_of_batches_keeps_what_settings_alone_determine(
     setting: dict[str, Any], says: str
 ) -> None:
     values = {"source": "x", **setting}
-    validate(DatasetSettings, {**values, "cache": {"of": "ranges"}})
+    for kept in ("ranges", "pictures"):
+        validate(DatasetSettings, {**values, "cache": {"of": kept}})
     with pytest.raises(ConfigError, match=rf"the setting 'cache' keeps batches, .*{says}"):
         validate(DatasetSettings, {**values, "cache": {"of": "batches"}})

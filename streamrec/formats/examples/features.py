@@ -34,7 +34,7 @@ from streamrec.formats.examples.faults import (
     record_bytes,
 )
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.needs import Needs, Share, one_by_one
+from streamrec.formats.examples.needs import FillPicture, Needs, Share, made_anew, one_by_one
 from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import (
     FeatureSpec,
@@ -102,6 +102,7 @@ class FeatureParser:
         allocate: A function that gives the memory of large columns; new memory by default.
         scratch: The same, for what other columns are made of: pictures, sizes, indices.
         share: A function that decodes a batch's pictures; one after the other by default.
+        fill_picture: A function that fills an array with a picture; it is decoded by default.
 
     Raises:
         ConfigError: A spec is wrong, or two need the same feature in different ways.
@@ -115,13 +116,14 @@ class FeatureParser:
         allocate: Allocate = fresh,
         scratch: Allocate = fresh,
         share: Share = one_by_one,
+        fill_picture: FillPicture = made_anew,
     ) -> None:
         self._of_sequences = isinstance(features, tuple | list)
         if self._of_sequences:
             specs = as_sequence_features(features)
         else:
             specs = SequenceFeatures(as_specs(features), {})
-        needs, steps = Needs(allocate, share), Needs(allocate, share)
+        needs, steps = (Needs(allocate, share, fill_picture) for _ in range(2))
         self._context = {
             name: compile_spec(feature_of(name, spec), spec, needs, Kind.VARLEN, pad=pad)
             for name, spec in specs.context.items()
@@ -237,6 +239,7 @@ def parser_of(
     allocate: Allocate = fresh,
     scratch: Allocate = fresh,
     share: Share = one_by_one,
+    fill_picture: FillPicture = made_anew,
 ) -> FeatureParser:
     """Make the parser for features in their plain form.
 
@@ -247,12 +250,20 @@ def parser_of(
         allocate: As in :class:`FeatureParser`.
         scratch: As in :class:`FeatureParser`.
         share: As in :class:`FeatureParser`.
+        fill_picture: As in :class:`FeatureParser`.
 
     Raises:
         ConfigError: A spec is wrong, or two columns would have the same name.
     """
     specs = from_description(plain)
-    return FeatureParser(specs, pad=pad, allocate=allocate, scratch=scratch, share=share)
+    return FeatureParser(
+        specs,
+        pad=pad,
+        allocate=allocate,
+        scratch=scratch,
+        share=share,
+        fill_picture=fill_picture,
+    )
 
 
 @overload

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamrec.formats.images.picture import Picture
     from streamrec.values.columns import Column
 
-__all__ = ["compile_image", "growth_of"]
+__all__ = ["compile_image", "growth_of", "has_pictures"]
 
 USUAL_GROWTH = 12
 """Bytes of pixels for one of a JPEG, where nothing says more: photographs have about two bits a
@@ -90,8 +90,9 @@ def _decoded(
         return picture
 
     def decode(number: int, picture: Picture, target: npt.NDArray[np.uint8]) -> None:
+        encoded = octets[offsets[number] : offsets[number + 1]]
         try:
-            fill_resized(picture, target)
+            needs.fill_picture(encoded, wanted, target, lambda: fill_resized(picture, target))
         except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
 
@@ -138,6 +139,11 @@ def _other_size(picture: Picture, spec: Image) -> str:
     )
 
 
+def has_pictures(plain: Mapping[str, Any]) -> bool:
+    """Return whether a spec of features in their plain form decodes pictures."""
+    return any(_pictures(plain))
+
+
 def growth_of(plain: Mapping[str, Any] | None) -> tuple[int, int]:
     """Return how much memory the pictures of a batch take.
 
@@ -150,11 +156,17 @@ def growth_of(plain: Mapping[str, Any] | None) -> tuple[int, int]:
     """
     if plain is None:
         return 0, 1
+    single, several = _pictures(plain)
+    known = sum(math.prod(spec.size) * spec.channels for spec in single if spec.size)
+    unknown = bool(several) or any(spec.size is None for spec in single)
+    return known, USUAL_GROWTH if unknown else 1
+
+
+def _pictures(plain: Mapping[str, Any]) -> tuple[list[Image], list[Image]]:
+    """Return the specs of pictures: of those of a record, and of those of a step."""
     specs = from_description(plain)
     single, several = (
         [spec for spec in part.values() if isinstance(spec, Image)]
         for part in (specs if isinstance(specs, tuple) else (specs, {}))
     )
-    known = sum(math.prod(spec.size) * spec.channels for spec in single if spec.size)
-    unknown = bool(several) or any(spec.size is None for spec in single)
-    return known, USUAL_GROWTH if unknown else 1
+    return single, several

@@ -19,10 +19,21 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.formats.images.picture import Wanted
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column
 
-__all__ = ["Make", "Needs", "Share", "column_of", "one_by_one", "row_of", "values_of"]
+__all__ = [
+    "FillPicture",
+    "Make",
+    "Needs",
+    "Share",
+    "column_of",
+    "made_anew",
+    "one_by_one",
+    "row_of",
+    "values_of",
+]
 
 Make: TypeAlias = "Callable[[Sequence[Column]], Column]"
 """A function that makes a spec's column from the kernel's columns."""
@@ -30,6 +41,14 @@ Share: TypeAlias = "Callable[[Callable[[int], None], int], None]"
 """A function that calls another with each number below a count, in any threads.
 
 If calls fail, it raises the error of the one with the lowest number.
+"""
+FillPicture: TypeAlias = (
+    "Callable[[memoryview, Wanted, npt.NDArray[np.uint8], Callable[[], None]], None]"
+)
+"""A function that fills an array with a decoded picture, if need be by calling its last argument.
+
+Its arguments are the encoded picture, the form in which it is decoded, the array, and a function
+that decodes it into the array.
 """
 
 
@@ -39,19 +58,36 @@ def one_by_one(work: Callable[[int], None], count: int) -> None:
         work(number)
 
 
+def made_anew(
+    _encoded: memoryview,
+    _wanted: Wanted,
+    _target: npt.NDArray[np.uint8],
+    make: Callable[[], None],
+) -> None:
+    """Decode a picture: a :data:`FillPicture` that keeps none."""
+    make()
+
+
 class Needs:
     """The kernel's columns that specs need; two specs that need the same one share it.
 
     Args:
         allocate: A function that gives the memory of large columns.
         share: A function that does many pieces of work, as :func:`one_by_one` does.
+        fill_picture: A function that fills an array with a picture, as :func:`made_anew` does.
     """
 
-    def __init__(self, allocate: Allocate = fresh, share: Share = one_by_one) -> None:
+    def __init__(
+        self,
+        allocate: Allocate = fresh,
+        share: Share = one_by_one,
+        fill_picture: FillPicture = made_anew,
+    ) -> None:
         self.by_name: dict[str, Need] = {}
         self.numbers: dict[str, int] = {}
         self.allocate = allocate
         self.share = share
+        self.fill_picture = fill_picture
 
     @property
     def plans(self) -> list[ColumnPlan]:

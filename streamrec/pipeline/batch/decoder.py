@@ -13,7 +13,7 @@ from streamrec.flow.attribution import WaitClock
 from streamrec.flow.pool import BatchMemory
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
-from streamrec.formats.examples.needs import one_by_one
+from streamrec.formats.examples.needs import made_anew, one_by_one
 from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.column_rows import are_columns, columns_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.formats.examples.needs import Share
+    from streamrec.formats.examples.needs import FillPicture, Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Components
     from streamrec.pipeline.batch.batcher import Chunk
@@ -87,6 +87,7 @@ class Decoder:
         checks_large: Whether to check the CRCs of large payloads, as the scan has not.
         allocate: Allocates the columns of batches. Single records and the columns that the user's
             functions get have memory of the decoder's own, as these may keep it.
+        fill_picture: A function that fills an array with a picture; it is decoded by default.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -104,6 +105,7 @@ class Decoder:
         components: Components | None = None,
         checks_large: bool = False,
         allocate: Allocate | None = None,
+        fill_picture: FillPicture = made_anew,
     ) -> None:
         self._masks = masks
         self._components = components
@@ -124,6 +126,7 @@ class Decoder:
                 allocate=allocate,
                 scratch=self._memory.allocate,
                 share=share,
+                fill_picture=fill_picture,
             )
 
     def size(self, chunk: Chunk) -> int:
