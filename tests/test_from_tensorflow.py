@@ -91,7 +91,7 @@ class Side:
         with contextlib.chdir(self._directory):
             value = eval(code, self.names)
             datasets = (tf.data.Dataset, tf.distribute.DistributedDataset)
-            lazy = (sr.Stream, Take, itertools.islice, *datasets)
+            lazy = (sr.Stream, Take, itertools.islice, itertools.chain, *datasets)
             return list(value) if isinstance(value, lazy) else value
 
 

@@ -46,10 +46,11 @@ def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> K
     An epoch of Keras is a run of the stream: ``epochs=1`` or ``steps_per_epoch`` are for the
     stream, the number of epochs is for ``fit``. One that was broken off is begun anew, and
     so is each evaluation and prediction, also with ``validation_steps`` or ``steps``. With
-    ``fit(steps_per_epoch=...)``, its epochs and those of the next ``fit`` go on in the run.
+    ``fit(steps_per_epoch=...)``, its epochs and those of the next ``fit`` go on in the run, and
+    then in the next run: no batch is left out.
 
     Args:
-        stream: With a ``batch_size``. If its length is not known, Keras warns at the end of a run.
+        stream: With a ``batch_size``.
         inputs: The name of a feature; or several, which the model gets in a dict by these names, or
             by the keys of a mapping from the model's names to features.
         targets: As the inputs; ``None``: none, as for ``predict``.
@@ -128,8 +129,10 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
 
     @property
     def num_batches(self) -> int | None:
-        """The batches of a run, where they are known."""
+        """The batches of a run, where they are known and end an epoch."""
         _refuse_what_is_ignored(inspect.currentframe())
+        if getattr(_caller(EpochIterator), "steps_per_epoch", None):
+            return None  # else Keras would end at a run's end, and lose what it has not taken
         self._stream.peek(0)
         try:
             return len(self._stream)
@@ -140,13 +143,18 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         """Have an evaluation or a prediction begin at the beginning of the run.
 
         ``validation_steps`` and ``steps`` may have ended the one before in its middle. Keras has
-        one iterator for all validations of a ``fit``, which may be a batch ahead.
+        one iterator for all validations of a ``fit``, which may be a batch ahead. A training of
+        ``steps_per_epoch`` goes on from one run to the next.
         """
-        if _is_evaluating():
+        iterator, evaluates = _caller(EpochIterator), _is_evaluating()
+        has_steps = iterator is not None and bool(iterator.steps_per_epoch)
+        self._passes.goes_on = has_steps and not evaluates
+        if evaluates:
             self._passes.restart()
-            iterator = _caller(EpochIterator)
             if iterator is not None:
                 iterator._current_iterator = None  # noqa: SLF001 - there is no other way
+        if iterator is not None and not has_steps:
+            _expect_the_end(iterator)
 
     def on_epoch_end(self) -> None:
         """Note the end of an epoch.
@@ -154,6 +162,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         Keras tells one more when ``fit`` begins. Two without a batch between them: the last ``fit``
         came to its end, maybe in the middle of a run. One alone: Keras only looked at a batch.
         """
+        self._passes.goes_on = False
         if self._taken == self._passes.taken:
             self._passes.settle()
         self._taken = self._passes.taken
@@ -218,6 +227,18 @@ def _caller(kind: type) -> Any:
     """Return the nearest caller whose ``self`` is of a class."""
     callers = (frame.f_locals.get("self") for frame, _ in walk_stack(None))
     return next((caller for caller in callers if isinstance(caller, kind)), None)
+
+
+def _expect_the_end(iterator: Any) -> None:
+    """Have Keras take the end of a run of unknown length as the end of an epoch.
+
+    It would warn, and expect as many batches of every further run, which may have more.
+    """
+
+    def take_the_end() -> None:
+        iterator._num_batches = None  # noqa: SLF001 - there is no other way
+
+    iterator._interrupted_warning = take_the_end  # noqa: SLF001
 
 
 def _is_evaluating() -> bool:

@@ -32,6 +32,8 @@ class Passes:
         self.stream = stream
         self.taken = 0
         """The number of batches that were taken."""
+        self.goes_on = False
+        """True if a pass goes on with the next run at the end of one, and has no end."""
         self._lock = threading.Lock()
         self._number = 0
         """The number of the latest pass."""
@@ -60,7 +62,7 @@ class Passes:
             return self._number
 
     def take(self, number: int) -> Batch | None:
-        """Return the next batch of the pass of this number; ``None`` at the end of the run.
+        """Return the next batch of the pass of this number; ``None`` at its end.
 
         Raises:
             ConfigError: Another pass has begun since.
@@ -74,6 +76,10 @@ class Passes:
             if self._restarts:
                 self._begin()
             batch: Batch | None = next(self.stream, None)
+            if batch is None and self.goes_on:
+                self._last = None
+                self._begin()
+                batch = next(self.stream, None)
             self._last = None if batch is None else batch.next_position
             self.taken += batch is not None
             return batch

@@ -11,7 +11,7 @@ _WINDOW = "give shuffle=True, and shuffle_window in bytes"
 
 HABITS = {
     "batch": "it is batch_size",
-    "block_length": _ORDER,
+    "block_length": "lanes give one record in turn, and batches mix them; leave it out",
     "bs": "it is batch_size",
     "bsz": "it is batch_size",
     "buffer_size": _WINDOW,

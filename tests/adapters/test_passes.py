@@ -58,6 +58,22 @@ def test_one_that_has_given_its_last_batch_has_ended(source: str) -> None:
     assert run(passes) == run(stream)
 
 
+def test_it_goes_on_with_the_next_run_if_told_to(source: str) -> None:
+    passes, stream = Passes(opened(source)), opened(source)
+    passes.goes_on = True
+    batches = passes.batches()
+    whole = [number for _ in range(3) for number in run(stream)]
+    assert identities(list(islice(batches, 12))) == whole[:42]
+    passes.goes_on = False
+    assert identities(list(batches)) == whole[42:]
+
+
+def test_a_stream_without_a_batch_ends_all_the_same(tmp_path: Path) -> None:
+    passes = Passes(opened(write(tmp_path, ((40,),)), lanes=1, remainder="drop"))
+    passes.goes_on = True
+    assert run(passes) == []
+
+
 def test_settled_it_goes_on_where_it_stands(source: str) -> None:
     passes, whole = Passes(opened(source)), run(opened(source))
     one = passes.batches()

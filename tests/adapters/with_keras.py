@@ -6,7 +6,6 @@ test_keras.py runs them, in a process for each backend.
 from __future__ import annotations
 
 import json
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +94,10 @@ class Seen(keras.callbacks.Callback):  # type: ignore[misc]
         self.states.append(self.dataset.state_dict())
 
 
+def about_half(columns: Any, rng: np.random.Generator) -> Any:
+    return rng.random(len(columns["id"])) < 0.5
+
+
 def fit(dataset: KerasDataset, one: Any = None, **arguments: Any) -> Seen:
     seen = Seen(dataset)
     (one or model()).fit(dataset, verbose=0, callbacks=[seen], **arguments)
@@ -157,9 +160,35 @@ class TestFit:
         assert fit(dataset, epochs=3).steps == list(range(1, 10))
 
     def test_a_run_of_unknown_length(self, source: str) -> None:
-        dataset = as_dataset(opened(source, index=None), "x", "y")
+        """Keras has no warning of it, which would be an error here."""
+        one, dataset = model(), as_dataset(opened(source, index=None), "x", "y")
+        assert fit(dataset, one, epochs=2).steps == list(range(1, 11))
+        assert fit(dataset, one).steps == list(range(11, 16))
+
+    def test_runs_of_other_lengths(self, source: str) -> None:
+        """None ends where the first one has, and begins anew."""
+        settings: dict[str, Any] = {"index": None, "batch_size": 1, "filter": about_half, "seed": 2}
+        plain = opened(source, **settings)
+        lengths = [len(rows(plain)) for _ in range(3)]
+        assert lengths[0] < lengths[1]
+        dataset = as_dataset(opened(source, **settings), "x", "y")
+        assert fit(dataset, epochs=3).steps == list(range(1, sum(lengths) + 1))
+
+    @pytest.mark.parametrize("index", [None, True])
+    @pytest.mark.parametrize("steps", [5, 2, 7])
+    def test_steps_per_epoch_goes_on_in_the_next_run(
+        self, source: str, index: Any, steps: int
+    ) -> None:
+        """A run has five batches; Keras' epochs end in it, with it, or behind it."""
+        dataset = as_dataset(opened(source, index=index), "x", "y")
+        seen = fit(dataset, epochs=4, steps_per_epoch=steps)
+        assert seen.steps == list(range(1, 4 * steps + 1))
+
+    def test_validation_steps_beyond_the_run_are_told(self, source: str) -> None:
+        validation = as_dataset(opened(source, index=None), "x", "y")
         with pytest.warns(UserWarning, match="ran out of data"):
-            assert fit(dataset, epochs=2).steps == list(range(1, 11))
+            model().evaluate(validation, steps=7, verbose=0)
+        assert validation.state_dict()["step"] == 5
 
     def test_an_epoch_that_is_broken_off_is_begun_anew(self, source: str) -> None:
         class Stop(keras.callbacks.Callback):  # type: ignore[misc]
@@ -240,9 +269,7 @@ class TestState:
     def test_exact_at_every_step(self, source: str, index: Any) -> None:
         """Stop in fit after each batch of two epochs, and resume by a new stream."""
         whole = rows(opened(source, index=index, epochs=2))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # Keras does not know the length
-            seen = fit(as_dataset(opened(source, index=index, epochs=2), "x", "y"))
+        seen = fit(as_dataset(opened(source, index=index, epochs=2), "x", "y"))
         assert len(seen.states) == len(whole)
         for taken, state in enumerate(seen.states[:-1], 1):
             dataset = as_dataset(opened(source, index=index, epochs=2), "id")
