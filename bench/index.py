@@ -127,7 +127,7 @@ def large_index(count: int) -> dict[str, Any]:
     each = count // shards
     begins = np.arange(each, dtype=np.int64) << 20
     firsts = np.arange(each, dtype=np.int64) * 256
-    entry = {"size": each << 20, "etag": "0" * 32, "records": each * 256}
+    entry = {"size": each << 20, "records": each * 256, "crcs": firsts + 1}
     index = Index(
         tuple(
             ShardEntry(f"part-{i:05}", begins=begins, first_records=firsts, **entry)  # type: ignore[arg-type]

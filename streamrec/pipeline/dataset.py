@@ -327,6 +327,7 @@ class Dataset:
         plan.check()
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         shards.indexed = self._indexed.copy()
+        shards.entries = self._index.entries if self._index is not None else ()
         if not self._keeps("batches") or self._stores.cache is None:
             return Run(plan, shards, self._stores, allocate, measures)
         cache = BatchCache(plan, self._stores.cache, self._versions)

@@ -105,6 +105,7 @@ class IndexedShard(ShardFacts):
 
     begins: list[NonNegativeInt]
     first_records: list[NonNegativeInt]
+    crcs: list[NonNegativeInt]
 
 
 class SourcePlace(_Document):
@@ -124,7 +125,7 @@ class SourcePlace(_Document):
 class TaskPart(_Document):
     """The record that a task keeps of its shards until the dataset is complete."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     settings: WriteSettings
     overwrite: bool = False
     """True to remove other shards of the same names when the dataset is complete."""

@@ -95,16 +95,15 @@ def _complete(
         first = ()
     is_new = not any(part.overwrite for part in parts)
     others = () if is_new else _others(folder, names, own, present)
-    infos: dict[str, ObjectInfo] = {}
     folder.at_once(
         *first,
-        lambda: infos.update(_infos(folder, names, shards)),
+        partial(_check_stored, folder, names, shards),
         partial(folder.remove, *renamed, *others),
         # Uploads of an index, and copies of long shards, that were killed in this step.
         partial(folder.remove_left, [index, *own]),
     )
     if parts[0].settings.index:
-        entries = [_entry(shard, infos[shard.name]) for shard in shards]
+        entries = map(_entry, shards)
         folder.write(index, Index(tuple(entries)).encode())
     folder.write(names.manifest(), _manifest(parts, features, shards).encode())
 
@@ -201,10 +200,12 @@ def _others(
     return [*others, *sorted(indexes & present)]
 
 
-def _infos(
-    folder: Folder, names: ShardNames, shards: Sequence[IndexedShard]
-) -> dict[str, ObjectInfo]:
-    """Return the stored shards by name, as a listing has them."""
+def _check_stored(folder: Folder, names: ShardNames, shards: Sequence[IndexedShard]) -> None:
+    """Check that a listing has all shards, of the sizes that were written.
+
+    Raises:
+        StoreError: A shard is missing, or has another size.
+    """
     with Bridge() as loop:
         found = loop.call(_listed(folder, names.pattern(len(shards))))
     infos = {info.url.rpartition("/")[2]: info for info in found}
@@ -216,7 +217,6 @@ def _infos(
                 "run its task again, with overwrite=True",
                 url=folder.url(shard.name),
             )
-    return infos
 
 
 async def _listed(folder: Folder, pattern: str) -> list[ObjectInfo]:
@@ -227,9 +227,9 @@ async def _listed(folder: Folder, pattern: str) -> list[ObjectInfo]:
         await stores.aclose()
 
 
-def _entry(shard: IndexedShard, info: ObjectInfo) -> ShardEntry:
+def _entry(shard: IndexedShard) -> ShardEntry:
     return ShardEntry(
-        shard.name, shard.bytes, info.etag, shard.records, shard.begins, shard.first_records
+        shard.name, shard.bytes, shard.records, shard.begins, shard.first_records, shard.crcs
     )
 
 

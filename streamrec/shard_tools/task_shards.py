@@ -63,11 +63,10 @@ class _Shard:
 
     def write_frames(self, frames: ByteArray, sizes: Indices) -> None:
         """Append frames that lie end to end, each of the given size."""
-        payloads = self.writer.nbytes + np.cumsum(sizes) - sizes + HEADER
-        nothing = np.empty(0, np.uint8)
-        lengths = sizes - (HEADER + FOOTER)
-        self._finder.add(RecordBlock(nothing, payloads, lengths, 0, self.writer.records, 0))
-        self.writer.write_frames(frames, len(sizes))
+        payloads = np.cumsum(sizes) - sizes + HEADER
+        lengths, writer = sizes - (HEADER + FOOTER), self.writer
+        self._finder.add(RecordBlock(frames, payloads, lengths, 0, writer.records, writer.nbytes))
+        writer.write_frames(frames, len(sizes))
 
     def close(self) -> IndexedShard:
         """Make the shard appear, and return its facts."""
@@ -78,6 +77,7 @@ class _Shard:
             bytes=self.writer.stored,
             begins=self._finder.begins,
             first_records=self._finder.first_records,
+            crcs=self._finder.crcs,
         )
 
 

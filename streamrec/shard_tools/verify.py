@@ -50,7 +50,6 @@ class ShardReport:
     url: str
     size: int = 0
     """The size in bytes, as the shard is stored."""
-    etag: str | None = None
     compression: str = "none"
     faults: list[StreamrecError] = field(default_factory=list)
     records: int = 0
@@ -134,10 +133,10 @@ def index_of(reports: Sequence[ShardReport]) -> Index:
             ShardEntry(
                 name,
                 report.size,
-                report.etag,
                 report.records,
                 report.finder.begins,
                 report.finder.first_records,
+                report.finder.crcs,
             )
             for name, report in zip(names, reports, strict=True)
         )
@@ -173,11 +172,11 @@ class _Checker:
         reader = _ShardReader(self.stores, found)
         async with aclosing(reader.pieces()) as pieces:
             async for piece in pieces:
-                report.size, report.etag = reader.info.size or 0, reader.info.etag
+                report.size = reader.info.size or 0
                 scan = scan or self._new_scan(report, reader.info, piece)
                 await asyncio.get_running_loop().run_in_executor(None, scan.add, piece)
                 self._count(len(piece))
-        report.size, report.etag = reader.info.size or 0, reader.info.etag
+        report.size = reader.info.size or 0
         if scan is not None:
             scan.finish()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamrec.formats.shards.index import Index, index_url
 from streamrec.formats.shards.tfrecord import frame
 from tests.formats.damaged_shards import KINDS, oracle, payloads
-from tests.plan.record_orders import entry
+from tests.plan.record_orders import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ Place = tuple[int, int]
 
 
 class Damaged(NamedTuple):
-    """Shards as they were indexed and as they are now: of the same size, without an ETag."""
+    """Shards as they were indexed and as they are now: of the same size."""
 
     intact: tuple[tuple[bytes, ...], ...]
     """The payloads."""
@@ -38,8 +38,9 @@ class Damaged(NamedTuple):
     @property
     def described(self) -> Index:
         names = [f"part-{number:05}.tfrecord" for number in range(len(self.now))]
-        entries = zip(names, self.lengths, strict=True)
-        return Index(tuple(entry(name, lengths, self.chunk_bytes) for name, lengths in entries))
+        shards = (b"".join(map(frame, shard)) for shard in self.intact)
+        facts = zip(names, shards, self.lengths, strict=True)
+        return Index(tuple(entry_of(*shard, self.chunk_bytes) for shard in facts))
 
     def write(self, directory: Path) -> str:
         """Write shards and index, and return a glob that finds the shards."""

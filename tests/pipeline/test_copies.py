@@ -23,6 +23,7 @@ from tests.pipeline.small_datasets import (
     receive_all,
     settings_of,
     write,
+    write_index,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ SHUFFLE: dict[str, Any] = {"shuffle": True, "seed": 5, "shuffle_window": 400}
 PLACES = 3 if os.environ.get("CI") else 1
 """Every how many places a run is stopped at."""
 KINDS: dict[str, dict[str, Any]] = {
+    "index": {"index": True},
+    "index, windows": SHUFFLE | {"index": True, "shuffle_window": 900},
     "in order": {},
     "windows": SHUFFLE | {"lanes": 4},
     "open shards": SHUFFLE | {"lanes": 1},
@@ -51,6 +54,8 @@ def settings(kind: str, directory: Path) -> DatasetSettings:
         values["epochs"] = None
         return mix_of(directory, {"a": SHARDS, "b": SHARDS}, weights, **values)
     source = write(directory, SHARDS)
+    if kind.startswith("index"):
+        write_index(source, 60)
     if kind == "compressed":
         for path in directory.rglob("*.tfrecord"):
             path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))

@@ -94,12 +94,38 @@ def test_a_shard_that_has_changed_is_named(tmp_path: Path, named: bool) -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_another_version_of_the_same_size_is_named(tmp_path: Path, named: bool) -> None:
+@pytest.mark.parametrize("mode", [{}, {"shuffle": True, "shuffle_window": 50}])
+def test_other_records_of_the_same_sizes_are_named(
+    tmp_path: Path, named: bool, mode: dict[str, Any]
+) -> None:
     source = indexed(tmp_path)
     path = tmp_path / "part-00001.tfrecord"
-    os.utime(path, ns=(1, 1))
+    records = [bytes(record)[::-1] for record in sr.read_records(path)]
+    path.write_bytes(b"".join(map(frame, records)))
     sources = [f"{tmp_path}/part-0000{i}.tfrecord" for i in (0, 1)] if named else source
-    with pytest.raises(StaleIndex, match=r"part-00001.tfrecord.*: the index is stale: .*version"):
+    with pytest.raises(
+        StaleIndex, match=r"part-00001.tfrecord.*: the index is stale: record \d+ is another"
+    ):
+        read(sources, **mode)
+
+
+def test_the_same_bytes_in_a_file_of_another_time_are_read(tmp_path: Path) -> None:
+    source = indexed(tmp_path)
+    os.utime(tmp_path / "part-00001.tfrecord", ns=(1, 1))
+    assert len(read(source)) == 13
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_index_of_the_version_with_etags_holds_for_them_alone(
+    tmp_path: Path, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = indexed(tmp_path)
+    (found,) = tmp_path.glob("*.streamrec-index")
+    index = Index.parse(found.read_bytes(), url="index")
+    old = Index(tuple(replace(entry, etag="another", crcs=[0]) for entry in index.entries))
+    monkeypatch.setattr(Index, "parse", lambda *_, **__: old)
+    sources = [f"{tmp_path}/part-0000{i}.tfrecord" for i in (0, 1)] if named else source
+    with pytest.raises(StaleIndex, match=r"part-00000.tfrecord.*: the index is stale: .*version"):
         read(sources)
 
 
@@ -111,16 +137,13 @@ def test_a_shard_that_is_new_is_named(tmp_path: Path) -> None:
 
 
 def test_records_that_end_elsewhere_than_indexed_are_noticed(tmp_path: Path) -> None:
-    """A store names no versions, and the size has not changed."""
+    """The size has not changed, nor have the first records of chunks before it."""
     source = write(tmp_path, ((5, 30, 30), (5,)))
     write_index(source, 1)
     write(tmp_path, ((5, 29, 31), (5,)))
     (found,) = tmp_path.glob("*.streamrec-index")
     known = index_of(((5, 30, 30), (5,)), 1)
-    entries = [
-        type(e)(f"part-0000{i}.tfrecord", e.size, None, e.records, e.begins, e.first_records)
-        for i, e in enumerate(known.entries)
-    ]
+    entries = [replace(e, name=f"part-0000{i}.tfrecord") for i, e in enumerate(known.entries)]
     found.write_bytes(type(known)(tuple(entries)).encode())
     with pytest.raises(StaleIndex, match=r"part-00000.tfrecord: the index says that record 2"):
         read(source, shuffle=True, shuffle_window=50)

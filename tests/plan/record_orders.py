@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -12,6 +14,9 @@ from streamrec.plan.window import Windows
 from streamrec.values.records import RecordBlock
 from tests.plan.oracle import RecordOracle
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 SHARDS = (
     st.lists(st.lists(st.integers(0, 90), max_size=14).map(tuple), min_size=1, max_size=6)
     .map(tuple)
@@ -20,15 +25,22 @@ SHARDS = (
 
 
 def entry(name: str, lengths: tuple[int, ...], chunk_bytes: int) -> ShardEntry:
-    """Return the index entry of a shard whose records have these lengths."""
+    """Return the index entry of a shard whose records have these lengths, without CRCs."""
+    return entry_of(
+        name, bytes(sum(lengths) + (HEADER + FOOTER) * len(lengths)), lengths, chunk_bytes
+    )
+
+
+def entry_of(name: str, data: bytes, lengths: Sequence[int], chunk_bytes: int) -> ShardEntry:
+    """Return the index entry of a shard of these bytes, whose records have these lengths."""
     finder = ChunkFinder(chunk_bytes)
     sizes = np.array(lengths, np.int64)
-    ends = np.cumsum(sizes + HEADER + FOOTER)
     if len(lengths):
-        offsets = ends - sizes - FOOTER
-        finder.add(RecordBlock(np.empty(0, np.uint8), offsets, sizes, 0, 0, 0))
-    size = int(ends[-1]) if len(ends) else 0
-    return ShardEntry(name, size, None, len(lengths), finder.begins, finder.first_records)
+        offsets = np.cumsum(sizes + HEADER + FOOTER) - sizes - FOOTER
+        finder.add(RecordBlock(np.frombuffer(data, np.uint8), offsets, sizes, 0, 0, 0))
+    return ShardEntry(
+        name, len(data), len(lengths), finder.begins, finder.first_records, finder.crcs
+    )
 
 
 def index_of(shards: tuple[tuple[int, ...], ...], chunk_bytes: int) -> Index:

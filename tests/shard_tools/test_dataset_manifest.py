@@ -17,7 +17,9 @@ from streamrec.shard_tools.dataset_manifest import (
 SETTINGS = WriteSettings(
     shards=2, shard_bytes=None, tasks=1, compression="none", index=True, labels={"a": 0}, source="v"
 )
-SHARD = IndexedShard(name="x", records=3, bytes=90, begins=[0, 60], first_records=[0, 2])
+SHARD = IndexedShard(
+    name="x", records=3, bytes=90, begins=[0, 60], first_records=[0, 2], crcs=[7, 8]
+)
 PART = TaskPart(settings=SETTINGS, features={"id": "int64"}, shards=[SHARD])
 MANIFEST = Manifest(
     written_by="streamrec", records=3, bytes=90, features={"id": "int64"}, settings=SETTINGS,

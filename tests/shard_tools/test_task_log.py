@@ -42,7 +42,7 @@ def begun(
 
 
 def facts(name: str, size: int = 5) -> IndexedShard:
-    return IndexedShard(name=name, records=2, bytes=size, begins=[0], first_records=[0])
+    return IndexedShard(name=name, records=2, bytes=size, begins=[0], first_records=[0], crcs=[7])
 
 
 def leave(directory: Path, sizes: list[int], settings: WriteSettings, **more: Any) -> None:

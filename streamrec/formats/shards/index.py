@@ -3,7 +3,7 @@
 It is one small object beside the dataset's shards. A chunk is a stretch of a shard that begins at a
 record; chunks of about a MiB let one shard be read from many places at once. The layout stands in
 docs/reference/dataset-index.md. An index comes from outside, so :meth:`Index.parse` checks all of
-it.
+it. It says nothing about where the shards are stored, so that it describes each copy of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from streamrec.errors import MalformedIndex
 from streamrec.formats.shards.resync import LARGEST as LARGEST_SHARD
-from streamrec.formats.shards.tfrecord import FOOTER, HEADER
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER, footer, is_intact
 from streamrec.values.chunks import Chunks
 
 if TYPE_CHECKING:
@@ -48,17 +48,19 @@ COMPANIONS = (SUFFIX, ".streamrec-manifest.json", ".streamrec-part")
 """The ends of names beside a dataset's shards; patterns for shards never match such names."""
 CHUNK_BYTES = 1 << 20
 """The default size of a chunk. A lane's window of 256 MiB / 48 then holds five chunks, so that it
-draws from five places at once; an index takes 16 bytes for each, which is 16 MB for a TB."""
+draws from five places at once; an index takes 20 bytes for each, which is 19 MB for a TB."""
 LARGEST = 1 << 30
-"""The most bytes of an index, which has then 64 million chunks. A larger object is not read."""
+"""The most bytes of an index, which has then 50 million chunks. A larger object is not read."""
 
 MAGIC = b"STRMRIDX"
-VERSION = 1
+VERSION = 2
+WITH_ETAGS = 1
+"""The version that has the ETag of each shard, and no CRCs; it is read, but not written."""
 _HEAD = struct.Struct("<8sIIQQ")
 """Magic, version, shards, chunks, bytes of text."""
 _DIGEST = 16
-_SHARD = 2 * 8 + 3 * 4
-_CHUNK = 2 * 8
+_SHARD = {VERSION: 2 * 8 + 2 * 4, WITH_ETAGS: 2 * 8 + 3 * 4}
+_CHUNK = {VERSION: 2 * 8 + 4, WITH_ETAGS: 2 * 8}
 _DAMAGED = "so it is damaged or no index; write it again with `streamrec index`"
 
 
@@ -73,13 +75,38 @@ class ShardEntry:
     """The shard's path, relative to the directory that all shards of the dataset share."""
     size: int
     """The shard's size in bytes."""
-    etag: str | None
-    """The ETag of the indexed version, as the store wrote it."""
     records: int
     begins: Sequence[int] | npt.NDArray[np.int64]
     """The byte at which each chunk begins; the first is 0. Empty where the shard has no records."""
     first_records: Sequence[int] | npt.NDArray[np.int64]
     """The number of each chunk's first record."""
+    crcs: Sequence[int] | npt.NDArray[np.int64]
+    """The stored CRC of each chunk's first record; 0 where it is not known."""
+    etag: str | None = None
+    """The ETag of the indexed object, as the store wrote it; only an old index has it."""
+
+    def replaced(self, block: RecordBlock) -> int | None:
+        """Return the first row that is another record than was indexed; ``None``: there is none.
+
+        Only the records that begin chunks are compared. A damaged one is not another one.
+
+        Args:
+            block: Records of the shard.
+        """
+        if block.lost or not len(block):
+            return None
+        before = block.base - HEADER
+        first = int(np.searchsorted(self.begins, before + block.offsets.item(0)))
+        last = int(np.searchsorted(self.begins, before + block.offsets.item(-1), "right"))
+        if first == last:
+            return None
+        begins = np.asarray(self.begins[first:last]) - before
+        rows = np.searchsorted(block.offsets, begins)
+        for row, begin, crc in zip(rows.tolist(), begins, self.crcs[first:last], strict=True):
+            is_same = block.offsets[row] != begin or crc in (0, footer(block, row))
+            if not is_same and is_intact(block, row):
+                return int(row)
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +147,8 @@ class Index:
     def digest(self) -> str:
         """Return 16 hexadecimal digits of a hash over the shards' records and chunks.
 
-        These determine an order. Names and versions are left out, so that a mirror's index has the
-        same digest.
+        These determine an order. Names, ETags and CRCs are left out, so that states outlive a new
+        index of the same shards, also one of another version.
         """
         chunks = self.chunks()
         hashed = blake2b(digest_size=8)
@@ -130,11 +157,10 @@ class Index:
         return hashed.hexdigest()
 
     def encode(self) -> bytes:
-        """Serialize the index."""
+        """Serialize the index, in the latest version."""
         entries = self.entries
         names = [entry.name.encode(errors="surrogateescape") for entry in entries]
-        etags = [(entry.etag or "").encode() for entry in entries]
-        text = b"".join(names) + b"".join(etags)
+        text = b"".join(names)
         counts = [len(entry.begins) for entry in entries]
         body = b"".join(
             (
@@ -143,9 +169,9 @@ class Index:
                 np.array(self._counts(), "<i8").tobytes(),
                 np.array(counts, "<u4").tobytes(),
                 np.array([len(name) for name in names], "<u4").tobytes(),
-                np.array([len(etag) for etag in etags], "<u4").tobytes(),
                 _joined(entry.begins for entry in entries).astype("<i8").tobytes(),
                 _joined(entry.first_records for entry in entries).astype("<i8").tobytes(),
+                _joined(entry.crcs for entry in entries).astype("<u4").tobytes(),
                 text,
             )
         )
@@ -153,7 +179,7 @@ class Index:
 
     @classmethod
     def parse(cls, data: bytes, *, url: str) -> Self:
-        """Parse the bytes that :meth:`encode` gave.
+        """Parse the bytes that :meth:`encode` gave, now or in an older version.
 
         Args:
             data: The object's bytes.
@@ -182,6 +208,7 @@ class ChunkFinder:
         self.records = 0
         self.begins: list[int] = []
         self.first_records: list[int] = []
+        self.crcs: list[int] = []
         self._chunk_bytes = chunk_bytes
 
     def add(self, block: RecordBlock) -> None:
@@ -191,6 +218,7 @@ class ChunkFinder:
         while at < len(starts):
             self.begins.append(int(starts[at]))
             self.first_records.append(block.first_ordinal + at)
+            self.crcs.append(footer(block, at))
             at = self._next(starts)
         self.records = block.first_ordinal + len(block)
 
@@ -239,29 +267,34 @@ def _plain(url: str) -> str:
 
 def _entries(data: bytes) -> list[ShardEntry]:
     """Check all of an index's bytes, and return its entries."""
-    shards, chunks, text_bytes = _checked(data)
+    version, shards, chunks, text_bytes = _checked(data)
+    has_etags = version == WITH_ETAGS
+    columns = [*[("<i8", shards)] * 2, *[("<u4", shards)] * (2 + has_etags)]
+    columns += [*[("<i8", chunks)] * 2, ("<u4", 0 if has_etags else chunks)]
     arrays, at = [], _HEAD.size
-    for dtype, count in (*[("<i8", shards)] * 2, *[("<u4", shards)] * 3, *[("<i8", chunks)] * 2):
+    for dtype, count in columns:
         arrays.append(np.frombuffer(data, dtype, count, at))
         at += arrays[-1].nbytes
-    sizes, records, *lengths, begins, firsts = arrays
-    counts, names, etags = (array.tolist() for array in lengths)
-    if sum(counts) != chunks or sum(names) + sum(etags) != text_bytes:
+    sizes, records, *lengths, begins, firsts, crcs = arrays
+    counts, names, *etags = (array.tolist() for array in lengths)
+    if sum(counts) != chunks or sum(map(sum, [names, *etags])) != text_bytes:
         raise MalformedIndex(f"the index's parts do not add up, {_DAMAGED}")
     text = data[at:-_DIGEST]
     strings = _strings(text, names, "surrogateescape")  # a file's name need not be UTF-8
-    strings += _strings(text[sum(names) :], etags)
-    if len(set(strings[:shards])) != shards:
+    if len(set(strings)) != shards:
         raise MalformedIndex(f"two shards of the index have one name, {_DAMAGED}")
+    versions = _strings(text[sum(names) :], etags[0]) if etags else [""] * shards
+    crcs = np.zeros(chunks, np.int64) if has_etags else crcs.astype(np.int64)
     bounds = [0, *accumulate(counts)]
     entries = [
         ShardEntry(
             strings[i],
             int(sizes[i]),
-            strings[shards + i] or None,
             int(records[i]),
             begins[bounds[i] : bounds[i + 1]],
             firsts[bounds[i] : bounds[i + 1]],
+            crcs[bounds[i] : bounds[i + 1]],
+            versions[i] or None,
         )
         for i in range(shards)
     ]
@@ -270,23 +303,24 @@ def _entries(data: bytes) -> list[ShardEntry]:
     return entries
 
 
-def _checked(data: bytes) -> tuple[int, int, int]:
-    """Check length and digest; return the numbers of shards, of chunks, and of bytes of text."""
+def _checked(data: bytes) -> tuple[int, int, int, int]:
+    """Check length and digest; return version, numbers of shards and chunks, and bytes of text."""
     if len(data) < _HEAD.size + _DIGEST or data[:8] != MAGIC:
         raise MalformedIndex(f"the object does not begin like an index, {_DAMAGED}")
     _, version, shards, chunks, text = _HEAD.unpack_from(data)
-    if version != VERSION:
+    if version not in _SHARD:
         raise MalformedIndex(
-            f"the index has version {version}, but this streamrec reads {VERSION}; upgrade "
-            "streamrec, or write the index again"
+            f"the index has version {version}, but this streamrec reads {VERSION} and older ones; "
+            "upgrade streamrec, or write the index again"
         )
-    if len(data) != _HEAD.size + shards * _SHARD + chunks * _CHUNK + text + _DIGEST:
+    size = _HEAD.size + shards * _SHARD[version] + chunks * _CHUNK[version] + text + _DIGEST
+    if len(data) != size:
         raise MalformedIndex(
             f"the index has {len(data)} bytes, which is not what it says, {_DAMAGED}"
         )
     if _digest(data[:-_DIGEST]) != data[-_DIGEST:]:
         raise MalformedIndex(f"the index's digest is wrong, {_DAMAGED}")
-    return shards, chunks, text
+    return version, shards, chunks, text
 
 
 def _strings(text: bytes, lengths: list[int], errors: str = "strict") -> list[str]:

@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes, Indices
     from streamrec.values.records import RecordRows
 
-__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "corrupt_row", "footers", "frame"]
+__all__ = [
+    "FOOTER",
+    "HEADER",
+    "DamagedSpan",
+    "FrameScanner",
+    "corrupt_row",
+    "footer",
+    "footers",
+    "frame",
+    "is_intact",
+]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -70,6 +80,19 @@ def footers(block: RecordBlock) -> Indices:
     words = np.ndarray((len(block.buffer) - FOOTER + 1,), "<u4", block.buffer.data, strides=(1,))
     found: Indices = words[block.offsets + block.lengths].astype(np.int64)
     return found
+
+
+def footer(block: RecordBlock, row: int) -> int:
+    """Return the stored CRC behind the payload of one row."""
+    end = block.offsets.item(row) + block.lengths.item(row)
+    return int.from_bytes(block.buffer[end : end + FOOTER].tobytes(), "little")
+
+
+def is_intact(block: RecordBlock, row: int) -> bool:
+    """Return whether a row's payload has the stored CRC; a scanner may leave that unchecked."""
+    begin = block.offsets.item(row)
+    payload = block.buffer[begin : begin + block.lengths.item(row)]
+    return kernel.masked_crc32c(payload.data) == footer(block, row)
 
 
 class DamagedSpan(NamedTuple):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.errors import StoreError, StreamrecError
+    from streamrec.formats.shards.index import ShardEntry
     from streamrec.plan.order import Extent
     from streamrec.plan.ranges import LaneRanges
     from streamrec.stores.base import ObjectInfo
@@ -25,7 +26,7 @@ __all__ = ["RangeQueue", "RangeRead", "Shards", "check_version"]
 
 
 def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
-    """Check that a shard is the version that was indexed.
+    """Check that a shard has the size that was indexed, and the ETag where the index has one.
 
     Raises:
         StaleIndex: They differ.
@@ -55,7 +56,9 @@ class Shards:
     expected: dict[int, int] = field(default_factory=dict)
     """The sizes of shards that a resumed position was in the middle of."""
     indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
-    """Size and version from the index, for shards whose listing lacks them."""
+    """Size and ETag from the index, for shards whose listing lacks them."""
+    entries: Sequence[ShardEntry] = ()
+    """The index's entries of all shards; empty without an index."""
 
     __repr__ = masked_repr
 
@@ -64,7 +67,7 @@ class Shards:
 
         Raises:
             ObjectChanged: The size is not that of the shard that the position was saved from.
-            StaleIndex: The version is not the one that was indexed.
+            StaleIndex: The size or ETag is not the one that was indexed.
         """
         if shard in self.indexed:
             check_version(info, *self.indexed[shard])

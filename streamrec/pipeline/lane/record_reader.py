@@ -17,7 +17,7 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.flow.attribution import WaitClock
-from streamrec.formats.shards.tfrecord import FOOTER, DamagedSpan, footers
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER, DamagedSpan, footers, is_intact
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
@@ -228,10 +228,12 @@ class RecordReader:
         return True
 
     def _give(self, block: RecordBlock) -> None:
+        self._check_replaced(block)
         behind = footers(block)
         if self._crc is None and len(block):
             self._crc = behind.item(0)
-            if self._crc and self._expected not in (0, self._crc):
+            # Where a record is damaged, that is told instead.
+            if self._crc and self._expected not in (0, self._crc) and is_intact(block, 0):
                 raise self._changed()
         crcs = np.concatenate([[self._crc or 0], behind])
         if len(block):
@@ -285,6 +287,18 @@ class RecordReader:
         scanner = self._scanner
         if (scanner.offset, scanner.ordinal) != (extent.end, extent.next_record):
             raise self._stale(f"record {scanner.ordinal} begins at byte {scanner.offset}")
+
+    def _check_replaced(self, block: RecordBlock) -> None:
+        """Check that the records that begin chunks are those that were indexed."""
+        entries = self.shards.entries
+        row = entries[self._extent.shard].replaced(block) if entries else None
+        if row is not None:
+            raise StaleIndex(
+                f"the index is stale: record {block.first_ordinal + row} is another one than when "
+                "the shard was indexed; write the index again with `streamrec index`",
+                url=self.shards.urls[self._extent.shard],
+                offset=block.base + block.offsets.item(row) - HEADER,
+            )
 
     @property
     def _is_exact(self) -> bool:

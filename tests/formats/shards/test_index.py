@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +14,21 @@ from hypothesis import strategies as st
 from streamrec.errors import MalformedIndex
 from streamrec.formats.shards.index import SUFFIX, ChunkFinder, Index, ShardEntry, index_url
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
+from streamrec.kernel import masked_crc32c
+from streamrec.values.records import RecordBlock
 
 pytestmark = pytest.mark.both_kernels
 
 LENGTHS = st.lists(st.integers(0, 60), max_size=30)
 
 
+def payloads(lengths: list[int]) -> list[bytes]:
+    return [bytes([number % 256]) * length for number, length in enumerate(lengths)]
+
+
 def scanned(lengths: list[int], chunk_bytes: int, cuts: list[int]) -> tuple[ChunkFinder, bytes]:
     """Scan in pieces a shard of records of these lengths; return its chunks and its bytes."""
-    data = b"".join(frame(b"x" * length) for length in lengths)
+    data = b"".join(map(frame, payloads(lengths)))
     finder, scanner = ChunkFinder(chunk_bytes), FrameScanner(url="shard")
     bounds = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
     for begin, end in pairwise(bounds):
@@ -33,24 +41,54 @@ def scanned(lengths: list[int], chunk_bytes: int, cuts: list[int]) -> tuple[Chun
     return finder, data
 
 
-def entry(name: str, lengths: list[int], chunk_bytes: int, etag: str | None = None) -> ShardEntry:
+def entry(name: str, lengths: list[int], chunk_bytes: int, **more: Any) -> ShardEntry:
     finder, data = scanned(lengths, chunk_bytes, [])
-    return ShardEntry(name, len(data), etag, finder.records, finder.begins, finder.first_records)
+    facts: dict[str, Any] = {"crcs": finder.crcs, **more}
+    return ShardEntry(name, len(data), finder.records, finder.begins, finder.first_records, **facts)
 
 
 @st.composite
 def indices(draw: st.DrawFn) -> Index:
     names = draw(st.lists(st.text("ab/é", min_size=1, max_size=6), max_size=5, unique=True))
-    etags = st.one_of(st.none(), st.text(min_size=1, max_size=9))
     chunk_bytes = draw(st.integers(1, 200))
-    return Index(tuple(entry(name, draw(LENGTHS), chunk_bytes, draw(etags)) for name in names))
+    return Index(tuple(entry(name, draw(LENGTHS), chunk_bytes) for name in names))
 
 
 def plain(index: Index) -> list[tuple[object, ...]]:
     return [
-        (e.name, e.size, e.etag, e.records, list(e.begins), list(e.first_records))
+        (e.name, e.size, e.records, list(e.begins), list(e.first_records), list(e.crcs), e.etag)
         for e in index.entries
     ]
+
+
+def with_etags(index: Index, etags: list[str]) -> bytes:
+    """Serialize an index as version 1 did."""
+    names = [e.name.encode() for e in index.entries]
+    versions = [etag.encode() for etag in etags]
+    counts = [len(e.begins) for e in index.entries]
+    text = b"".join(names + versions)
+    columns: list[tuple[str, list[int]]] = [
+        ("<i8", [e.size for e in index.entries]),
+        ("<i8", [e.records for e in index.entries]),
+        ("<u4", counts),
+        ("<u4", [len(name) for name in names]),
+        ("<u4", [len(version) for version in versions]),
+        ("<i8", [begin for e in index.entries for begin in e.begins]),
+        ("<i8", [first for e in index.entries for first in e.first_records]),
+    ]
+    head = HEAD.pack(b"STRMRIDX", 1, len(names), sum(counts), len(text))
+    return signed(head + b"".join(np.array(c, kind).tobytes() for kind, c in columns) + text)
+
+
+@given(indices(), st.data())
+def test_an_index_of_version_1_is_read(index: Index, data: st.DataObject) -> None:
+    """It knows ETags, and no CRCs. States that were saved with it go on with a new one."""
+    etags = [data.draw(st.sampled_from(["", '"a"', "é"])) for _ in index.entries]
+    old = Index.parse(with_etags(index, etags), url="u")
+    facts = zip(index.entries, etags, strict=True)
+    known = [replace(e, crcs=[0] * len(e.begins), etag=etag or None) for e, etag in facts]
+    assert plain(old) == plain(Index(tuple(known)))
+    assert old.digest() == index.digest()
 
 
 @given(indices())
@@ -73,10 +111,9 @@ def test_chunks_begin_at_records_and_are_as_long_as_they_must(
         starts.append(starts[-1] + length + 16)
     assert finder.records == len(lengths)
     assert finder.begins == [starts[number] for number in finder.first_records]
-    index = Index(
-        (ShardEntry("s", len(data), None, finder.records, finder.begins, finder.first_records),)
-    )
-    chunks = index.chunks()
+    records = payloads(lengths)
+    assert finder.crcs == [masked_crc32c(records[number]) for number in finder.first_records]
+    chunks = Index((entry("s", lengths, chunk_bytes),)).chunks()
     sizes = (chunks.end - chunks.begin).tolist()
     assert sum(sizes) == len(data)
     assert int(chunks.records.sum()) == len(lengths)
@@ -114,18 +151,21 @@ def signed(body: bytes) -> bytes:
 @given(
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=6, max_size=6),
     st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3),
+    st.sampled_from([1, 2]),
 )
 def test_a_hostile_index_with_a_right_digest_is_refused_or_sound(
-    numbers: list[int], counts: list[int]
+    numbers: list[int], counts: list[int], version: int
 ) -> None:
     """One shard of two chunks, with any numbers in every column."""
     size, records, *chunks = numbers
+    etags, crcs = (1, 0) if version == 1 else (0, 2)
     for counted in (counts, [2, 1, 0]):
         body = (
-            HEAD.pack(b"STRMRIDX", 1, 1, 2, 1)
+            HEAD.pack(b"STRMRIDX", version, 1, 2, 1)
             + struct.pack("<qq", size, records)
-            + struct.pack("<III", *counted)
+            + struct.pack(f"<{2 + etags}I", *counted[: 2 + etags])
             + struct.pack("<qqqq", *chunks)
+            + struct.pack(f"<{crcs}I", *counts[:crcs])
             + b"n"
         )
         try:
@@ -138,15 +178,16 @@ def test_a_hostile_index_with_a_right_digest_is_refused_or_sound(
         assert begins[0] == firsts[0] == 0
 
 
-def test_lengths_are_compared_before_anything_is_set_aside() -> None:
-    body = HEAD.pack(b"STRMRIDX", 1, 2**32 - 1, 2**63, 2**63)
+@pytest.mark.parametrize("version", [1, 2])
+def test_lengths_are_compared_before_anything_is_set_aside(version: int) -> None:
+    body = HEAD.pack(b"STRMRIDX", version, 2**32 - 1, 2**63, 2**63)
     with pytest.raises(MalformedIndex, match="not what it says"):
         Index.parse(signed(body), url="u")
 
 
 def test_a_later_version_is_refused_by_name() -> None:
-    body = HEAD.pack(b"STRMRIDX", 2, 0, 0, 0)
-    with pytest.raises(MalformedIndex, match=r"u: the index has version 2.*upgrade"):
+    body = HEAD.pack(b"STRMRIDX", 3, 0, 0, 0)
+    with pytest.raises(MalformedIndex, match=r"u: the index has version 3.*upgrade"):
         Index.parse(signed(body), url="u")
 
 
@@ -157,21 +198,50 @@ def test_two_shards_of_one_name_are_refused() -> None:
 
 
 def test_the_digest_is_of_what_determines_an_order() -> None:
-    one = Index((entry("a", [1, 2, 3], 20, "x"), entry("b", [4], 20)))
-    mirror = Index((entry("c", [1, 2, 3], 20), entry("d", [4], 20, "y")))
+    one = Index((entry("a", [1, 2, 3], 20), entry("b", [4], 20)))
+    mirror = Index((entry("c", [1, 2, 3], 20, crcs=[0, 0]), entry("d", [4], 20, etag="y")))
     others = [
-        Index((entry("a", [1, 2, 3], 90, "x"), entry("b", [4], 20))),
-        Index((entry("a", [1, 3, 2], 20, "x"), entry("b", [4], 20))),
-        Index((entry("b", [4], 20), entry("a", [1, 2, 3], 20, "x"))),
+        Index((entry("a", [1, 2, 3], 90), entry("b", [4], 20))),
+        Index((entry("a", [1, 3, 2], 20), entry("b", [4], 20))),
+        Index((entry("b", [4], 20), entry("a", [1, 2, 3], 20))),
         Index((entry("a", [1, 2, 3, 4], 20),)),
     ]
     assert mirror.digest() == one.digest()
     assert len({one.digest(), *(other.digest() for other in others)}) == 5
 
 
-def test_sixteen_bytes_a_chunk() -> None:
+def test_twenty_bytes_a_chunk() -> None:
     small, large = (Index((entry("a", [9] * n, 1),)) for n in (10, 110))
-    assert len(large.encode()) - len(small.encode()) == 100 * 16
+    assert len(large.encode()) - len(small.encode()) == 100 * 20
+
+
+def block_of(data: bytes, first: int, last: int, number: int) -> RecordBlock:
+    """Make a block of some records of 20 bytes each; ``number`` is that of the first."""
+    offsets = np.arange(12, (last - first) * 36, 36)
+    buffer = np.frombuffer(data, np.uint8)[first * 36 : last * 36]
+    return RecordBlock(buffer, offsets, np.full(last - first, 20), 0, number, first * 36)
+
+
+@given(st.integers(0, 5), st.integers(1, 6), st.integers(0, 6 * 36 - 1), st.booleans())
+def test_a_replaced_record_at_a_chunks_begin_is_found(
+    first: int, last: int, at: int, framed: bool
+) -> None:
+    """Six records, in chunks of two. A damaged record is not a replaced one."""
+    indexed = entry("a", [20] * 6, 72)
+    records = payloads([20] * 6)
+    changed = at // 36
+    if framed:
+        records[changed] = b"another" + records[changed][7:]
+        data = b"".join(map(frame, records))
+    else:
+        sound = b"".join(map(frame, records))
+        data = sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :]
+    if first < last:
+        is_seen = framed and changed % 2 == 0 and first <= changed < last
+        expected = changed - first if is_seen else None
+        assert indexed.replaced(block_of(data, first, last, first)) == expected
+        unknown = replace(indexed, crcs=[0, 0, 0])
+        assert unknown.replaced(block_of(data, first, last, first)) is None
 
 
 @pytest.mark.parametrize(
