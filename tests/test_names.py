@@ -73,6 +73,7 @@ def contents(name: str) -> Iterator[tuple[str, bytes]]:
 @pytest.fixture(scope="module")
 def devstore() -> Iterator[DevStore]:
     with DevStore(anonymous=True) as store:
+        store.put("names/of-no-test", b"")  # makes the bucket
         yield store
 
 

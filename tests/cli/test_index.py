@@ -27,7 +27,7 @@ def test_it_is_written_beside_the_shards_and_hidden_from_patterns(shards: Path) 
     path = shards / "numbers.streamrec-index"
     assert outcome == (
         0,
-        f"{path}: 3 shards, 60 records, 12 chunks; 504 bytes for 6.6 kB\n",
+        f"{path}: 3 shards, 60 records, 12 chunks; 453 bytes for 6.6 kB\n",
         "",
     )
     index = Index.parse(path.read_bytes(), url="u")
