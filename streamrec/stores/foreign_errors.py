@@ -220,7 +220,7 @@ def _facts(error: Exception) -> dict[str, object]:
     number = getattr(error, "errno", None)
     has_number = isinstance(number, int) and number
     return {
-        "error": error,
+        "error": " ".join(str(error).split()).rstrip("."),
         "reason": os.strerror(number) if has_number and number else type(error).__name__,
         "host": getattr(error, "host", ""),
         "port": getattr(error, "port", ""),

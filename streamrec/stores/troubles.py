@@ -98,6 +98,11 @@ TROUBLES = {
         "the credentials cannot be used, since the file {file}{variable} cannot be read "
         "({reason}); mount or create it, or give other credentials",
     ),
+    "login program": Told(
+        AccessDenied,
+        "the program of credential_process failed ({reason}); run it by hand, and correct it or "
+        "the AWS configuration",
+    ),
     "no credentials": Told(
         AccessDenied,
         "no credentials were found{variable}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
@@ -163,7 +168,9 @@ TROUBLES = {
     ),
     # -- what does not fit -------------------------------------------------------------------------
     "http url": Told(ConfigError, "this is not a valid http URL; correct it"),
-    "sdk": Told(ConfigError, "{error}"),
+    "sdk": Told(
+        ConfigError, "the AWS SDK refuses its settings ({error}); correct the one that it names"
+    ),
     "not s3": Told(StoreMisbehaved, "the store does not answer as S3 does; check endpoint_url"),
     "no ranges": Told(
         ConfigError,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, NoCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+)
 from s3fs import S3FileSystem
 
 from streamrec.errors import ConfigError
@@ -28,6 +33,8 @@ _FILES = (
     "AWS_CA_BUNDLE",
 )
 """Variables that name files which botocore reads in a call."""
+_PROGRAM = "custom-process"
+"""botocore's name for the program of ``credential_process``."""
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _S3FS_NAMES = {
     "access_key": "key",
@@ -55,6 +62,10 @@ def own_meaning(url: str, error: Exception) -> StreamrecError | None:
     """Return the error for one of the credentials or the options; ``None`` for any other."""
     if isinstance(error, NoCredentialsError):
         return tell("no credentials", url, facts={"variable": _missing_file()})
+    if isinstance(error, json.JSONDecodeError):  # the one document that a call parses by itself
+        return tell("login program", url, facts={"reason": "it gave no JSON"})
+    if isinstance(error, CredentialRetrievalError) and error.kwargs.get("provider") == _PROGRAM:
+        return tell("login program", url, facts={"reason": "it gave no credentials"})
     if isinstance(error, BotoCoreError):
         return None
     if isinstance(error, OSError):
@@ -66,8 +77,13 @@ def own_meaning(url: str, error: Exception) -> StreamrecError | None:
 
 def _of_a_file(url: str, error: OSError) -> StreamrecError | None:
     """Return the error for a local file: botocore reads some for credentials, and no others."""
-    if error.filename is None or not error.errno:
+    if not error.errno:
         return None
+    if error.filename is None:
+        # uvloop does not name the program that it cannot start. s3fs's own have no number.
+        is_of_a_name = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        facts = {"reason": os.strerror(error.errno)}
+        return tell("login program", url, facts=facts) if is_of_a_name else None
     file = os.fsdecode(error.filename)
     named = next((name for name in _FILES if os.environ.get(name) == file), None)
     variable = f" of {named}" if named else ""
