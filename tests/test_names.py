@@ -277,7 +277,7 @@ def test_one_shard_finds_its_index(tmp_path: Path) -> None:
     }.items():
         with sr.open(f"{tmp_path}/{name}", FEATURES, index=True, engine="thread") as stream:
             assert len(list(stream)) == length, name
-    (tmp_path / "x.streamrec-index").unlink()
+    (tmp_path / "x3.streamrec-index").unlink()
     with pytest.raises(sr.ObjectNotFound, match="x3-00001-of-00003"):
         len(sr.open(f"{tmp_path}/x3-00001-of-00003.tfrecord", FEATURES, index=True))
 

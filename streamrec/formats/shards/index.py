@@ -242,8 +242,12 @@ def index_url(urls: Sequence[str]) -> str:
     """Return the URL of a dataset's index: what its shards' URLs begin with, and ``SUFFIX``.
 
     For ``s3://b/train-00000-of-00128.tfrecord`` and the others it is ``s3://b/train`` and the
-    suffix.
+    suffix. Only the shards' numbers are left out where all are of one such name: ``fold-1`` and
+    ``fold-2`` in one directory have an index each.
     """
+    names = {_dataset_of(url) for url in urls}
+    if len(set(urls)) > 1 and len(names) == 1 and None not in names:
+        return f"{names.pop()}{SUFFIX}"
     shared = os.path.commonprefix([_plain(url) for url in urls])  # noqa: RUF071 - of characters
     directory, slash, stem = shared.rpartition("/")
     if len(set(urls)) > 1:
@@ -256,8 +260,14 @@ def index_url_of_all(url: str) -> str | None:
 
     ``None``: the name is not that of a shard among others, as ``train-00000-of-00128.tfrecord`` is.
     """
+    name = _dataset_of(url)
+    return None if name is None else f"{name}{SUFFIX}"
+
+
+def _dataset_of(url: str) -> str | None:
+    """Return the URL of a numbered shard without its number; ``None``: it has none."""
     found = _NUMBERED.fullmatch(_plain(url))
-    return None if found is None else index_url([f"{found[1]}-0", f"{found[1]}-1"])
+    return None if found is None else found[1]
 
 
 def _plain(url: str) -> str:

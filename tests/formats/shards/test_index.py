@@ -252,6 +252,9 @@ def test_a_replaced_record_at_a_chunks_begin_is_found(
         (["/d/one/1.tfrecord", "/d/two/1.tfrecord"], "/d/shards"),
         (["/d/only-7.tfrecord"], "/d/only-7.tfrecord"),
         (["part-1", "part-2"], "part"),
+        (["fold1-00000-of-00002.tfrecord", "fold1-00001-of-00002.tfrecord"], "fold1"),
+        (["web-2024-00000-of-00002", "web-2024-00001-of-00002"], "web-2024"),
+        (["fold1-00000-of-00002", "fold2-00000-of-00002"], "fold"),
         (["https://h/a-1?sig=secret", "https://h/a-2?sig=secret"], "https://h/a"),
     ],
 )
