@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 )
 @shard_options
 def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
-    """Print records as JSON lines, in the order of the shards' names.
+    """Print records as JSON lines, in the order of the URLs; those of a pattern sorted by name.
 
     URL is one of a shard, a glob, a {00000..00127} range or name@128, of s3, http(s), file or a
     plain path.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import automatic_budget
+from streamrec.errors import DataError
 from streamrec.masking import masked_repr
 from streamrec.streams.read_records import batches
 
@@ -78,6 +79,7 @@ def groups(selection: Selection) -> Iterator[list[Record]]:
 
     Raises:
         ConfigError: A URL cannot be understood, or there is an offset into several shards.
+        DataError: There are no more records than are left out.
         StreamrecError: They cannot be read; the records before the fault are given first.
     """
     left, shard, before, following = selection.count, "", 0, 0
@@ -98,6 +100,12 @@ def groups(selection: Selection) -> Iterator[list[Record]]:
                 yield found
             if left == 0:
                 return
+    if selection.skip and following <= selection.skip:
+        raise DataError(
+            f"there is no record {selection.skip}, because there are {following} records; give a "
+            "smaller number (the first record is 0)",
+            url=selection.urls[0] if len(selection.urls) == 1 else None,
+        )
 
 
 def _records(batch: Batch, urls: list[str]) -> list[Record]:

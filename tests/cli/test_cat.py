@@ -144,6 +144,11 @@ class TestSelection:
         outcome = streamrec("cat", f"{DATA}/numbers-*", "--record", 38, "-n", 4)
         assert [line["id"] for line in outcome.objects] == [[38], [39], [40], [41]]
 
+    @pytest.mark.parametrize("record", [20, 21, 1000])
+    def test_a_record_behind_the_last(self, record: int) -> None:
+        outcome = streamrec("cat", DATA / NUMBERS, "--record", record)
+        assert_one_sentence(outcome, 1, NUMBERS, f"no record {record}", "there are 20 records")
+
     def test_from_an_offset_on(self) -> None:
         offset = sum(record["length"] + 16 for record in SHARDS[NUMBERS][:5])
         outcome = streamrec("cat", DATA / NUMBERS, "--offset", offset, "-n", 2)
