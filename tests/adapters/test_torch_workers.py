@@ -234,10 +234,14 @@ class TestAccelerate:
     def test_the_rank_that_dispatches_from_a_forked_worker_says_so(
         self, accelerated: Sequence[dict[str, Any]]
     ) -> None:
-        """The other one waits for it in a collective, and ends with it."""
+        """The other one waits for it in a collective, and ends with it.
+
+        Gloo finds the lost connection at its end or by a failed read, as the two processes happen
+        to run; it has a text for each.
+        """
         reader, other = (rank["dispatch True, forked"] for rank in accelerated)
         assert refused(reader, "Accelerate's DataLoaderDispatcher")
-        assert "Connection closed by peer" in other
+        assert "Connection closed by peer" in other or "Read error" in other
 
     def test_a_loader_that_is_not_prepared_reads_the_ranks_part(
         self, accelerated: Sequence[dict[str, Any]]
