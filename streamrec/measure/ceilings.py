@@ -277,14 +277,18 @@ class Resources:
         return settings.epochs * epoch
 
     def _listing(self) -> Ceiling | None:
-        listing = self.figures.listing
-        if listing is None or not listing.seconds or not self.run_bytes:
+        listing, job = self.figures.listing, self.figures.job
+        if listing is None or not self.run_bytes:
+            return None
+        # The benchmark's own listing came first, and opened the connections.
+        seconds = job.waits.get("list", 0.0) if job else listing.seconds
+        if not seconds:
             return None
         return Ceiling(
             resource="listing",
-            bytes_per_second=self.run_bytes / listing.seconds,
+            bytes_per_second=self.run_bytes / seconds,
             why=f"nothing is read before {listing.shards:,} shards are listed, in "
-            f"{listing.seconds:.2g} s; the run reads {decimal(int(self.run_bytes))}",
+            f"{seconds:.2g} s; the run reads {decimal(int(self.run_bytes))}",
         )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["judge"]
 
+SHORTEST = 0.5
+"""Seconds of a job below which its start is most of it, and no rate can be told."""
 NEAR = 0.05
 """The part by which two ceilings may differ and cannot be told apart."""
 _IN_WORDS: dict[Bottleneck, str] = {
@@ -47,6 +49,8 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
     Returns:
         The verdict; ``None``: too little was measured for one.
     """
+    if figures.job is not None and figures.job.seconds < SHORTEST:
+        return None
     finding = find(figures, Resources(figures, settings).ceilings())
     if finding is None:
         return None

@@ -317,6 +317,11 @@ def _wanted(column: Any, rows: int) -> str:
         return "it must give NumPy arrays, by .numpy()"
     if hasattr(column, "__array__") and not isinstance(column, np.ndarray):
         return f"it must give NumPy arrays, by numpy.asarray(), of {rows} rows"
+    if isinstance(column, list | tuple):
+        return (
+            "it must give an array, by numpy.array(...), or for strings a column, by "
+            "streamrec.BytesColumn.of(...)"
+        )
     return f"it must give columns of {rows} rows"
 
 

@@ -106,6 +106,14 @@ def test_its_summary_has_the_cause_the_change_and_what_comes_next(
     assert verdict.evidence
 
 
+def test_a_job_that_was_over_at_once_is_not_judged() -> None:
+    settings = settings_of()
+    figures = World(step=0.01).figures(settings)
+    assert judge(figures, settings) is not None
+    short = a_job(seconds=0.06, batches=63, bytes=240_000, waits={"list": 0.02, "client": 0.04})
+    assert judge(figures.model_copy(update={"job": short}), settings) is None
+
+
 def test_where_nothing_is_to_be_changed_nothing_is_predicted() -> None:
     world, settings = PLANTED["trainer"]
     verdict = judged(world, settings_of(**settings))

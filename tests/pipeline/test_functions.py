@@ -86,7 +86,7 @@ class TestCalls:
             ({"a": np.zeros(())}, "'a' as an array"),
             ({"a": np.array(["x"] * 4)}, "'a' as an array of dtype <U1"),
             ({"a": BytesColumn.of([b"x"])}, "'a' as a BytesColumn of 1 rows"),
-            ({"a": [1, 2, 3, 4]}, "'a' as a list; it must give columns of 4 rows"),
+            ({"a": [1, 2, 3, 4]}, "'a' as a list; it must give an array"),
             ({1: np.zeros(4)}, "1 as an array"),
         ],
     )

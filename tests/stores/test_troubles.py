@@ -497,7 +497,7 @@ def test_the_pattern_is_told_as_it_was_given() -> None:
 def test_the_cause_is_told_where_patience_is_short() -> None:
     options = s3(CLOSED)
     for url in ("s3://bucket/x", "s3://bucket/x-*"):
-        stream = sr.open(url, storage_options=options, stall_timeout=1, engine="thread")
+        stream = sr.open(url, storage_options=options, stall_timeout=4, engine="thread")
         with pytest.raises(StoreUnavailable, match=r"stalls.*Connection refused"):
             next(iter(stream))
 
