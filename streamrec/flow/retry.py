@@ -68,18 +68,25 @@ async def retried(
 
     Raises:
         StoreError: It is not retryable, or the last retry failed.
+        CancelledError: With the last failure as its cause, so that whoever loses patience learns
+            for what this waits.
     """
     clock = asyncio.get_running_loop().time
     given_up = clock() + patience
-    while True:
-        try:
-            return await attempt()
-        except StoreError as error:
-            throttled = getattr(error, "throttled", False)
-            is_over = backoff.attempt > 0 and not throttled and clock() >= given_up
-            if not error.retryable or backoff.attempt >= retries or is_over:
-                raise
-            await sleep(backoff.next(getattr(error, "retry_after", None)))
+    last: StoreError | None = None
+    try:
+        while True:
+            try:
+                return await attempt()
+            except StoreError as error:
+                last = error
+                throttled = getattr(error, "throttled", False)
+                is_over = backoff.attempt > 0 and not throttled and clock() >= given_up
+                if not error.retryable or backoff.attempt >= retries or is_over:
+                    raise
+            await sleep(backoff.next(getattr(last, "retry_after", None)))
+    except asyncio.CancelledError as cancelled:
+        raise cancelled from last
 
 
 @dataclass(slots=True)

@@ -6,16 +6,29 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Self
 
+from streamrec.errors import StoreError
+
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Silence"]
+__all__ = ["Silence", "cause_of"]
 
 EARLY = 0.01
 """The part of the silence by which the timer may go off early. Moving it for each piece that is
 received would cost as much as receiving it."""
 LATE = 0.1
 """The part of the silence by which the timer may go off late before the loop counts as busy."""
+
+
+def cause_of(error: BaseException | None) -> str:
+    """Return the last failure of what was given up, in brackets; empty: there is none.
+
+    Args:
+        error: A TimeoutError; a failure that was retried is among its causes.
+    """
+    while error is not None and not isinstance(error, StoreError):
+        error = error.__cause__
+    return "" if error is None else f" ({error.message})"
 
 
 class Silence:

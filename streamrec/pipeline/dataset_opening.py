@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
-from streamrec.flow.silence import Silence
+from streamrec.flow.silence import Silence, cause_of
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.shards.index import LARGEST, Index, index_url, index_url_of_all
@@ -165,9 +165,9 @@ async def _limit(settings: DatasetSettings, what: str, url: str) -> AsyncIterato
     try:
         async with Silence(seconds):
             yield
-    except TimeoutError:
+    except TimeoutError as silent:
         raise StoreUnavailable(
-            f"opening stalls: {what} took more than {seconds:g} s; check the store and the "
-            "network, or raise stall_timeout",
+            f"opening stalls: {what} took more than {seconds:g} s{cause_of(silent)}; check the "
+            "store and the network, or raise stall_timeout",
             url=url,
         ) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config.places import unescaped
 from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
-from streamrec.flow.silence import Silence
+from streamrec.flow.silence import Silence, cause_of
 from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
@@ -224,7 +224,7 @@ class Stores:
         except TimeoutError as silent:
             raise StoreUnavailable(
                 f"the listing stalls: no names for {seconds:g} s, after {len(found)} names"
-                f"{_cause(silent)}; check the store and the network, or raise stall_timeout",
+                f"{cause_of(silent)}; check the store and the network, or raise stall_timeout",
                 url=glob,
             ) from None
         except StoreError as error:
@@ -240,13 +240,6 @@ class Stores:
 def _is_listed(text: str) -> bool:
     """Return whether a text is one glob, so that its listing has the object of this very name."""
     return is_glob(text) and not is_counted(text) and scheme_of(text) != "http"
-
-
-def _cause(error: BaseException | None) -> str:
-    """Return the last failure of a listing that was given up, in brackets; empty: there is none."""
-    while error is not None and not isinstance(error, StoreError):
-        error = error.__cause__
-    return "" if error is None else f" ({error.message})"
 
 
 def _refuse_directory(name: str) -> None:

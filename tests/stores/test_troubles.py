@@ -496,9 +496,15 @@ def test_the_pattern_is_told_as_it_was_given() -> None:
 
 def test_the_cause_is_told_where_patience_is_short() -> None:
     options = s3(CLOSED)
-    for url in ("s3://bucket/x", "s3://bucket/x-*"):
-        stream = sr.open(url, storage_options=options, stall_timeout=4, engine="thread")
-        with pytest.raises(StoreUnavailable, match=r"stalls.*Connection refused"):
+    cases: list[tuple[str, dict[str, Any]]] = [
+        *(("s3://bucket/x", {}), ("s3://bucket/x-*", {})),
+        *(("s3://bucket/x", {"index": True}), ("s3://bucket/x", {"features": "infer"})),
+    ]
+    for url, more in cases:
+        stream: sr.Stream[Any] = sr.open(
+            url, storage_options=options, stall_timeout=4, engine="thread", **more
+        )
+        with pytest.raises(StoreUnavailable, match="Connection refused"):
             next(iter(stream))
 
 
