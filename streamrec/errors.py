@@ -178,7 +178,7 @@ class ObjectChanged(StoreError):
 
 
 class StaleIndex(StoreError):
-    """The index describes another version of this shard than the store has now."""
+    """The index describes another content of this shard than the store has now."""
 
 
 class StoreMisbehaved(StoreError):

@@ -31,7 +31,7 @@ def index(*, as_json: bool, **options: Any) -> None:
     """Write the index of a dataset, for index=True.
 
     Reads every byte of the shards, several at a time, and checks every CRC: of a dataset with a
-    fault no index is written. The index is one small object, 16 bytes for each chunk, and patterns
+    fault no index is written. The index is one small object, 20 bytes for each chunk, and patterns
     for shards do not match its name. Write it again whenever a shard has changed.
     """
     facts = _write(**options)

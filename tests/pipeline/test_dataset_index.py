@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import (
     CorruptLength,
+    DataError,
     MalformedIndex,
     ObjectNotFound,
     StaleIndex,
@@ -129,6 +130,18 @@ def test_an_index_of_the_version_with_etags_holds_for_them_alone(
         read(sources)
 
 
+@pytest.mark.parametrize("at", [42, 54, 62])
+def test_a_flipped_byte_in_a_chunks_first_record_is_damage(tmp_path: Path, at: int) -> None:
+    source = indexed(tmp_path)
+    path = tmp_path / "part-00001.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError):
+        read(source)
+    assert len(read(source, on_corrupt="skip", corrupt_budget=1)) == 13
+
+
 def test_a_shard_that_is_new_is_named(tmp_path: Path) -> None:
     source = indexed(tmp_path)
     (tmp_path / "part-00002.tfrecord").write_bytes(frame(b"new"))
@@ -231,7 +244,7 @@ MODES: list[dict[str, Any]] = [
 
 
 @effort(max_examples=examples(60))
-@given(st.integers(0, 2), st.integers(0, 9), st.sampled_from([-21, -1, 1, 21]), st.integers(0, 2))
+@given(st.integers(0, 2), st.integers(0, 14), st.sampled_from([-21, -1, 1, 21]), st.integers(0, 2))
 def test_an_index_with_one_wrong_number_loses_nothing(
     shard: int, field: int, by: int, mode: int
 ) -> None:
@@ -271,7 +284,7 @@ def changed(entry: ShardEntry, field: int, by: int) -> ShardEntry:
     if field < 2:
         name = ("size", "records")[field]
         return replace(entry, **{name: getattr(entry, name) + by})
-    name = ("begins", "first_records")[field % 2]
+    name = ("begins", "first_records", "crcs")[field % 3]
     numbers = getattr(entry, name).copy()
-    numbers[field // 2 % len(numbers)] += by
+    numbers[field // 3 % len(numbers)] += by
     return replace(entry, **{name: numbers})

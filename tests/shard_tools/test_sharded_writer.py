@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import ConfigError, StoreError, WrongFeatureType
 from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.shard_tools.verify import check, index_of
 from streamrec.values.columns import BytesColumn
 from tests.shard_tools.datasets import contents, manifest, names, records
 
@@ -410,3 +412,20 @@ class TestRefusals:
         (tmp_path / "file").touch()
         with pytest.raises(StoreError, match="a file stands where a directory is needed; choose"):
             ShardedWriter(tmp_path / "file" / "new" / "x", shards=1)
+
+
+@pytest.mark.parametrize("how", [{"shards": 3}, {"shard_bytes": 300}], ids=["counted", "by size"])
+def test_two_runs_write_the_same_index_as_one_that_reads_them(
+    how: dict[str, Any], tmp_path: Path
+) -> None:
+    """An index says nothing about where the shards are, nor when they were written."""
+    found = []
+    for name in ("a", "b"):
+        directory = tmp_path / name
+        directory.mkdir()
+        with ShardedWriter(directory / "x.tfrecord", **how) as writer:
+            writer.write_many({"id": number} for number in range(40))
+        (path,) = directory.glob("*.streamrec-index")
+        reports = asyncio.run(check([f"{directory}/x-*.tfrecord"]))
+        found += [path.read_bytes(), index_of(reports).encode()]
+    assert len(set(found)) == 1
