@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -49,21 +50,38 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give properties a limit that ends them; leave the tests for the night out by day."""
-    for item in items:
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-            # A failure raised in the test, the usual way, is one more example to Hypothesis: it
-            # would try smaller ones, and hang again without end.
-            limits = item.get_closest_marker("timeout") or pytest.mark.timeout().mark
-            item.add_marker(
-                pytest.mark.timeout(*limits.args, **{**limits.kwargs, "method": "thread"}),
-                append=False,
-            )
+    """Leave the tests for the night to the other profiles than that of the day."""
     if not is_day():
         return
     for_the_night = [item for item in items if item.get_closest_marker("night")]
     config.hook.pytest_deselected(items=for_the_night)
     items[:] = [item for item in items if not item.get_closest_marker("night")]
+
+
+class PropertyHangs(BaseException):
+    """A property that has taken longer than its limit.
+
+    It is no failure to Hypothesis, which would look for a smaller example, and hang again.
+    """
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """End a property that hangs; all other tests are left to pytest-timeout."""
+    if not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        return None
+
+    def end(*_: object) -> None:
+        raise PropertyHangs(f"it has taken more than {settings.timeout:g} s")
+
+    def cancel() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    item.cancel_timeout = cancel  # type: ignore[attr-defined]
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout)
+    return True
 
 
 def pytest_make_parametrize_id(val: Any) -> str | None:

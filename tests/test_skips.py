@@ -60,18 +60,3 @@ def test_each_pattern_is_a_whole_reason() -> None:
     assert is_known("Skipped: Ray is not installed")
     assert not is_known("Skipped: Ray is not installed, nor anything else")
     assert all(KNOWN.values())
-
-
-def test_a_property_that_hangs_is_ended(tmp_path: Path) -> None:
-    path = tmp_path / "test_it.py"
-    path.write_text("""
-import threading
-from hypothesis import given, strategies
-
-@given(strategies.integers())
-def test_that_hangs(number):
-    threading.Event().wait()
-""")
-    done = run(path, "--timeout", "1", "-n", "1", skips="")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 failed" in done.stdout
