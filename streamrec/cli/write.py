@@ -19,7 +19,6 @@ from streamrec.cli.options import (
     task_option,
 )
 from streamrec.cli.printing import megabytes, next_line, print_json, progress_bar, written_line
-from streamrec.config.extras import install
 
 if TYPE_CHECKING:
     from streamrec.shard_tools.conversion import Conversion
@@ -220,6 +219,8 @@ def _on_ray() -> Any:
     try:
         from streamrec.adapters.ray.conversion import convert_on_ray
     except ImportError:
+        from streamrec.config.extras import install
+
         raise click.UsageError(f"--engine ray needs Ray; {install('ray')}") from None
     return convert_on_ray
 

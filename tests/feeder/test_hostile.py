@@ -125,7 +125,9 @@ class Hostile:
             if not feeder.over and feeder.state is ours.state:
                 self._said += b"".join(feeder.send(message))
 
-    def start(self, _: Description, rank: Rank, position: ResumePoint) -> BlockingFeed:
+    def start(
+        self, _: Description, rank: Rank, position: ResumePoint, functions: object
+    ) -> BlockingFeed:
         theirs, ours = socket.socketpair()
         with theirs:
             theirs.sendall(self._said)

@@ -105,7 +105,7 @@ def test_names_are_in_the_order_of_their_bytes(names: set[str]) -> None:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ([1, None], "step 1: a NoneType is no value"),
+        ([1, None], "step 1: None is not a value"),
         ([1, 2, 2**63], "step 2: an integer is beyond the range of int64"),
         ([[1, "a"]], "step 0: a list mixes strings and numbers"),
         (b"abc", "a bytes is no sequence of steps"),
@@ -127,7 +127,7 @@ def test_refusals_name_the_feature_and_the_step(steps: Any, reason: str) -> None
 
 def test_a_refusal_in_the_context_names_the_feature() -> None:
     with pytest.raises(
-        WrongFeatureType, match="feature c: the value cannot be encoded: a NoneType"
+        WrongFeatureType, match="feature c: the value cannot be encoded: None is not a value"
     ):
         encode_sequence_example({"c": None}, {})
 

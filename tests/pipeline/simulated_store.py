@@ -106,6 +106,7 @@ class SimulatedStore:
     asked: list[tuple[str, int, int]] = field(default_factory=list)
     open_bodies: int = 0
     most_open: int = 0
+    cache: None = None
 
     def store_for(self, url: str) -> SimulatedStore:
         return self
