@@ -42,10 +42,11 @@ if TYPE_CHECKING:
 )
 @shard_options
 def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
-    """Print records as JSON lines, in the order of the URLs; those of a pattern sorted by name.
+    """Print records as JSON lines, in the order in which the shards are named.
 
     URL is one of a shard, a glob, a {00000..00127} range or name@128, of s3, http(s), file or a
-    plain path.
+    plain path. The shards of one pattern are sorted by name; one that is named twice is printed
+    twice.
 
     A record is parsed as a tf.train.Example: one object with a list a feature, by name. Integers
     and floats are numbers, a float the shortest that reads back as the same float32; what JSON has

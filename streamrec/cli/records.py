@@ -82,14 +82,16 @@ def groups(selection: Selection) -> Iterator[list[Record]]:
         DataError: There are no more records than are left out.
         StreamrecError: They cannot be read; the records before the fault are given first.
     """
-    left, shard, before, following = selection.count, "", 0, 0
+    left, last, before, following = selection.count, ("", -1), 0, 0
     # They are read in a thread: in the main thread, Ctrl-C ends whatever it waits for.
     with closing(batches(selection.settings(), selection.offset)) as read:
         for batch, urls in read:
             found = []
             for record in _records(batch, urls):
-                if record.url != shard:
-                    shard, before = record.url, following
+                # Its number does not grow where a shard comes once more.
+                if record.url != last[0] or record.number <= last[1]:
+                    before = following
+                last = record.url, record.number
                 # Records are counted over all shards, with the damaged ones that are left out.
                 following = before + record.number + 1
                 if following > selection.skip:

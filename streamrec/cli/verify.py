@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.shard_tools.compare import Comparison
+    from streamrec.shard_tools.index_check import IndexCheck
     from streamrec.shard_tools.verify import ShardReport
 
 FAILED = 1
@@ -47,8 +48,9 @@ def verify(
     """Read every byte of the shards, check every CRC, and name every fault.
 
     Behind damage it goes on with the next record that is intact, and tells how many bytes are lost
-    with it; of a compressed stream, also how many cannot be decompressed. Exit code 1 if there is a
-    fault, or with --against a difference.
+    with it; of a compressed stream, also how many cannot be decompressed. Where an index stands
+    beside the shards, each of its numbers that the bytes contradict is a fault, too. Exit code 1 if
+    there is a fault, or with --against a difference.
     """
     if any_order and not others:
         raise click.UsageError("--any-order is about two datasets: give --against, too")
@@ -57,18 +59,21 @@ def verify(
         print_json(asdict(found)) if as_json else click.echo(_differences(found))
         context.exit(FAILED if found.differences else 0)
     from streamrec.flow.bridge import Bridge
+    from streamrec.shard_tools.index_check import IndexCheck
     from streamrec.shard_tools.verify import check
 
+    index = IndexCheck()
     with Bridge() as loop, progress_bar("bytes") as progress:
-        reports = loop.call(
-            check(urls, storage_options, largest=max_record_bytes, progress=progress)
+        checking = check(
+            urls, storage_options, largest=max_record_bytes, index=index, progress=progress
         )
+        reports = loop.call(checking)
     if as_json:
         damaged = [report.to_dict() for report in reports if report.faults]
-        print_json(_sums(reports) | {"damaged": damaged})
+        print_json(_sums(reports) | {"damaged": damaged, "index": index.to_dict()})
     else:
-        click.echo("\n".join(_lines(reports)))
-    if any(report.faults for report in reports):
+        click.echo("\n".join([*_lines(reports), *_index_lines(index)]))
+    if index.faults or any(report.faults for report in reports):
         context.exit(FAILED)
 
 
@@ -114,9 +119,18 @@ def _lines(reports: Sequence[ShardReport]) -> list[str]:
         if report.unread:
             lines.append(f"{masked(report.url)}: {report.unread:,} bytes cannot be decompressed")
     sums = _sums(reports)
-    found = f"{sums['faults']:,} faults" if sums["faults"] else "no fault"
     return [
         *lines,
         f"{sums['shards']:,} shards, {sums['records']:,} records, {megabytes(sums['bytes'])}: "
-        f"{found}",
+        f"{_count(sums['faults'])}",
     ]
+
+
+def _index_lines(index: IndexCheck) -> list[str]:
+    if index.url is None:
+        return []
+    return [*map(str, index.faults), f"{masked(index.url)}: {_count(len(index.faults))}"]
+
+
+def _count(faults: int) -> str:
+    return f"{faults:,} faults" if faults else "no fault"

@@ -11,7 +11,7 @@ from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnava
 from streamrec.flow.silence import Silence, cause_of
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import as_stored, infer_features
-from streamrec.formats.shards.index import LARGEST, Index, index_url, index_url_of_all
+from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import first_records
@@ -53,7 +53,7 @@ async def read_index(
         StoreUnavailable: The store stalls.
     """
     urls = [found.url for found in objects]
-    places = [index_url(urls), *_of_all(urls)] if named is True else [named]
+    places = index_places(urls) if named is True else [named]
     for url in places:
         with suppress(ObjectNotFound):
             return _selected(await _read(settings, stores, url), objects)
@@ -61,12 +61,6 @@ async def read_index(
         "there is no index; write one with `streamrec index`, or set index to its URL",
         url=places[0],
     )
-
-
-def _of_all(urls: Sequence[str]) -> list[str]:
-    """Return the URL of the index of all shards where a single one of them is read."""
-    url = index_url_of_all(urls[0]) if len(urls) == 1 else None
-    return [] if url is None else [url]
 
 
 async def _read(settings: DatasetSettings, stores: Stores, url: str) -> Index:

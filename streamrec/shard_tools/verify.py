@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from streamrec.config import Compression
-    from streamrec.errors import StreamrecError
+    from streamrec.errors import StaleIndex, StreamrecError
+    from streamrec.shard_tools.index_check import EntryCheck, IndexCheck
     from streamrec.values.columns import ByteArray
 
 __all__ = ["ShardReport", "check", "index_of"]
@@ -60,8 +61,16 @@ class ShardReport:
     unread: int = 0
     """Stored bytes of a compressed shard that cannot be decompressed."""
     finder: ChunkFinder = field(default_factory=ChunkFinder)
+    entry: EntryCheck | None = None
+    """The comparison with the shard's entry in an index."""
 
     __repr__ = masked_repr
+
+    def index_faults(self) -> list[StaleIndex]:
+        """Return a fault for each number of the index that the shard's bytes contradict."""
+        if self.entry is None or any(isinstance(fault, StoreError) for fault in self.faults):
+            return []
+        return self.entry.finish(self.size, self.records, is_damaged=bool(self.faults))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -82,6 +91,7 @@ async def check(
     *,
     chunk_bytes: int = CHUNK_BYTES,
     largest: int | None = None,
+    index: IndexCheck | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[ShardReport]:
     """Read every byte of the shards, several at a time, and check every CRC.
@@ -92,6 +102,7 @@ async def check(
         chunk_bytes: The size of an index's chunks in bytes.
         largest: ``max_record_bytes``: a longer record is a fault and is skipped; ``None``: the
             default memory budget of a stream.
+        index: Compares the index beside the shards, and gets its faults.
         progress: Called with a word, the bytes read, and all bytes as far as they are known.
 
     Returns:
@@ -105,8 +116,14 @@ async def check(
     try:
         objects = await stores.resolve(source)
         total = sum(found.size or 0 for found in objects)
-        checker = _Checker(stores, total, progress, chunk_bytes, largest or automatic_budget())
-        return await all_of(map(checker.check, objects))
+        if index is not None:
+            await index.find(stores, [found.url for found in objects])
+        most = largest or automatic_budget()
+        checker = _Checker(stores, total, progress, chunk_bytes, most, index)
+        reports = await all_of(map(checker.check, objects))
+        if index is not None:
+            index.faults += [fault for report in reports for fault in report.index_faults()]
+        return reports
     finally:
         await stores.aclose()
 
@@ -152,12 +169,15 @@ class _Checker:
     progress: Callable[[str, int, int], None] | None
     chunk_bytes: int
     largest: int
+    index: IndexCheck | None = None
     read: int = 0
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHARDS_AT_ONCE))
 
     async def check(self, found: ObjectInfo) -> ShardReport:
         """Read one shard, and report its faults."""
         report = ShardReport(found.url, finder=ChunkFinder(self.chunk_bytes))
+        if self.index is not None:
+            report.entry = self.index.entry(found.url)
         async with self.limit:
             try:
                 await self._scan(found, report)
@@ -267,6 +287,8 @@ class _Scan:
             return 0
         for block in blocks:
             self._report.finder.add(block)
+            if self._report.entry is not None:
+                self._report.entry.add(block)
             self._report.records += len(block)
         self._count_lost()
         return consumed

@@ -37,6 +37,16 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     )
 
 
+@pytest.fixture(scope="module")
+def short_shards(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Return shards whose names end with the number of their records."""
+    directory = tmp_path_factory.mktemp("short")
+    return tuple(
+        write(directory / f"{name}{count}", [b"%d" % i for i in range(count)])
+        for name, count in {"c": 1, "a": 3, "b": 2}.items()
+    )
+
+
 def everything(shards: tuple[str, ...]) -> list[Record]:
     first, _, last = shards
     return [
@@ -53,6 +63,16 @@ def test_all(shards: tuple[str, ...]) -> None:
 def test_some(shards: tuple[str, ...], count: int | None, skip: int) -> None:
     expected = everything(shards)[skip : None if count is None else skip + count]
     assert read(Selection(shards, count, skip=skip)) == expected
+
+
+@given(skip=st.integers(0, 30), named=st.lists(st.integers(0, 2), min_size=1, max_size=5))
+def test_shards_come_in_the_order_and_as_often_as_they_are_named(
+    short_shards: tuple[str, ...], skip: int, named: list[int]
+) -> None:
+    urls = tuple(short_shards[k] for k in named)
+    expected = [Record(b"%d" % i, url, i) for url in urls for i in range(int(url[-1]))]
+    skip %= len(expected)
+    assert read(Selection(urls, skip=skip)) == expected[skip:]
 
 
 def test_from_an_offset(shards: tuple[str, ...]) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from streamrec.formats.shards.index import Index
 from tests.cli.support import DATA, assert_one_sentence
 from tests.cli.support import streamrec as cli
 
@@ -60,6 +63,38 @@ def test_json(tmp_path: Path) -> None:
     (shard,) = found["damaged"]
     assert shard["url"] == str(path)
     assert [fault["type"] for fault in shard["faults"]] == ["CorruptRecord"]
+
+
+def test_a_shard_that_is_named_twice_is_checked_once() -> None:
+    shard = f"{DATA}/numbers-00001-of-00003.tfrecord"
+    assert cli("verify", shard, shard).out.startswith("1 shards, 20 records, ")
+
+
+def test_the_index_beside_the_shards_is_compared(tmp_path: Path) -> None:
+    shards = sorted(DATA.glob("numbers-*.tfrecord"))
+    for shard in shards:
+        shutil.copy(shard, tmp_path)
+    source, place = f"{tmp_path}/numbers-*", tmp_path / "numbers.streamrec-index"
+    cli("index", source)
+    outcome = cli("verify", source)
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[1:] == [f"{place}: no fault"]
+    assert cli("verify", source, "--json").object["index"] == {"url": str(place), "faults": []}
+
+    first, *others = Index.parse(place.read_bytes(), url="").entries
+    place.write_bytes(Index((replace(first, records=21), *others)).encode())
+    outcome = cli("verify", source)
+    assert outcome.code == 1
+    assert outcome.out.splitlines() == [
+        "3 shards, 60 records, 6.6 kB: no fault",
+        f"{tmp_path}/{shards[0].name}: the index says that the shard has 21 records, and it has "
+        "20; write the index again with `streamrec index`",
+        f"{place}: 1 faults",
+    ]
+    outcome = cli("verify", source, "--json")
+    assert outcome.code == 1
+    (fault,) = outcome.object["index"]["faults"]
+    assert (fault["type"], fault["url"]) == ("StaleIndex", f"{tmp_path}/{shards[0].name}")
 
 
 def test_refusals(tmp_path: Path) -> None:

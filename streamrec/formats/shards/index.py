@@ -37,8 +37,8 @@ __all__ = [
     "ChunkFinder",
     "Index",
     "ShardEntry",
+    "index_places",
     "index_url",
-    "index_url_of_all",
     "is_companion",
 ]
 
@@ -255,13 +255,14 @@ def index_url(urls: Sequence[str]) -> str:
     return f"{directory}{slash}{stem or 'shards'}{SUFFIX}"
 
 
-def index_url_of_all(url: str) -> str | None:
-    """Return the URL of the index of a whole dataset, of which one shard is named by itself.
+def index_places(urls: Sequence[str]) -> list[str]:
+    """Return the URLs at which the index of these shards may stand: the first that exists is it.
 
-    ``None``: the name is not that of a shard among others, as ``train-00000-of-00128.tfrecord`` is.
+    A single shard that has the name of one among others, as ``train-00000-of-00128.tfrecord`` has,
+    is found in the index of all, too.
     """
-    name = _dataset_of(url)
-    return None if name is None else f"{name}{SUFFIX}"
+    name = _dataset_of(urls[0]) if len(urls) == 1 else None
+    return [index_url(urls), *([] if name is None else [f"{name}{SUFFIX}"])]
 
 
 def _dataset_of(url: str) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamrec.errors import (
     CorruptCompression,
+    CorruptLength,
     DataError,
     ObjectChanged,
     OutOfMemory,
@@ -17,6 +18,7 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.flow.attribution import WaitClock
+from streamrec.formats.shards.resync import Resync, Verdict
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, DamagedSpan, footers, is_intact
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
@@ -324,12 +326,40 @@ class RecordReader:
         if is_cut and (extent.end or 0) < self.shards.sizes[extent.shard] and self._is_exact:
             # A shard can be cut at its end alone, so here the chunk's end is wrong.
             raise self._stale(f"record {fault.record} begins at byte {fault.offset} and crosses it")
-        if self.damage.rereads(fault, read):
+        try:
+            rereads = self.damage.rereads(fault, read)
+        except CorruptLength:
+            if not self._may_be_the_index(fault):
+                raise
+            if not read.done:  # the rest of its bytes may prove that a record begins here
+                return False
+            raise self._no_record_begins(fault, read) from None
+        if rereads:
             self.feed.reread(fault.offset)
             self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
         else:
             self._scanner.recover(fault)
         return True
+
+    def _may_be_the_index(self, fault: DataError) -> bool:
+        """Return whether only an index says that a record begins at the fault."""
+        return 0 < self._extent.begin == fault.offset
+
+    def _no_record_begins(self, fault: DataError, read: RangeRead) -> StreamrecError:
+        """Return the error for a place at which the index says that a record begins.
+
+        Where the bytes prove that it does, its length is damaged. Else this is one of two troubles.
+        """
+        extent = self._extent
+        found = Resync().look(read.unused, self.shards.sizes[extent.shard] - extent.begin)
+        if isinstance(found, Verdict) and found.exact:
+            return fault
+        return StaleIndex(
+            f"the index says that record {extent.first_record} begins at byte {extent.begin}, and "
+            "no intact record does: the index is wrong, or the record is damaged; `streamrec "
+            "verify` tells which of the two",
+            url=self.shards.urls[extent.shard],
+        )
 
     def _abandon(self, read: RangeRead, error: StreamrecError) -> bool:
         """Skip the rest of a compressed shard that was cut or damaged.

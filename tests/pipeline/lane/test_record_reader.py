@@ -238,6 +238,38 @@ def test_an_index_that_is_wrong_about_a_chunk(change: dict[str, int]) -> None:
         pop_all(reader_over(received(extent, STARTS[1], extent.end)))
 
 
+def of_chunk(begin: int, data: bytes = SHARD) -> tuple[RecordReader, RangeQueue]:
+    """Return a reader of records 1 to 3, of which an index says where they begin."""
+    end = STARTS[4]
+    extent = Extent(0, 0, 0, begin=begin, end=end, first_record=1, records=3, next_record=4)
+    feed = feed_of(received(extent, begin, end, data))
+    return reader_of(feed), feed
+
+
+@pytest.mark.parametrize("begin", [STARTS[1] - 1, STARTS[1] + 1, STARTS[1] + 13])
+def test_an_index_that_is_wrong_about_where_a_chunk_begins(begin: int) -> None:
+    reader, feed = of_chunk(begin)
+    words = f"record 1 begins at byte {begin}, .*the index is wrong, or the record is damaged"
+    with pytest.raises(StaleIndex, match=words):
+        skipped(reader, feed, SHARD)
+
+
+@pytest.mark.parametrize("place", [STARTS[1], STARTS[1] + 8])
+def test_a_length_is_damaged_where_the_bytes_prove_that_a_record_begins(place: int) -> None:
+    bad = damaged(place)
+    reader, feed = of_chunk(STARTS[1], bad)
+    assert pop_all(reader) == []
+    assert feed.repair is not None
+    again = received(feed.repair.extent, STARTS[1], STARTS[4], bad)
+    again.filled, again.done = 13, False
+    feed.add_repair(again)
+    assert pop_all(reader) == [], "the rest of the record decides"
+    again.filled, again.done = len(again.memory), True
+    with pytest.raises(CorruptLength) as caught:
+        pop_all(reader)
+    assert (caught.value.offset, caught.value.record) == (STARTS[1], 1)
+
+
 def test_records_that_the_index_does_not_count_are_noticed_before_the_last_counted_one() -> None:
     """They lie in a range that has not come: a run that counts may end before it does."""
     extent = Extent(0, 0, 0, begin=0, end=STARTS[4], records=2, next_record=2)
