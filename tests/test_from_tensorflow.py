@@ -268,6 +268,7 @@ SparseFeature serialize_tensor parse_tensor decode_raw decode_jpeg decode_png de
 list_files TFRecordDataset compression_type interleave shuffle repeat shard map batch
 drop_remainder padded_batch cache prefetch take skip filter Options AUTOTUNE Checkpoint
 _bytes_feature serialize_example num_samples save snapshot
+num_parallel_reads tf_record_iterator decode_and_crop_jpeg cast decode_tiff block_length
 experimental_distribute_dataset InputContext as_numpy_iterator sample_from_datasets
 """
 
