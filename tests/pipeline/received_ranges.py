@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ CRCS = [int.from_bytes(data[-4:], "little") for data in (DATA[0], *DATA)]
 END = Coordinates(9, 0, 0)
 
 
-def at(extent: int, record: int, **more: int) -> Coordinates:
+def at(extent: int, record: int, **more: Any) -> Coordinates:
     """Return the coordinates of a lane whose next record is that one of the shard."""
     return Coordinates(extent, STARTS[record], record, CRCS[record], **more)
 
