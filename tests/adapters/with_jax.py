@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 from importlib import import_module
+from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -283,7 +284,11 @@ class TestIterating:
         arrays = as_arrays(stream, sharding)
         next(arrays)
         stream.rewind() if move == "rewind" else stream.set_epoch(1)
-        assert ids(arrays)[:5] == (whole[:5] if move == "rewind" else whole[5:])
+        first = ids(arrays)[:5]
+        if move == "rewind":
+            assert first == whole[:5]
+        else:  # its lanes begin here, and take turns from here on
+            assert sorted(chain(*first)) == sorted(chain(*whole[5:]))
 
     def test_the_length_is_the_stream_s(self, source: str, sharding: NamedSharding) -> None:
         with opened(source, index=True) as stream:

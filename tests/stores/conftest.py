@@ -7,9 +7,6 @@ import pytest
 from streamrec.stores.http.transport import AUTHORITIES
 from tests.stores.certificates import Authority
 
-# Their assertions say what differs; a deviation of the GCS emulator is known by that.
-pytest.register_assert_rewrite("tests.stores.conformance", "tests.stores.gcs_probes")
-
 
 @pytest.fixture(autouse=True)
 def no_credentials_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:

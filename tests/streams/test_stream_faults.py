@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 SHARDS, RECORDS, SIZE = 4, 60, 9_000
 """Half a MB a shard: two ranges or three, the first of 256 KiB, with the smallest budget."""
-NAMES = "part-{00000..00003}.tfrecord"
+NAMES = [f"part-{shard:05}.tfrecord" for shard in range(4)]
 EXPECTED = [payload(shard, n, SIZE) for n in range(RECORDS) for shard in range(SHARDS)]
 
 BACKENDS = [
@@ -101,7 +101,8 @@ def shard_of(shard: int) -> bytes:
 
 def opened(proxied: ProxiedStore, **more: Any) -> Stream:
     settings = {"batch_size": 16, "memory_budget": "8MiB", "engine": "thread", **more}
-    return sr.open(proxied.url(NAMES), storage_options=proxied.options or None, **settings)
+    source = [proxied.url(name) for name in NAMES]
+    return sr.open(source, storage_options=proxied.options or None, **settings)
 
 
 def deliver(proxied: ProxiedStore, *rules: Fault, **more: Any) -> dict[str, Any]:

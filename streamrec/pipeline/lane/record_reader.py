@@ -280,8 +280,11 @@ class RecordReader:
 
         A run that counts ends with that one, and may never see the extent's end.
         """
-        last = extent.next_record
-        if last is not None and self._scanner.ordinal >= last and self._is_exact:
+        last, scanner = extent.next_record, self._scanner
+        # Damage that has been found, and is still to be taken, may stand for any number of records.
+        damaged = scanner.searching or scanner.damaged
+        waits = damaged or any(isinstance(one, DamagedSpan) for one in self._found)
+        if last is not None and scanner.ordinal >= last and self._is_exact and not waits:
             self._check_end(extent)
 
     def _check_end(self, extent: Extent) -> None:
