@@ -33,7 +33,7 @@ site() {
 # A real S3, what the fuzz targets are built with, and what deploy/ is checked by.
 start_ceph() {
     local packages="radosgw ceph-mon ceph-osd clang libclang-rt-dev"
-    packages+=" debootstrap iproute2 prometheus systemd"
+    packages+=" debootstrap iproute2 libjpeg-turbo-progs prometheus systemd"
     # shellcheck disable=SC2086
     if ! dpkg --status $packages >/dev/null; then
         apt-get update -qq
@@ -52,7 +52,7 @@ install() {
     eval "${command%&&*} -e '.[deploy,docs]' gcp-storage-emulator" || return
     python -m pytest -q --collect-only >/dev/null 2>&1 &
     pip install tensorflow-cpu torch==2.13.0 torchdata accelerate lightning transformers pyarrow \
-        jax orbax-checkpoint || return
+        jax orbax-checkpoint pandas polars || return
     wait $! || true  # it may have met a package that was not yet whole
 }
 
