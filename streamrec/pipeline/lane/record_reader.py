@@ -74,6 +74,7 @@ class RecordReader:
     """True when no more records will come."""
     _extent: Extent = _BEFORE
     _is_whole: bool = True  # the extent is read from its beginning
+    _next_byte: int = 0  # behind the last record that was given; at first, where the extent begins
     _crc: int | None = None  # behind the last record; None: none of the extent was given yet
     _lead: int = 0  # the bytes before the first record that are still to be compared
     _expected: int = 0  # the CRC of the first record, if the start is at the beginning of an extent
@@ -160,6 +161,7 @@ class RecordReader:
         self._lead = lead(extent, self.start) if resumed else 0
         self._crc = self.start.crc if resumed else None
         self._expected = self.start.crc if is_first and not resumed else 0
+        self._next_byte = begin + self._lead
         self._scanner = self._scanner_at(extent, begin + self._lead, ordinal)
 
     def _compare_lead(self, read: RangeRead) -> bool:
@@ -232,6 +234,12 @@ class RecordReader:
     def _give(self, block: RecordBlock) -> None:
         self._check_replaced(block)
         behind = footers(block)
+        if len(block) and not block.lost:
+            begin = block.base + block.offsets.item(0) - HEADER
+            if begin != self._next_byte:  # behind damage: what is before the record is no record
+                self._crc = 0
+            last = block.offsets.item(-1) + block.lengths.item(-1)
+            self._next_byte = block.base + last + FOOTER
         if self._crc is None and len(block):
             self._crc = behind.item(0)
             # Where a record is damaged, that is told instead.
