@@ -106,7 +106,7 @@ class _Refused(Exception):
 
 
 class _Reads(NamedTuple):
-    """What the functions that were pickled read by name."""
+    """The names that pickled functions read."""
 
     functions: list[FunctionType]
     own: set[tuple[str, str]]

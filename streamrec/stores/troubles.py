@@ -1,4 +1,4 @@
-"""What users are told of each trouble with a store: one table, for reading and writing alike.
+"""The messages about each trouble with a store: one table, for reading and writing alike.
 
 A trouble is named where it is met: by a status or a code of the store (``refusals``), by the class
 of a library's error (``foreign_errors``), or by the call that failed (S3's and Google's rooms).

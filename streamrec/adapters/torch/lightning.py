@@ -1,4 +1,4 @@
-"""What Lightning does with a loader: it reads ahead, and it evaluates.
+"""The part of Lightning that concerns a loader: it reads ahead, and it evaluates.
 
 Where a loader's length is not known, Lightning takes one batch more, to see which is the last. A
 state of what was taken would leave that batch out. Its loops of validation, tests and predictions

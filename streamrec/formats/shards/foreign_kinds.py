@@ -1,4 +1,4 @@
-"""What a file is that is not a TFRecord shard, by its first bytes. Pure: no I/O."""
+"""The kinds of files that are not TFRecord shards, known by their first bytes. Pure: no I/O."""
 
 from __future__ import annotations
 
