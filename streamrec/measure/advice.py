@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from streamrec.config import DatasetSettings
+    from streamrec.config.cache import Kept
     from streamrec.measure.evidence import Finding
     from streamrec.measure.figures import Bottleneck, Figures
 
@@ -292,11 +293,11 @@ def _for_event_loop(figures: Figures, _: DatasetSettings | None) -> Iterator[Cha
 
 
 def _for_decoding(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
-    if settings is not None and not settings.shuffle and settings.cache is None:
+    if (kept := _decoded_to_keep(figures, settings)) is not None:
         yield Change(
             setting="cache",
-            value={"of": "batches"},
-            why="from the second epoch or job on, batches are neither read nor decoded",
+            value={"of": kept},
+            why=f"from the second epoch or job on, {kept} are neither read nor decoded",
         )
     processing = figures.processing
     if processing is not None and processing.decompress is not None:
@@ -305,6 +306,17 @@ def _for_decoding(figures: Figures, settings: DatasetSettings | None) -> Iterato
             f"Shards without compression need no decompressing, and {ratio:.1f} times the link."
         )
     yield _outside("More cores decode more: of this machine, or of feeders on other ones.")
+
+
+def _decoded_to_keep(figures: Figures, settings: DatasetSettings | None) -> Kept | None:
+    """Return what a cache may keep decoded; ``None``: nothing, or there is a cache."""
+    if settings is None or settings.cache is not None:
+        return None
+    functions = settings.filter is not None or settings.map is not None
+    if settings.ordered and not (settings.shuffle or functions):
+        return "batches"
+    processing = figures.processing
+    return "pictures" if processing is not None and processing.decode is not None else None
 
 
 def _for_transform(_: Figures, __: DatasetSettings | None) -> Iterator[Change]:

@@ -61,6 +61,31 @@ def test_decoded_batches_are_kept_where_they_come_again() -> None:
     assert "cache" not in changes(slow, {"shuffle": True})
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"shuffle": True},
+        {"map": "module:function"},
+        {"filter": "module:function"},
+        {"ordered": False},
+    ],
+)
+def test_no_batches_are_kept_where_a_cache_refuses_them(more: dict[str, Any]) -> None:
+    """Decoded pictures are, below what is done to them."""
+    slow = World(decoding=100.0, step=0.01)
+    assert "cache" not in changes(slow, more)
+    settings = settings_of(**more)
+    figures = slow.figures(settings)
+    assert figures.processing is not None
+    pictures = figures.processing.model_copy(update={"decode": stage(50.0)})
+    figures = figures.model_copy(update={"processing": pictures})
+    finding = find(figures, Resources(figures, settings).ceilings())
+    assert finding is not None
+    found = {one.setting: one.value for one in advise(figures, settings, finding).changes}
+    assert found["cache"] == {"of": "pictures"}
+    settings_of(**more, cache=found["cache"])
+
+
 def test_decompressing_costs_what_compression_saves() -> None:
     world = World(decoding=100.0)
     processing = world.processing().model_copy(
