@@ -24,7 +24,8 @@ import streamrec
 from streamrec import errors, kernel
 from streamrec.cli.configuration import load
 from streamrec.cli.program import program
-from streamrec.config import DaemonSettings, StreamSettings
+from streamrec.config import StreamSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder import status
 from streamrec.feeder.metrics import SnapshotCollector
 from streamrec.feeder.samples import Samples

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bench.feeding.processes import Process
 from bench.services import toml
-from streamrec.config import DaemonSettings
+from streamrec.config.daemon import DaemonSettings
 
 if TYPE_CHECKING:
     from bench.datasets import Dataset

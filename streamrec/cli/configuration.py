@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config import load_daemon
+from streamrec.config.daemon import load_daemon
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, host_and_port
 from streamrec.feeder.exposure import check_exposure
@@ -18,8 +18,9 @@ from streamrec.stores.source_text import expand, scheme_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from streamrec.config import DaemonSettings, DatasetSettings
+    from streamrec.config import DatasetSettings
     from streamrec.config.access import ServedSettings
+    from streamrec.config.daemon import DaemonSettings
 
 __all__ = ["effective", "faults", "load"]
 

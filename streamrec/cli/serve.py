@@ -20,7 +20,7 @@ from streamrec.errors import ConfigError, StreamrecError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.config import DaemonSettings
+    from streamrec.config.daemon import DaemonSettings
     from streamrec.feeder.daemon import Bound
 
 log = logging.getLogger("streamrec.feeder")

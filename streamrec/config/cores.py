@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamrec.config import DaemonSettings
+    from streamrec.config.daemon import DaemonSettings
 
 __all__ = ["usable_cores", "worker_count"]
 

@@ -21,7 +21,7 @@ from pydantic import (
 from streamrec.config.access import ServedSettings, TlsSettings, TokenFiles
 from streamrec.config.cache import absolute_cache
 from streamrec.config.dataset import large_enough
-from streamrec.config.environment import overrides
+from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
 from streamrec.config.validation import Settings, checked
 from streamrec.errors import ConfigError
@@ -29,10 +29,7 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["PREFIX", "DaemonSettings", "load_daemon", "read_toml"]
-
-PREFIX = "STREAMREC_SERVER_"
-"""The beginning of the environment variables that override settings of ``[server]``."""
+__all__ = ["DaemonSettings", "load_daemon", "read_toml"]
 
 _Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
 """Seconds, up to 115 days: an event loop cannot set a longer timer."""
@@ -149,7 +146,7 @@ def load_daemon(
 
     Args:
         path: The file. Relative paths in it are those of its directory.
-        variables: Environment variables; those with :data:`PREFIX` override ``[server]``.
+        variables: Environment variables; those with :data:`SERVER_PREFIX` override ``[server]``.
         checks: More checks.
 
     Raises:
@@ -158,7 +155,9 @@ def load_daemon(
     """
     values = _with_absolute_paths(read_toml(path), str(Path(path).absolute().parent))
     server = values.get("server", {})
-    changed, names, faults = overrides(DaemonSettings.Server, server, variables or {}, PREFIX)
+    changed, names, faults = overrides(
+        DaemonSettings.Server, server, variables or {}, SERVER_PREFIX
+    )
     if "server" in values or changed:
         values["server"] = changed
     settings, wrong = checked(DaemonSettings, values)

@@ -16,7 +16,10 @@ from streamrec.config.validation import Settings, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["overrides"]
+__all__ = ["SERVER_PREFIX", "overrides"]
+
+SERVER_PREFIX = "STREAMREC_SERVER_"
+"""The beginning of the names of the variables that override the daemon's ``[server]``."""
 
 _OF_A_SERVICE = re.compile(r"SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP|SCTP)\w*)?")
 """The ends of the variables that Kubernetes sets in every pod beside a Service: one that is named

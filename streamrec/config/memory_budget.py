@@ -10,7 +10,8 @@ from streamrec.config.dataset import MIB
 from streamrec.config.launchers import local_ranks
 
 if TYPE_CHECKING:
-    from streamrec.config import DaemonSettings, DatasetSettings
+    from streamrec.config import DatasetSettings
+    from streamrec.config.daemon import DaemonSettings
 
 __all__ = [
     "automatic_budget",

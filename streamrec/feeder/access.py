@@ -11,7 +11,7 @@ from streamrec.feeder.tokens import Tokens
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.config import DaemonSettings
+    from streamrec.config.daemon import DaemonSettings
 
 __all__ = ["Access"]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from streamrec.config import DaemonSettings
+    from streamrec.config.daemon import DaemonSettings
 
 __all__ = ["Admission"]
 

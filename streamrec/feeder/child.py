@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from streamrec import kernel
-from streamrec.config.daemon import PREFIX
+from streamrec.config.environment import SERVER_PREFIX
 from streamrec.kernel.choice import VARIABLE
 
 __all__ = ["ENVIRONMENT_DEFAULTS", "child_command", "child_environment"]
@@ -18,7 +18,7 @@ ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS":
 for each core that spins for a while (70 ms of CPU time), and batches are decoded by several threads
 anyway; pydantic would look through all installed packages for plugins, and import them."""
 
-KEPT_BACK = (PREFIX, "NOTIFY_SOCKET", "WATCHDOG_")
+KEPT_BACK = (SERVER_PREFIX, "NOTIFY_SOCKET", "WATCHDOG_")
 """The beginnings of variables that are for the daemon's first process alone: its settings, secrets
 among them, and the way to its service manager."""
 

@@ -27,7 +27,8 @@ from streamrec.pipeline.dataset import Dataset
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from streamrec.config import DaemonSettings, DatasetSettings
+    from streamrec.config import DatasetSettings
+    from streamrec.config.daemon import DaemonSettings
 
 __all__ = ["Bound", "run", "serve"]
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from pydantic import ByteSize
 
-from streamrec.config import DaemonSettings, DatasetSettings, validate
+from streamrec.config import DatasetSettings, validate
+from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder.client import ENGINE_DATASET
 from streamrec.feeder.datasets import opened
 from streamrec.feeder.relay import relay

@@ -9,7 +9,7 @@ from streamrec.errors import ConfigError, FeederRefused
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.config import DaemonSettings
+    from streamrec.config.daemon import DaemonSettings
     from streamrec.feeder.address import Address
 
 __all__ = ["check_exposure", "check_received", "check_sending"]

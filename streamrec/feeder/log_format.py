@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from streamrec.masking import printable
 
 if TYPE_CHECKING:
-    from streamrec.config import DaemonSettings
+    from streamrec.config.daemon import DaemonSettings
 
 __all__ = ["FIELDS", "JsonFormatter", "RateLimit", "TextFormatter", "configure", "set_level"]
 

@@ -18,7 +18,8 @@ from streamrec.flow.cleanup import end
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from streamrec.config import DaemonSettings, DatasetSettings
+    from streamrec.config import DatasetSettings
+    from streamrec.config.daemon import DaemonSettings
     from streamrec.feeder.datasets import ServedDatasets
     from streamrec.feeder.notify import Notifier
     from streamrec.feeder.server import Feeder

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from streamrec.config import DaemonSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.config.memory_budget import daemon_budget, memory_budget, shared_limit
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
 from streamrec.feeder.access import Access

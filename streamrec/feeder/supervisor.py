@@ -34,7 +34,8 @@ from streamrec.wire.error_fields import from_fields
 if TYPE_CHECKING:
     import socket
 
-    from streamrec.config import DaemonSettings, DatasetSettings
+    from streamrec.config import DatasetSettings
+    from streamrec.config.daemon import DaemonSettings
     from streamrec.feeder.budget import Budget
     from streamrec.feeder.datasets import ServedDatasets
     from streamrec.pipeline.dataset import Dataset

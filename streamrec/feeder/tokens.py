@@ -14,7 +14,7 @@ from streamrec.feeder.secret_files import SecretFiles, read_secret
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.config import DaemonSettings
+    from streamrec.config.daemon import DaemonSettings
 
 __all__ = ["Grant", "Tokens"]
 

@@ -15,7 +15,8 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config import DaemonSettings, validate
+from streamrec.config import validate
+from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import FeederDraining, StoreError
 from streamrec.feeder import log_format
 from streamrec.feeder.access import Access

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.cli.configuration import effective, faults, load
-from streamrec.config import DaemonSettings, validate
+from streamrec.config import validate
+from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import ConfigError
 from streamrec.masking import HIDDEN
 

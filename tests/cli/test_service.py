@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.cli.serve import _watch_stdin, run
-from streamrec.config import DaemonSettings, validate
+from streamrec.config import validate
+from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder import daemon, log_format
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.config import DaemonSettings, cores
+from streamrec.config import cores
+from streamrec.config.daemon import DaemonSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

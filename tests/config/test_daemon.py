@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.config import DaemonSettings, DatasetSettings, StreamSettings, load_daemon
+from streamrec.config import DatasetSettings, StreamSettings
 from streamrec.config.access import ServedSettings, TlsSettings
+from streamrec.config.daemon import DaemonSettings, load_daemon
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from streamrec.config import DaemonSettings, Settings
+from streamrec.config import Settings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.config.environment import overrides
 
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ByteSize
 
-from streamrec.config import DaemonSettings, DatasetSettings, validate
+from streamrec.config import DatasetSettings, validate
 from streamrec.config import memory_budget as memory
+from streamrec.config.daemon import DaemonSettings
 from streamrec.config.memory_budget import (
     daemon_budget,
     memory_budget,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from streamrec.config import load_daemon
+from streamrec.config.daemon import load_daemon
 from tests.deploy.dockerfile import ROOT
 
 PATH = ROOT / "docker-compose.yml"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from streamrec.config import load_daemon
+from streamrec.config.daemon import load_daemon
 from tests.deploy.test_kubernetes import BASE, BY_KIND, VERSIONS, kustomization
 
 FOLDER = BASE.with_name("tls")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.config import load_daemon
+from streamrec.config.daemon import load_daemon
 from tests.deploy.dockerfile import ROOT
 
 if TYPE_CHECKING:

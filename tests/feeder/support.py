@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from streamrec.config import DaemonSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import VERSION

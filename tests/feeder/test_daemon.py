@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from streamrec.config import DaemonSettings, DatasetSettings
 from streamrec.config.access import ServedSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound, StoreUnavailable
 from streamrec.feeder import daemon
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
@@ -28,6 +28,8 @@ from tests.feeder.support import PATIENCE, eventually, on_both_loops
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from streamrec.config import DatasetSettings
 
     Start = Callable[[], AbstractContextManager[subprocess.Popen[str]]]
 
@@ -260,7 +262,8 @@ async def test_the_feeder_has_the_daemon_s_settings(
 
 PROGRAM = """
 import sys
-from streamrec.config import validate, DaemonSettings
+from streamrec.config import validate
+from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder import daemon
 settings = {"server": {"listen": ["tcp://127.0.0.1:0"], "status": None},
             "datasets": {"train": {"source": sys.argv[1], "batch_size": 4}}}

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from streamrec.config import DaemonSettings
 from streamrec.config.access import ServedSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreUnavailable
 from streamrec.feeder import daemon, served_dataset

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.config import DaemonSettings, DatasetSettings
 from streamrec.config.access import ServedSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder.access import Access
 from streamrec.feeder.datasets import ServedDatasets
@@ -25,6 +25,8 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
+
+    from streamrec.config import DatasetSettings
 
 
 def settings(

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.config import DaemonSettings, DatasetSettings, validate
+from streamrec.config import DatasetSettings, validate
 from streamrec.config.access import ServedSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import (
     ConfigError,
     FeederDraining,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from streamrec.config import DaemonSettings, DatasetSettings
+from streamrec.config import DatasetSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import (
     ConfigError,
     FeederDraining,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.config import load_daemon
+from streamrec.config.daemon import load_daemon
 from streamrec.flow.attribution import STAGES
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import CONTRADICTS, EXPLAINS, NETWORK, steady_rate

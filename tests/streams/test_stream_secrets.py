@@ -14,7 +14,8 @@ import pytest
 
 import streamrec as sr
 from streamrec.cli.configuration import effective
-from streamrec.config import DaemonSettings, DatasetSettings, validate
+from streamrec.config import DatasetSettings, validate
+from streamrec.config.daemon import DaemonSettings
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import StreamrecError
 from streamrec.feeder.client import BlockingFeed
