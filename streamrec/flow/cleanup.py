@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
+    from concurrent.futures import Executor
 
-__all__ = ["all_of", "end", "finish", "until_done"]
+__all__ = ["all_of", "end", "end_threads", "finish", "until_done"]
 
 T = TypeVar("T")
 
@@ -71,6 +73,32 @@ async def until_done(*futures: asyncio.Future[Any]) -> None:
             interrupted = True
     if interrupted:
         raise asyncio.CancelledError
+
+
+async def end_threads(executor: Executor, *, cancel: bool = True) -> None:
+    """Take no more work, and wait until an executor's threads have ended.
+
+    What a thread has begun may take minutes. Meanwhile the loop turns, and the threads of the
+    loop's own executor are free for others: one thread more waits for each executor.
+
+    Args:
+        executor: The executor.
+        cancel: Whether to cancel the work that no thread has begun.
+
+    Raises:
+        asyncio.CancelledError: The caller was cancelled meanwhile; the threads have still ended.
+    """
+    executor.shutdown(wait=False, cancel_futures=cancel)
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def join() -> None:
+        executor.shutdown(wait=True)
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(ended.set_result, None)
+
+    threading.Thread(target=join, name="streamrec-join", daemon=True).start()
+    await until_done(ended)
 
 
 class _Cleanup(asyncio.Task[T]):

@@ -113,10 +113,10 @@ class Assembler:
         self._padding_row = empty_chunk()
         self._share = LoopShare()
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Release all that is in no batch yet; a second call does nothing."""
         if self.inflater is not None:
-            self.inflater.close()
+            await self.inflater.aclose()
         self.fetcher.close()
         # Otherwise reference cycles would hold the memory until the garbage collector runs.
         self._lanes.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.errors import Stalled
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.cleanup import end, finish
+from streamrec.flow.cleanup import end, end_threads, finish
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
 from streamrec.pipeline.batch.decoder import SuspectPayload
 from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
@@ -102,19 +102,26 @@ class Run:
         """Stop reading, and release all that is in no batch yet; a second call does nothing."""
         assert self._task is not None
         await end(self._task)
-        self._assembler.close()
+        await self._assembler.aclose()
 
     async def __aexit__(self, *_: object) -> None:
         await finish(self._close())
 
     async def _close(self) -> None:
         await self._stop()
-        self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
+        await self._end_threads()
         if self._corruption_log is not None:
-            self._corruption_log.close()
+            await self._corruption_log.aclose()
         self._assembler.channel.clear()
         self._next = None
         self._assembler.decoder.close()
+
+    async def _end_threads(self) -> None:
+        """Wait until the threads have ended, unless one of them hangs."""
+        if self._hangs:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        else:
+            await end_threads(self._threads)
 
     async def receive(self) -> Batch:
         """Return the next batch.

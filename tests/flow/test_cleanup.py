@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.flow.cleanup import end, finish, until_done
+from streamrec.flow.cleanup import end, end_threads, finish, until_done
 from tests.cancellation import TURNS, SlowlyCancelled, cancel_in_every_turn
 from tests.support import asynchronous
 
@@ -158,3 +160,22 @@ async def test_futures_are_waited_for_whatever_becomes_of_them(
         await waiting
     await until_done(future)
     assert future.cancelled() or future.exception() or future.result() is None
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+@asynchronous
+async def test_threads_end_while_the_loop_turns(cancel: bool) -> None:
+    gate, done = threading.Event(), threading.Event()
+    threads = ThreadPoolExecutor(1)
+    running, waiting = threads.submit(gate.wait, 20), threads.submit(done.set)
+    ending = asyncio.create_task(end_threads(threads, cancel=cancel))
+    for _ in range(5):
+        await asyncio.sleep(0)
+        ending.cancel()
+    assert not ending.done(), "what has begun is waited for, also by who is cancelled"
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert running.result(0)
+    assert waiting.cancelled() == cancel
+    assert done.is_set() != cancel

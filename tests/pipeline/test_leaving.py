@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.config import Pack
+from streamrec.config import DatasetSettings, Pack, validate
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.examples.specs import RaggedFeature
@@ -26,9 +26,9 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
-    from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
 
 SHARDS = ((20_000,) * 40,) * 4
@@ -143,6 +143,48 @@ async def test_leaving_is_not_cut_short(kind: str, tmp_path: Path) -> None:
     await cancel_in_every_turn(asyncio.wait_for(reading, None))
     assert not working()
     await lets_go(run)
+    await dataset.aclose()
+
+
+def threads_of(run: Run, kind: str) -> ThreadPoolExecutor:
+    if kind == "gzip":
+        assert run._assembler.inflater is not None
+        return run._assembler.inflater._threads
+    if kind == "quarantine":
+        assert run._corruption_log is not None
+        assert run._corruption_log.sink is not None
+        return run._corruption_log.sink._threads
+    return run._threads
+
+
+@pytest.mark.parametrize("kind", ["plain", "cached", "gzip", "quarantine"])
+@asynchronous
+async def test_the_loop_turns_while_threads_end(kind: str, tmp_path: Path) -> None:
+    more: dict[str, dict[str, Any]] = {
+        "cached": {"epochs": 2, "cache": {"folder": "memory", "of": "batches"}},
+        "quarantine": {
+            "on_corrupt": "quarantine",
+            "corrupt_budget": 1,
+            "quarantine": str(tmp_path / "kept"),
+        },
+    }
+    settings = validate(DatasetSettings, {**dict(made(kind, tmp_path)), **more.get(kind, {})})
+    dataset, gate = await Dataset.open(settings), threading.Event()
+    run = new_run(dataset)
+    async with run:
+        await run.receive()
+        threads = threads_of(run, kind)
+        at_work = threads.submit(gate.wait, 20)
+        await eventually(at_work.running)
+
+        async def open_the_gate() -> None:
+            while not threads._shutdown:
+                await asyncio.sleep(0)
+            gate.set()
+
+        opening = asyncio.create_task(open_the_gate())
+    await opening
+    assert at_work.result(0), "no other task had a turn while the run waited for its threads"
     await dataset.aclose()
 
 

@@ -78,7 +78,7 @@ class CachedRun(Run):
 
     async def _close(self) -> None:
         await self._stop()
-        self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
+        await self._end_threads()
         self._channel.clear()
         self._next = None
         self._cache.close()

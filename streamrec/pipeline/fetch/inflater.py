@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamrec.flow.cleanup import end_threads
 from streamrec.flow.pool import Account, Pool, size_class
 from streamrec.plan.ranges import grown
 
@@ -79,9 +80,9 @@ class Inflater:
         """Schedule again, since a lane may have become due."""
         self._wake.set()
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """End the threads after their current steps and release all memory."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        await end_threads(self._threads)
         self.pool.close()
 
     def statistics(self) -> dict[str, Any]:

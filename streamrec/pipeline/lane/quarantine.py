@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config.places import local_path
 from streamrec.errors import AccessDenied, CorruptBudgetExceeded
+from streamrec.flow.cleanup import end_threads
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.masking import masked
@@ -123,10 +124,10 @@ class CorruptionLog:
             "quarantined": self._quarantined,
         }
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Wait until all spans are stored."""
         if self.sink is not None:
-            self.sink.close()
+            await self.sink.aclose()
 
     def _count(self, key: tuple[int, int], records: int) -> bool:
         """Count skipped records; return whether those of this key are met for the first time."""
@@ -204,9 +205,9 @@ class Quarantine:
             )
         write_object(url, content, self._options, make_directory=True)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Wait until all spans are stored."""
-        self._threads.shutdown(wait=True)
+        await end_threads(self._threads, cancel=False)
 
 
 def _is_below(path: str, root: str) -> bool:

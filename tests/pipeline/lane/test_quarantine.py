@@ -49,7 +49,7 @@ class FakeSink(Quarantine):
         self.kept.append((shard, damaged.offset))
         return asyncio.get_running_loop().create_future()
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         self.closed = True
 
 
@@ -123,7 +123,7 @@ def test_objects_are_named_without_secrets(tmp_path: Path) -> None:
         quarantine = Quarantine(str(tmp_path), urls, {})
         for shard in range(len(urls)):
             await quarantine.store(shard, damaged_span())
-        quarantine.close()
+        await quarantine.aclose()
 
     asyncio.run(keep())
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -143,7 +143,7 @@ def test_each_span_is_kept_once() -> None:
         assert corruption_log.skip(0, damaged_span(16)) is None
         assert corruption_log.skip(1, damaged_span(16)) is not None
         assert corruption_log.statistics()["quarantined"] == 2
-        corruption_log.close()
+        await corruption_log.aclose()
         return sink
 
     sink = asyncio.run(skip())
@@ -167,7 +167,7 @@ def test_an_object_says_all_that_is_known(tmp_path: Path) -> None:
         try:
             await quarantine.store(1, span)
         finally:
-            quarantine.close()
+            await quarantine.aclose()
 
     asyncio.run(keep())
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
@@ -192,7 +192,7 @@ def kept(root: Path, urls: list[str], number: int) -> list[str]:
         try:
             await quarantine.store(number, damaged_span())
         finally:
-            quarantine.close()
+            await quarantine.aclose()
 
     asyncio.run(keep())
     return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
@@ -222,7 +222,7 @@ def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
             with pytest.raises(StoreError):
                 await quarantine.store(0, damaged_span())
         finally:
-            quarantine.close()
+            await quarantine.aclose()
 
     asyncio.run(keep())
 
@@ -235,7 +235,7 @@ def test_an_error_that_nobody_waits_for_warns_of_nothing(tmp_path: Path) -> None
         quarantine = Quarantine(str(tmp_path / "kept"), URLS, {})
         done = quarantine.store(0, damaged_span())
         await asyncio.wait([done])
-        quarantine.close()
+        await quarantine.aclose()
 
     asyncio.run(abandon())
 
@@ -251,7 +251,7 @@ def test_the_settings_of_skipping() -> None:
     corruption_log = corruption_log_of(settings_of("x", on_corrupt="skip", corrupt_budget=1), URLS)
     assert corruption_log is not None
     assert corruption_log.skip(0, damaged_span()) is None
-    corruption_log.close()
+    asyncio.run(corruption_log.aclose())
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,7 @@ class FakeSink(Quarantine):
         self.storing.append(asyncio.get_running_loop().create_future())
         return self.storing[-1]
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Do nothing, as nothing is open."""
 
 
