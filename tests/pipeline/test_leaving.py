@@ -178,8 +178,7 @@ async def test_the_loop_turns_while_threads_end(kind: str, tmp_path: Path) -> No
         await eventually(at_work.running)
 
         async def open_the_gate() -> None:
-            while not threads._shutdown:
-                await asyncio.sleep(0)
+            await eventually(lambda: threads._shutdown)
             gate.set()
 
         opening = asyncio.create_task(open_the_gate())
