@@ -117,9 +117,33 @@ __all__ = [  # noqa: PLE0604 - one list of names; a test holds it against the ty
 ]
 
 
+_ROOMS = ("adapters", "kernel")
+"""The modules that users name."""
+_ELSEWHERE = {
+    "DataLoader": "streamrec.adapters.torch.as_loader(stream) gives PyTorch what a DataLoader does",
+    "Dataset": "streamrec.open(source, features, batch_size=...) opens shards",
+    "IterableDataset": "streamrec.adapters.torch.as_loader(stream) gives PyTorch tensors",
+    "StreamingDataset": "streamrec.open(source, features, batch_size=...) opens shards",
+    "TFRecordDataset": "streamrec.open(source, features, batch_size=...) opens shards",
+    "TFRecordReader": "streamrec.read_records(url) gives the records of one shard",
+    "WebDataset": "streamrec.open(source, features, batch_size=...) opens shards",
+    "load": "streamrec.open(source, features, batch_size=...) opens shards",
+    "load_dataset": "streamrec.open(source, features, batch_size=...) opens shards",
+    "read": "streamrec.open(source, features, batch_size=...) opens shards",
+    "read_tfrecord": "streamrec.read_records(url) gives the records of one shard",
+    "tf_record_iterator": "streamrec.read_records(url) gives the records of one shard",
+    "tfrecord_loader": "streamrec.open(source, features, batch_size=...) opens shards",
+    "write": "streamrec.ShardedWriter and streamrec.TFRecordWriter write",
+}
+"""Names of other libraries, and what stands for each here."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"streamrec.{name}")
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'streamrec' has no attribute {name!r}")
+        hint = f"; {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        raise AttributeError(f"module 'streamrec' has no attribute {name!r}{hint}")
     module = import_module(_HOME_OF[name])
     value = getattr(module, name)
     globals()[name] = value

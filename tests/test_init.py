@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,31 @@ def test_the_type_checker_sees_the_same_names() -> None:
 def test_an_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'opne'"):
         _ = streamrec.opne
+
+
+@pytest.mark.parametrize("name", ["TFRecordDataset", "load", "StreamingDataset"])
+def test_names_of_other_libraries_have_a_counterpart(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"{name!r}; streamrec\.open\(source, "):
+        getattr(streamrec, name)
+
+
+def test_counterparts_are_named_in_order_and_exist() -> None:
+    table = streamrec._ELSEWHERE
+    assert list(table) == sorted(table)
+    assert not table.keys() & {*PUBLIC, *streamrec._ROOMS}
+    for hint in table.values():
+        for path in re.findall(r"streamrec((?:\.\w+)+)", hint):
+            attrgetter(path[1:])(streamrec)
+
+
+def test_adapters_need_no_import_of_their_own() -> None:
+    code = "import streamrec as sr; print(sr.adapters.keras.as_dataset.__name__)"
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "as_dataset"
+    with pytest.raises(AttributeError, match="'mxnet'; there are huggingface, jax, keras"):
+        _ = streamrec.adapters.mxnet
 
 
 def test_importing_loads_nothing_heavy() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, ByteSize
 
 from streamrec.config.places import absolute
-from streamrec.config.validation import Settings
+from streamrec.config.validation import Bytes, Settings
 from streamrec.surroundings import home
 
 __all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "absolute_cache", "default_folder"]
@@ -26,6 +26,7 @@ LEAST = 16 << 20
 """Bytes of the smallest cache: a few ranges."""
 
 _SIZE = re.compile(r"(?i)\s*[\d.]+\s*(?:[kmgtpe]?i?b?)?\s*")
+_SIZE_AND_MORE = re.compile(r"(?i)\s*[\d.]+\s*[kmgtpe]i?b?\b[^/]*\s[^/]*")
 
 
 def _folder(folder: object) -> object:
@@ -62,7 +63,7 @@ class CacheSettings(Settings):
     of: Kept = "ranges"
     folder: Annotated[str | None, BeforeValidator(_folder)] = None
     """The folder, or ``"memory"``; ``None``: one in the user's cache directory."""
-    size: Annotated[ByteSize | None, AfterValidator(_large_enough)] = None
+    size: Annotated[Bytes | None, AfterValidator(_large_enough)] = None
     """The most bytes; ``None``: four fifths of what the disk has free for it, or, in memory, a
     quarter of the machine's."""
 
@@ -87,6 +88,10 @@ def _in_full(cache: object) -> Any:
         raise ValueError('is True; give a size such as "4GiB", a folder, or "memory"')
     if isinstance(cache, int | float) or (isinstance(cache, str) and _SIZE.fullmatch(cache)):
         return {"size": cache}
+    if isinstance(cache, str) and _SIZE_AND_MORE.fullmatch(cache):
+        raise ValueError(
+            f"is {cache!r}; give a size alone, such as \"4GiB\", or a folder, such as './{cache}'"
+        )
     if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - {"of", "folder", "size"})):
         raise ValueError(f"has no {unknown[0]!r}; give it folder, size, of, or several of them")
     return {"folder": cache} if isinstance(cache, str | os.PathLike) else cache

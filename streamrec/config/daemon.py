@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ByteSize,
     Field,
     PositiveFloat,
     PositiveInt,
@@ -23,7 +22,7 @@ from streamrec.config.cache import absolute_cache
 from streamrec.config.dataset import large_enough
 from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
-from streamrec.config.validation import Settings, checked
+from streamrec.config.validation import Bytes, Settings, checked
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class DaemonSettings(Settings):
         ``/status.json``; ``""`` or ``None`` for none."""
         workers: PositiveInt | Literal["auto"] = 1
         """Processes that serve clients; auto: as many as there are cores to use."""
-        memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(large_enough)] = "auto"
+        memory_budget: Annotated[Bytes | Literal["auto"], AfterValidator(large_enough)] = "auto"
         """Bytes that all sessions together may take; auto: half of the memory limit."""
         tls: TlsSettings | None = None
         """The certificate of ``tls://`` addresses."""
@@ -95,7 +94,7 @@ class DaemonSettings(Settings):
         max_frames_per_second: PositiveInt = 2000
         """The most messages of one client in a second; one that sends more is cut. A client
         sends two for 16 MiB that it takes from shared memory: 1,200 at the speed of a core."""
-        shared_memory: Annotated[ByteSize, Field(ge=0)] | Literal["auto"] = "auto"
+        shared_memory: Annotated[Bytes, Field(ge=0)] | Literal["auto"] = "auto"
         """Bytes of memory that clients on this machine together may share with the daemon, beside
         the budget; auto: a quarter of the memory limit; 0: none."""
         handshake_timeout: _Wait = 10.0

@@ -24,7 +24,7 @@ from pydantic import (
 from streamrec.config.cache import Cache
 from streamrec.config.consistency import CHECKS
 from streamrec.config.pack import Pack
-from streamrec.config.validation import Settings
+from streamrec.config.validation import Bytes, Settings
 from streamrec.masking import Hidden
 
 __all__ = ["Compression", "DatasetSettings", "StreamSettings", "compression_name", "ends"]
@@ -86,11 +86,13 @@ class DatasetSettings(Settings):
     batch_size: PositiveInt | None = None
     """Records per rank and batch; ``None``: single records."""
     shuffle: bool = False
-    """True: records come in a random order, another one in each epoch."""
+    """True: records come in a random order, another one in each epoch: shards (with an index, parts
+    of them) are permuted, and then the records in windows of ``shuffle_window``."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """The seed of all that is random; equal on all ranks."""
-    shuffle_window: ByteSize = Field(default=ByteSize(256 * MIB), ge=0)
-    """Bytes of all lanes' windows together."""
+    shuffle_window: Bytes = Field(default=ByteSize(256 * MIB), ge=0)
+    """Bytes, as a number or as ``"256MiB"``, of all lanes' windows together: ``shuffle`` permutes
+    the records inside a window."""
     lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
     """The number of parts that are read at a time; the number of ranks must divide it."""
     index: Annotated[Literal[True] | str | None, BeforeValidator(_none_if_false)] = None
@@ -101,14 +103,14 @@ class DatasetSettings(Settings):
     steps_per_epoch: PositiveInt | None = None
     """Batches that each rank gets in an epoch; ``None``: all records."""
     remainder: Literal["keep", "drop", "pad"] | None = None
-    """The treatment of the last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for
-    several."""
+    """The treatment of the last, short batch: ``"keep"``, ``"drop"``, or ``"pad"`` with masked
+    rows; ``None``: ``"keep"`` for one rank, ``"drop"`` for several."""
     weights: list[tuple[NonNegativeInt, dict[str, Annotated[float, Field(ge=0)]]]] | None = None
     """The stages of a mix: the record (of all ranks) at which each begins, and its components'
     weights."""
     exhausted: Literal["repeat", "stop", "rest"] = "repeat"
-    """The treatment, in a mix, of a component at its end: it begins anew, ends the lane, or leaves
-    the lane to the other components."""
+    """The treatment, in a mix, of a component at its end: ``"repeat"`` begins it anew, ``"stop"``
+    ends the lane, ``"rest"`` leaves the lane to the other components."""
     ordered: bool = True
     """False: batches take what comes first, so a slow lane stalls nothing and no order is kept."""
     filter: Function | None = None
@@ -124,29 +126,32 @@ class DatasetSettings(Settings):
     check_crc: bool = True
     """False: records are not checked against their CRC32C."""
     on_corrupt: Literal["raise", "skip", "quarantine"] = "raise"
-    """The treatment of damaged records."""
+    """The treatment of damaged records: ``"raise"`` an error, ``"skip"`` them, or ``"quarantine"``
+    (skip them, and keep their bytes)."""
     corrupt_budget: NonNegativeInt | Annotated[float, Field(ge=0, le=1)] = 0
-    """The most records that may be skipped: a number, or a fraction of the records read."""
+    """The most records that may be skipped: a number, or a fraction, below 1, of those read."""
     quarantine: str | None = None
     """The URL under which the bytes of skipped records are kept."""
     compression: Annotated[Literal["auto"] | Compression, BeforeValidator(compression_name)] = (
         "auto"
     )
-    """The shards' compression; auto: by the first bytes of each. TensorFlow's names are taken too.
-    """
-    memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(large_enough)] = "auto"
-    """The most bytes in flight."""
-    max_record_bytes: Annotated[ByteSize, Field(gt=0)] | Literal["auto"] = "auto"
+    """The shards' compression: ``"none"``, ``"gzip"``, ``"zlib"`` or ``"zstd"``; auto: by the first
+    bytes of each. TensorFlow's names are taken too."""
+    memory_budget: Annotated[Bytes | Literal["auto"], AfterValidator(large_enough)] = "auto"
+    """The most bytes in flight, as a number or as ``"1GiB"``; auto: a quarter of the memory for all
+    ranks of this machine, and 1 GiB at most."""
+    max_record_bytes: Annotated[Bytes, Field(gt=0)] | Literal["auto"] = "auto"
     """Bytes of the longest record that is read; auto: the memory budget."""
     max_concurrency: PositiveInt | Literal["auto"] = "auto"
-    """The most requests in flight."""
+    """The most requests in flight; auto: as many as make it faster."""
     prefetch: PositiveInt | Literal["auto"] = "auto"
     """The most batches that wait for the consumer; auto: as many as the budget's reserve holds."""
     stall_timeout: PositiveFloat = 300.0
     """Seconds without a byte from the store before the stall is raised as an error."""
     cache: Cache = None
-    """The cache of ranges of remote stores, or of batches: a size, a folder, ``"memory"``, or a
-    mapping with what it keeps, its folder and its size."""
+    """The cache of ranges of remote stores, or of batches: a size such as ``"10GiB"``, a folder,
+    ``"memory"``, or a mapping of ``"of"`` (``"ranges"``, ``"pictures"`` or ``"batches"``),
+    ``"folder"`` and ``"size"``."""
     storage_options: Annotated[dict[str, Any], AfterValidator(Hidden)] | None = None
     """fsspec's options, for the filesystem of the source's scheme."""
 
@@ -238,8 +243,8 @@ class StreamSettings(DatasetSettings):
     world_size: PositiveInt | Literal["auto"] = "auto"
     """The number of parts."""
     engine: Literal["process", "thread"] | None = None
-    """The reader behind a plain ``for`` loop; ``None``: a process where the source can be read from
-    one, else a thread."""
+    """The reader behind a plain ``for`` loop, ``"process"`` or ``"thread"``; ``None``: a process
+    where the source can be read from one, else a thread."""
     restart: bool = False
     """True: each loop begins at the beginning of the run, also after a ``break``."""
 

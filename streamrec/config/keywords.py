@@ -39,6 +39,14 @@ class TensorFlowDType(Protocol):
         """The NumPy type."""
 
 
+class TorchDType(Protocol):
+    """A ``torch.dtype``."""
+
+    @property
+    def is_floating_point(self) -> bool:
+        """True for floats."""
+
+
 Source: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 """Shards: a URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them."""
 Features: TypeAlias = (
@@ -66,8 +74,8 @@ Number: TypeAlias = "type[int | float | np.generic] | NumberName"
 """A dtype of numbers: a name, or a Python or NumPy type."""
 String: TypeAlias = "type[bytes | str | np.object_] | Literal['bytes', 'string', 'str', 'object']"
 """The dtype of byte strings."""
-OtherDType: TypeAlias = "np.dtype[Any] | TensorFlowDType"
-"""A dtype of NumPy or TensorFlow, whose type does not tell numbers from strings."""
+OtherDType: TypeAlias = "np.dtype[Any] | TensorFlowDType | TorchDType"
+"""A dtype of NumPy, TensorFlow or PyTorch, whose type does not tell numbers from strings."""
 DType: TypeAlias = "Number | OtherDType"
 """A dtype to which numbers can be narrowed."""
 DTypes: TypeAlias = "DType | list[DType] | Mapping[str, DType]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from streamrec.config.validation import Settings
 
-__all__ = ["listed", "meanings"]
+__all__ = ["meanings", "with_settings"]
 
 WIDTH = 100
 
@@ -28,8 +29,15 @@ def meanings(model: type[Settings]) -> dict[str, str]:
     return {name: known[name] for name in model.model_fields if name in known}
 
 
-def listed(model: type[Settings], without: Container[str] = ()) -> str:
-    """Return a list of the settings with their defaults and meanings, for a docstring."""
+def with_settings(
+    doc: str | None, model: type[Settings], without: Container[str] = ()
+) -> str | None:
+    """Return a docstring with a list of the settings behind it; ``None`` with python -OO."""
+    return doc and f"{inspect.cleandoc(doc)}\n\nSettings:\n\n{_listed(model, without)}\n"
+
+
+def _listed(model: type[Settings], without: Container[str]) -> str:
+    """Return a list of the settings with their defaults and meanings."""
     paragraphs = []
     for name, meaning in meanings(model).items():
         if name not in without:
@@ -39,6 +47,7 @@ def listed(model: type[Settings], without: Container[str] = ()) -> str:
     return "\n".join(paragraphs)
 
 
+@cache
 def _own(kind: type) -> dict[str, str]:
     """Return the meanings of the settings that a class itself declares."""
     try:

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import difflib
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+import re
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ByteSize, ConfigDict, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
 
 from streamrec.config.habits import HABITS
 from streamrec.errors import ConfigError
@@ -21,7 +30,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-__all__ = ["Settings", "byte_size", "checked", "nearest", "validate"]
+__all__ = ["Bytes", "Settings", "byte_size", "checked", "nearest", "validate"]
 
 _SECRETS = ("storage_options", "token")
 """The settings whose values errors do not show."""
@@ -35,6 +44,17 @@ _WANTED = {
     "tuple_type": "a list",
 }
 """What a value should be, by pydantic's type of the fault, where its own words puzzle people."""
+
+
+def _in_whole(given: object) -> object:
+    """Refuse a text that has more than a number and a unit: pydantic leaves out what follows."""
+    if isinstance(given, str) and not re.fullmatch(r"\s*\d*\.?\d+\s*[^\W\d]*\s*", given):
+        raise PydanticCustomError("byte_size", "not a number and a unit")
+    return given
+
+
+Bytes = Annotated[ByteSize, BeforeValidator(_in_whole)]
+"""A number of bytes, or a text such as ``"256MiB"``."""
 
 
 class Settings(BaseModel):
@@ -116,7 +136,7 @@ def byte_size(name: str, text: object) -> int:
         ConfigError: It is none; the error says ``name``.
     """
     try:
-        size = TypeAdapter(ByteSize).validate_python(text)
+        size = TypeAdapter[int](Bytes).validate_python(text)
     except ValidationError:
         size = ByteSize(0)
     if size < 1:

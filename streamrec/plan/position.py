@@ -285,6 +285,11 @@ def check_version(data: Any) -> None:
         raise MalformedPosition(
             f"the state is a {type(data).__name__}, not a mapping; give what state_dict() returned"
         )
+    if "version" not in data:
+        raise MalformedPosition(
+            "this is not a state of streamrec: it has no 'version'; give what state_dict() of a "
+            "stream returned, or its JSON"
+        )
     version = _number(data, "version")
     if version > VERSION:
         raise OtherVersion(

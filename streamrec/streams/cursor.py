@@ -102,7 +102,10 @@ class Cursor:
         """
         states: Any = [state] if isinstance(state, Mapping) else state
         if not isinstance(states, Sequence) or isinstance(states, str) or not states:
-            raise MalformedPosition("that is no state; give one, or a list of those of all ranks")
+            raise MalformedPosition(
+                "this is not a state of streamrec; give what state_dict() returned, or a list of "
+                "those of all ranks"
+            )
         self._begin_at(tuple(map(read_resume_point, states)), is_run=False)
 
     def begin(self, epoch: int) -> None:

@@ -34,7 +34,10 @@ def plain(session: PlainSession | AsyncSession) -> PlainSession:
         ConfigError: It is an event loop's.
     """
     if session.is_async:
-        raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")
+        raise ConfigError(
+            "the stream is open in an event loop; take from it with `async for` or `anext`, or "
+            "begin a plain `for`, which goes on behind the last item"
+        )
     return session
 
 
@@ -45,7 +48,10 @@ def of_this_loop(session: PlainSession | AsyncSession) -> AsyncSession:
         ConfigError: It is for plain code, or for another loop, which still runs.
     """
     if not session.is_async:
-        raise ConfigError("the stream is open in a plain `for`: close it first")
+        raise ConfigError(
+            "the stream is open for plain code; take from it with `for` or `next`, or begin an "
+            "`async for`, which goes on behind the last item"
+        )
     if session.loop is not asyncio.get_running_loop():
         raise ConfigError(
             "the stream is open in another event loop, which still runs; close it there first"

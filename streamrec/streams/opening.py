@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, kind_of
 from streamrec.config.habits import HABITS
-from streamrec.config.meanings import listed
+from streamrec.config.meanings import with_settings
 from streamrec.config.places import PLACES, absolute, absolute_options
+from streamrec.config.validation import nearest
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
 from streamrec.feeder.tls import tls_files
@@ -104,10 +105,9 @@ def open(  # noqa: A001 - the public name: streamrec.open
             SequenceExamples; ``"infer"``; or ``None`` for raw records.
         batch_size: Records per rank and batch. ``None``: the stream gives single records, each as
             bytes, or as a dict of its features.
-        **settings: Those of :class:`streamrec.config.StreamSettings`, each explained in
-            docs/reference/settings.md. A function given as ``filter``, ``map`` or ``transform``
-            that has a second parameter named ``rng`` gets a ``numpy.random.Generator``, which
-            follows from the seed, the epoch and its place.
+        **settings: Those below. A function given as ``filter``, ``map`` or ``transform`` that has
+            a second parameter named ``rng`` gets a ``numpy.random.Generator``, which follows from
+            the seed, the epoch and its place.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
@@ -139,9 +139,9 @@ def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-if open.__doc__:  # it is not there with python -OO
-    NAMED = ("source", "features", "batch_size", "weights", "exhausted")
-    open.__doc__ += f"\nSettings:\n\n{listed(StreamSettings, without=NAMED)}\n"
+NAMED = ("source", "features", "batch_size", "weights")
+"""The arguments of ``open`` and ``mix`` that their docstrings explain."""
+open.__doc__ = with_settings(open.__doc__, StreamSettings, without=(*NAMED, "exhausted"))
 
 
 @overload
@@ -201,12 +201,13 @@ def mix(
 
     Args:
         components: By name, a pair of a source and its weight, as ``{"web": (url, 0.7)}``; or, with
-            ``weights``, the source alone. Sources are those of :func:`open`.
-        features: Those of all components, as for :func:`open`.
-        batch_size: As for :func:`open`.
+            ``weights``, the source alone. Sources are those of ``open``.
+        features: Those of all components, as for ``open``.
+        batch_size: As for ``open``.
         weights: Pairs of a record's number and the weights, by name, that hold from there on. They
             count the records of all ranks, in their order, before a filter; the first is 0.
-        **settings: As for :func:`open`. ``exhausted`` says what becomes of a component that ends.
+        **settings: Those below, as for ``open``. ``exhausted`` says what becomes of a component
+            that ends.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
@@ -228,6 +229,9 @@ def mix(
     texts = {name: absolute_sources(source) for name, source in sources.items()}
     given = {"batch_size": batch_size, "weights": weights, **settings}
     return _stream(texts, features, given)
+
+
+mix.__doc__ = with_settings(mix.__doc__, StreamSettings, without=NAMED)
 
 
 def _is_weighted(part: Any) -> bool:
@@ -260,6 +264,7 @@ def connect(
     engine: Engine | None = None,
     replicas: bool = False,
     restart: bool = False,
+    **others: Never,
 ) -> Stream[Any]:
     """Subscribe to a feeder: the same kind of stream, read by a daemon.
 
@@ -269,7 +274,8 @@ def connect(
     Args:
         address: ``tcp://host:port/dataset``, ``tls://...`` or ``unix:///path#dataset``. Several
             hosts have commas between; a name with many addresses is all of them.
-        rank: The part of the stream to read; see docs/reference/settings.md for ``"auto"``.
+        rank: The part of the stream to read, from 0; ``"auto"``: as a framework or the launcher
+            says.
         world_size: The number of parts.
         batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
         token: The secret that the feeder asks for, or ``file:/path``: it is read again for each
@@ -287,10 +293,13 @@ def connect(
             the batches, or for TLS a process.
         replicas: Other clients read the same rank: the feeder reads once for all of them.
         restart: Each loop begins at the beginning of the run, also after a ``break``.
+        **others: There are none; the feeder's configuration has all other settings.
 
     Raises:
         ConfigError: The address or an argument is wrong.
     """
+    if others:
+        raise ConfigError("; ".join(map(_not_of_a_client, others)))
     values = {
         "address": address,
         "rank": rank,
@@ -307,6 +316,17 @@ def connect(
         "restart": restart,
     }
     return Stream(validate(FeederSettings, values))
+
+
+def _not_of_a_client(name: str) -> str:
+    """Return the message for an argument that ``connect`` does not have."""
+    if name in StreamSettings.model_fields:
+        return (
+            f"{name!r} is not a setting of streamrec.connect: the feeder's configuration decides "
+            "it; set it there, in the table of the dataset"
+        )
+    hint = f": {HABITS[name]}" if name in HABITS else nearest(name, FeederSettings.model_fields)
+    return f"streamrec.connect has no setting {name!r}{hint}"
 
 
 def _absolute_token(token: Any) -> Any:

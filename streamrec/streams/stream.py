@@ -101,7 +101,7 @@ class Stream(Stateful, Generic[Item]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._close()
 
     def __iter__(self) -> Self:
         self._begin_loop(is_async=False)
@@ -223,11 +223,15 @@ class Stream(Stateful, Generic[Item]):
         return self._take(batch)
 
     def close(self) -> None:
-        """Stop reading; the next iteration goes on where this one stopped."""
-        if self._session is not None:
-            if not loops.is_left(self._session):
-                loops.plain(self._session)
-            self._close()
+        """Stop reading; the next iteration goes on where this one stopped.
+
+        Raises:
+            ConfigError: The stream is open in an event loop that runs: ``aclose`` waits for it.
+        """
+        session = self._session
+        if session is not None and session.is_async and not loops.is_left(session):
+            raise ConfigError("the stream is open in an event loop; close it with `await aclose()`")
+        self._close()
 
     async def aclose(self) -> None:
         """Stop reading, in asyncio code."""
@@ -383,14 +387,12 @@ class Stream(Stateful, Generic[Item]):
         session = self._session
         if session is not None and functions_of(self._description) != self._functions:
             self._elsewhere = True  # what was read ahead is not what they would give now
-        if not self._ended:
-            return
-        self._ended = False
+        ended, self._ended = self._ended, False
         if session is None or self._elsewhere:
             return
         if session.is_async is not is_async or loops.is_left(session):
-            self._leave()
-        else:
+            self._leave()  # a loop of the other kind goes on with a session of its own
+        elif ended:
             session.subscribe()
 
     def _end_run(self) -> None:

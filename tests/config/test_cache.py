@@ -64,6 +64,8 @@ def test_no_cache(written: Any) -> None:
     [
         (True, 'the setting \'cache\' is True; give a size such as "4GiB", a folder, or "memory"'),
         ("1MiB", "the setting 'cache' has less than the 16 MiB"),
+        ("10GB disk", "the setting 'cache' is '10GB disk'; give a size alone, such as"),
+        ({"size": "10GB disk"}, "the setting 'cache'"),
         ({"folder": "/x", "sizes": 3}, "the setting 'cache' has no 'sizes'; give it folder, size"),
         (
             {"of": "records"},

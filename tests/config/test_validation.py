@@ -6,12 +6,23 @@ import numpy as np
 import pytest
 
 from streamrec.config import DatasetSettings, StreamSettings, validate
+from streamrec.config.validation import byte_size
 from streamrec.errors import ConfigError
 
 
 def test_sizes_are_read_with_their_units() -> None:
     settings = validate(DatasetSettings, {"source": "x", "shuffle_window": "1.5GiB"})
     assert settings.shuffle_window == 3 << 29
+
+
+@pytest.mark.parametrize("name", ["memory_budget", "max_record_bytes", "shuffle_window"])
+@pytest.mark.parametrize("text", ["1GB RAM", "1,5GiB", "2GiB/lane", "1GiB 2GiB", "1 000 000"])
+def test_nothing_may_follow_a_unit(name: str, text: str) -> None:
+    message = f"the setting '{name}' is '{text}' and should be bytes, such as \"1GiB\""
+    with pytest.raises(ConfigError, match=message):
+        validate(DatasetSettings, {"source": "x", name: text})
+    with pytest.raises(ConfigError, match="is '1GB RAM' and should be a number of bytes"):
+        byte_size("--shard-size", "1GB RAM")
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,9 @@ def test_a_step_from_the_very_start() -> None:
             read_resume_point({"version": 3, "step": wrong})
     with pytest.raises(MalformedPosition, match="not both"):
         read_resume_point({"version": 3, "step": 1, "epoch": 1})
+
+
+@pytest.mark.parametrize("data", [{"step": 3}, {}, {"rank 0 of 2": "{}"}])
+def test_a_mapping_of_something_else_is_not_a_state(data: dict[str, Any]) -> None:
+    with pytest.raises(MalformedPosition, match="not a state of streamrec: it has no 'version'"):
+        read_resume_point(data)

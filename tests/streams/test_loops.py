@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,27 +17,36 @@ from tests.feeder.support import eventually, serving
 from tests.pipeline.small_datasets import settings_of, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+    from streamrec.config.keywords import Engine
 
 BATCHES = 6
 
 
-@pytest.fixture(params=["shards", "a feeder"])
-def stream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sr.Stream]:
-    source = write(tmp_path / "raw", ((40,) * 7, (30,) * 5))
-    if request.param == "shards":
-        yield sr.open(source, batch_size=2, engine="thread")
+@contextmanager
+def opened(of: str, engine: Engine | None, folder: Path) -> Iterator[sr.Stream]:
+    """A stream of six batches a run, of shards or of a feeder."""
+    source = write(folder / "raw", ((40,) * 7, (30,) * 5))
+    if of == "shards":
+        yield sr.open(source, batch_size=2, engine=engine)
     else:
         with serving(settings_of(source, batch_size=2)) as address:
-            yield sr.connect(f"{address}/data", engine="thread")
+            yield sr.connect(f"{address}/data", engine=engine)
+
+
+@pytest.fixture(params=["shards", "a feeder"])
+def stream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sr.Stream]:
+    with opened(request.param, "thread", tmp_path) as stream:
+        yield stream
 
 
 async def take(stream: sr.Stream, most: int) -> list[int]:
     return [batch.next_position.step async for batch in sr.take(stream, most)]
 
 
-def steps(stream: sr.Stream) -> list[int]:
+def steps(stream: Iterable[sr.Batch]) -> list[int]:
     return [batch.next_position.step for batch in stream]
 
 
@@ -101,6 +111,67 @@ def test_a_finished_loop_of_one_kind_is_followed_by_one_of_the_other(stream: sr.
     assert [run[0] for run in runs] == [1, 7, 13, 19]
     assert {len(run) for run in runs} == {BATCHES}
     stream.close()
+
+
+@pytest.mark.parametrize("engine", ["process", "thread", None])
+@pytest.mark.parametrize("of", ["shards", "a feeder"])
+def test_a_loop_of_the_other_kind_goes_on_behind_a_break(
+    of: str, engine: Engine | None, tmp_path: Path
+) -> None:
+    async def both(stream: sr.Stream) -> list[list[int]]:
+        return [
+            steps(sr.take(stream, 2)),
+            await take(stream, 1),
+            steps(sr.take(stream, 1)),
+            await take(stream, 99),
+        ]
+
+    with opened(of, engine, tmp_path) as stream:
+        assert asyncio.run(both(stream)) == [[1, 2], [3], [4], [5, 6]]
+        stream.close()
+
+
+def test_single_records_go_on_in_a_loop_of_the_other_kind(tmp_path: Path) -> None:
+    """Those that came along with the last one taken are read again."""
+    stream = sr.open(write(tmp_path / "raw", (range(7), range(5))))
+    whole = list(stream)
+    stream.rewind()
+
+    async def both() -> list[bytes]:
+        with stream:
+            first = [*sr.take(stream, 3)]
+            second = [record async for record in sr.take(stream, 5)]
+            return first + second + [*stream]
+
+    assert asyncio.run(both()) == whole
+
+
+@pytest.mark.parametrize("of", ["shards", "a feeder"])
+def test_the_block_may_be_of_the_other_kind(of: str, tmp_path: Path) -> None:
+    async def both(stream: sr.Stream) -> list[list[int]]:
+        with stream:
+            first = await take(stream, 2)
+        async with stream:
+            return [first, steps(sr.take(stream, 2)), await take(stream, 1)]
+
+    with opened(of, "thread", tmp_path) as stream:
+        assert asyncio.run(both(stream)) == [[1, 2], [3, 4], [5]]
+
+
+def test_one_item_of_the_other_kind_is_refused_with_a_way_on(stream: sr.Stream) -> None:
+    async def both() -> None:
+        assert next(stream).next_position.step == 1
+        with pytest.raises(ConfigError, match=r"open for plain code; .* begin an `async for`"):
+            await anext(stream)
+        assert await take(stream, 1) == [2]
+        with pytest.raises(ConfigError, match=r"open in an event loop; .* begin a plain `for`"):
+            next(stream)
+        with pytest.raises(ConfigError, match="close it with `await aclose"):
+            stream.close()
+        assert await take(stream, 1) == [3]
+        await stream.aclose()
+
+    asyncio.run(both())
 
 
 def test_two_loops_at_once_are_refused(stream: sr.Stream) -> None:

@@ -32,6 +32,21 @@ def test_sources_are_texts_and_paths_and_lists(source: Any, expected: Any) -> No
     assert described(opening.open(source)).source == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("features", "the feeder's configuration decides it; set it there"),
+        ("shuffle", "the feeder's configuration decides it; set it there"),
+        ("batch", "has no setting 'batch': it is batch_size"),
+        ("worldsize", "has no setting 'worldsize'; did you mean 'world_size'"),
+    ],
+)
+def test_what_a_client_does_not_decide_is_said(name: str, says: str) -> None:
+    connect: Any = opening.connect
+    with pytest.raises(ConfigError, match=says):
+        connect("tcp://127.0.0.1:1/data", **{name: 3})
+
+
 def test_nothing_is_read_before_it_is_iterated() -> None:
     assert "closed, step 0" in repr(opening.open("/nothing/here-*"))
 

@@ -58,5 +58,5 @@ def _states_in(state: Any) -> list[dict[str, Any]]:
     except (AttributeError, TypeError, ValueError):
         states = []
     if not states or not all(isinstance(one, dict) for one in states):
-        raise MalformedPosition("that is no state of a loader; give what state_dict() returned")
+        raise MalformedPosition("this is not a state of a loader; give what state_dict() returned")
     return states

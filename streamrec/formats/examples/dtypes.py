@@ -54,7 +54,7 @@ def dtype_name(dtype: Any, *, raw: bool = False) -> str:
     """Return the name of the dtype that a spec was given.
 
     Args:
-        dtype: A name, a NumPy or Python type, or a ``tf.DType``.
+        dtype: A name, a NumPy or Python type, a ``tf.DType`` or a ``torch.dtype``.
         raw: True for a feature of fixed-size bytes, which can have more dtypes.
 
     Raises:
@@ -82,7 +82,7 @@ def _name_of(dtype: Any) -> str:
     try:
         return str(np.dtype(dtype).name)
     except TypeError:
-        return str(getattr(dtype, "name", dtype))
+        return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

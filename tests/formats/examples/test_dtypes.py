@@ -35,6 +35,13 @@ class DType:
 INT64, STRING = DType("int64", np.int64), DType("string", np.object_)
 
 
+class TorchDType:
+    """A stand-in for ``torch.dtype``."""
+
+    def __repr__(self) -> str:
+        return "torch.float32"
+
+
 class Named:
     """A dtype of another library, that has only a name."""
 
@@ -48,6 +55,7 @@ class Named:
         (np.int64, "int64"),
         (np.dtype("int64"), "int64"),
         (int, "int64"),
+        (TorchDType(), "float32"),
         (INT64, "int64"),
         ("float32", "float32"),
         (np.float32, "float32"),
