@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
@@ -35,6 +35,8 @@ from tests.plan.record_orders import index_of
 from tests.support import examples
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamrec.formats.shards.index import ShardEntry
 
 SHARDS = ((5,) * 9, (5,) * 4)
@@ -42,7 +44,7 @@ SHARDS = ((5,) * 9, (5,) * 4)
 
 def read(source: str | list[str], **values: Any) -> list[bytes]:
     async def main() -> list[bytes]:
-        settings = settings_of(source, batch_size=4, lanes=1, **{"index": True, **values})
+        settings = settings_of(source, **{"batch_size": 4, "lanes": 1, "index": True, **values})
         dataset = await Dataset.open(settings)
         try:
             return contents(await receive_all(dataset))
@@ -243,21 +245,51 @@ MODES: list[dict[str, Any]] = [
 
 
 @effort(max_examples=examples(60))
-@given(st.integers(0, 2), st.integers(0, 14), st.sampled_from([-21, -1, 1, 21]), st.integers(0, 2))
+@given(
+    st.integers(0, 2),
+    st.integers(0, 14),
+    st.sampled_from([-21, -1, 1, 21]),
+    st.integers(0, 2),
+    st.sampled_from([1, 3]),
+)
 def test_an_index_with_one_wrong_number_loses_nothing(
-    shard: int, field: int, by: int, mode: int
+    shard: int, field: int, by: int, mode: int, lanes: int
 ) -> None:
     """Whatever the number is: it is noticed, or makes no difference."""
     with tempfile.TemporaryDirectory() as directory:
-        source = write(Path(directory), UNEVEN)
-        write_index(source, 60)
-        (found,) = Path(directory).glob("*.streamrec-index")
-        whole = Counter(read(source))
-        entries = list(Index.parse(found.read_bytes(), url="index").entries)
-        entries[shard] = changed(entries[shard], field, by)
-        found.write_bytes(Index(tuple(entries)).encode())
-        with suppress(StaleIndex, MalformedIndex):
-            assert Counter(read(source, **MODES[mode])) == whole
+        reads_right(Path(directory), shard, lanes, mode, lambda entry: changed(entry, field, by))
+
+
+@effort(max_examples=examples(40))
+@given(
+    st.integers(0, 2),
+    st.integers(0, 4),
+    st.sampled_from([-1, 1, 2]),
+    st.integers(0, 2),
+    st.sampled_from([1, 2, 3, 5]),
+)
+@example(shard=2, chunk=0, by=1, mode=0, lanes=5)  # a lane ends within the chunk
+def test_an_index_that_miscounts_one_chunk_alone_neither_loses_nor_repeats(
+    shard: int, chunk: int, by: int, mode: int, lanes: int
+) -> None:
+    """The numbers behind the chunk follow, so that all of the index agrees with itself."""
+    with tempfile.TemporaryDirectory() as directory:
+        reads_right(Path(directory), shard, lanes, mode, lambda entry: longer(entry, chunk, by))
+
+
+def reads_right(
+    directory: Path, shard: int, lanes: int, mode: int, change: Callable[[ShardEntry], ShardEntry]
+) -> None:
+    """Require all records, or an error, with a changed entry of a shard."""
+    source = write(directory, UNEVEN)
+    write_index(source, 60)
+    (found,) = directory.glob("*.streamrec-index")
+    whole = Counter(read(source))
+    entries = list(Index.parse(found.read_bytes(), url="index").entries)
+    entries[shard] = change(entries[shard])
+    found.write_bytes(Index(tuple(entries)).encode())
+    with suppress(StaleIndex, MalformedIndex):
+        assert Counter(read(source, lanes=lanes, **MODES[mode])) == whole
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -285,3 +317,11 @@ def changed(entry: ShardEntry, field: int, by: int) -> ShardEntry:
     numbers = getattr(entry, name).copy()
     numbers[field // 3 % len(numbers)] += by
     return replace(entry, **{name: numbers})
+
+
+def longer(entry: ShardEntry, chunk: int, by: int) -> ShardEntry:
+    """Return an entry in which one chunk has more records, and all else follows from that."""
+    firsts = list(entry.first_records)
+    chunk %= len(firsts)
+    firsts[chunk + 1 :] = [first + by for first in firsts[chunk + 1 :]]
+    return replace(entry, first_records=firsts, records=entry.records + by)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.values.columns import Indices
     from streamrec.values.records import RecordBlock
 
 __all__ = [
@@ -67,6 +68,9 @@ _DAMAGED = "so it is damaged or no index; write it again with `streamrec index`"
 _NUMBERED = re.compile(r"(.*[^/])-\d{5}-of-\d{5}(?:\.[^/]*)?", re.DOTALL)
 
 
+_NONE = np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
     """The index's entry for one shard."""
@@ -93,20 +97,34 @@ class ShardEntry:
         Args:
             block: Records of the shard.
         """
-        if block.lost or not len(block):
-            return None
-        before = block.base - HEADER
-        first = int(np.searchsorted(self.begins, before + block.offsets.item(0)))
-        last = int(np.searchsorted(self.begins, before + block.offsets.item(-1), "right"))
-        if first == last:
-            return None
-        begins = np.asarray(self.begins[first:last]) - before
-        rows = np.searchsorted(block.offsets, begins)
-        for row, begin, crc in zip(rows.tolist(), begins, self.crcs[first:last], strict=True):
+        chunks, begins, rows = self._begun_in(block)
+        for row, begin, crc in zip(rows.tolist(), begins, self.crcs[chunks], strict=True):
             is_same = block.offsets[row] != begin or crc in (0, footer(block, row))
             if not is_same and is_intact(block, row):
                 return int(row)
         return None
+
+    def miscounted(self, block: RecordBlock) -> int | None:
+        """Return the first row that begins a chunk and has another number than the index says.
+
+        Args:
+            block: Records of the shard, with their true numbers.
+        """
+        chunks, begins, rows = self._begun_in(block)
+        at_begins = block.offsets[rows] == begins
+        others = block.first_ordinal + rows != np.asarray(self.first_records[chunks])
+        wrong = rows[at_begins & others]
+        return int(wrong[0]) if len(wrong) else None
+
+    def _begun_in(self, block: RecordBlock) -> tuple[slice, Indices, Indices]:
+        """Return the chunks that begin in a block, the places in it, and the rows there."""
+        if block.lost or not len(block):
+            return slice(0), _NONE, _NONE
+        before = block.base - HEADER
+        first = int(np.searchsorted(self.begins, before + block.offsets.item(0)))
+        last = int(np.searchsorted(self.begins, before + block.offsets.item(-1), "right"))
+        begins = np.asarray(self.begins[first:last], np.int64) - before
+        return slice(first, last), begins, np.searchsorted(block.offsets, begins)
 
 
 @dataclass(frozen=True, eq=False)

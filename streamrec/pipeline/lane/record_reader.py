@@ -232,7 +232,7 @@ class RecordReader:
         return True
 
     def _give(self, block: RecordBlock) -> None:
-        self._check_replaced(block)
+        self._check_chunks(block)
         behind = footers(block)
         if len(block) and not block.lost:
             begin = block.base + block.offsets.item(0) - HEADER
@@ -301,14 +301,20 @@ class RecordReader:
         if (scanner.offset, scanner.ordinal) != (extent.end, extent.next_record):
             raise self._stale(f"record {scanner.ordinal} begins at byte {scanner.offset}")
 
-    def _check_replaced(self, block: RecordBlock) -> None:
+    def _check_chunks(self, block: RecordBlock) -> None:
         """Check that the records that begin chunks are those that were indexed."""
-        entries = self.shards.entries
-        row = entries[self._extent.shard].replaced(block) if entries else None
+        entry = self.shards.entries[self._extent.shard] if self.shards.entries else None
+        if entry is None:
+            return
+        told = "is another one than when the shard was indexed"
+        row = entry.replaced(block)
+        if row is None and self._is_exact:
+            told = "has another number in the index"
+            row = entry.miscounted(block)
         if row is not None:
             raise StaleIndex(
-                f"the index is stale: record {block.first_ordinal + row} is another one than when "
-                "the shard was indexed; write the index again with `streamrec index`",
+                f"the index is stale: record {block.first_ordinal + row} {told}; write the index "
+                "again with `streamrec index`",
                 url=self.shards.urls[self._extent.shard],
                 offset=block.base + block.offsets.item(row) - HEADER,
             )

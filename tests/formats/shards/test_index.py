@@ -244,6 +244,18 @@ def test_a_replaced_record_at_a_chunks_begin_is_found(
         assert unknown.replaced(block_of(data, first, last, first)) is None
 
 
+@pytest.mark.parametrize("by", [-1, 0, 1])
+def test_a_chunk_with_another_number_is_found(by: int) -> None:
+    """Six records, in chunks of two; the number of the second chunk is off."""
+    data = b"".join(map(frame, payloads([20] * 6)))
+    sound = entry("a", [20] * 6, 72)
+    wrong = replace(sound, first_records=[0, 2 + by, 4])
+    expected = {-1: 1, 0: None, 1: 1}[by]
+    assert wrong.miscounted(block_of(data, 1, 6, 1)) == expected
+    assert wrong.miscounted(block_of(data, 3, 6, 3)) is None
+    assert wrong.miscounted(block_of(data, 0, 0, 0)) is None
+
+
 @pytest.mark.parametrize(
     ("urls", "found"),
     [
