@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from streamrec.errors import ConfigError
+from streamrec.stores.regular_file import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -91,7 +92,7 @@ def read_file(path: str, setting: str) -> tuple[bytes, int]:
         ConfigError: It cannot be read, or is too large.
     """
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             data = file.read(MOST_BYTES + 1)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except (OSError, ValueError) as error:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 __all__ = [
+    "NO_SIZE",
     "BeforeRequest",
     "ObjectInfo",
     "RangeBody",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+
+NO_SIZE = 1 << 63
+"""The least number of bytes that no object has, as it does not fit a signed number."""
 
 BeforeRequest: TypeAlias = "Callable[[int], None]"
 """A function that is called before each request that a store sends, of a range, a page or anything
@@ -67,6 +71,10 @@ class ObjectInfo:
     bytes. ``None``: no encoding, or not looked up yet."""
 
     __repr__ = masked_repr
+
+    def __post_init__(self) -> None:
+        if self.size is not None and not 0 <= self.size < NO_SIZE:
+            raise ValueError(f"an object cannot have {self.size} bytes")
 
 
 class RangeBody(Protocol):

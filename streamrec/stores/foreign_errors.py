@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import StoreError, StreamrecError
 from streamrec.stores.refusals import refusal, seconds_to_wait
+from streamrec.stores.regular_file import NotAFile
 from streamrec.stores.troubles import tell
 from streamrec.surroundings import working_directory
 
@@ -195,6 +196,8 @@ def file_trouble(error: OSError) -> str:
         return "no permission"
     if isinstance(error, IsADirectoryError):
         return "directory"
+    if isinstance(error, NotAFile):
+        return "not a file"
     if error.errno in _FULL:
         return "full"
     return "read-only" if error.errno == errno.EROFS else "disk"

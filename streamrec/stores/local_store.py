@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from streamrec.errors import StoreUnavailable
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread, let_pass
 from streamrec.stores.foreign_errors import local_meaning
+from streamrec.stores.regular_file import open_regular
 from streamrec.stores.versions import file_version
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ async def _open_in_thread(url: str, start: int, stop: int) -> tuple[FileIO, Obje
 
 def _open(url: str, start: int, stop: int, opened: list[FileIO]) -> tuple[FileIO, ObjectInfo, int]:
     try:
-        file = open(path_of(url), "rb", buffering=0)  # noqa: PTH123, SIM115 - the body closes it
+        file = io.FileIO(path_of(url), opener=open_regular)
         opened.append(file)
         info = _describe(url, os.fstat(file.fileno()))
         file.seek(start)
@@ -165,8 +167,10 @@ def _sort_out(
         if entry.is_dir():
             if f"{url}/".startswith(prefix):
                 directories.append(f"{url}/")
-        elif url.startswith(prefix) and entry.is_file():
-            files.append(_describe(url, entry.stat()))
+        elif url.startswith(prefix):
+            # A FIFO, or a link that leads nowhere, is told where it is read, not left out.
+            is_file = entry.is_file()
+            files.append(_describe(url, entry.stat()) if is_file else ObjectInfo(url))
     return files, directories
 
 

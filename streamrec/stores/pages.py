@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from streamrec.errors import StoreError
+from streamrec.errors import StoreError, StoreMisbehaved
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, retried
 from streamrec.plan.key_space import KeySpace, OutOfOrder
@@ -80,7 +80,7 @@ async def walk(
                     yield info
                 await asyncio.sleep(0)  # lets the tasks that have read a page request the next one
     except OutOfOrder:
-        async with aclosing(_list_sequentially(fetch)) as pages:
+        async with aclosing(_list_sequentially(fetch, prefix)) as pages:
             async for objects in pages:
                 for info in objects:
                     if info.url not in told:
@@ -90,12 +90,41 @@ async def walk(
         raise cancelled from (failures[-1] if failures else None)
 
 
-async def _list_sequentially(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
+async def _list_sequentially(
+    fetch: Fetch, prefix: str
+) -> AsyncGenerator[Sequence[ObjectInfo], None]:
     token: str | None = ""
+    pages = _Pages(prefix)
     while token is not None:
-        page = await fetch("", token)
+        page = pages.check(await fetch("", token))
         token = page.token
         yield page.objects
+
+
+class _Pages:
+    """The pages of one listing, none of which may come twice: else it would never end."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._seen: set[object] = set()
+
+    def check(self, page: Page) -> Page:
+        """Return a page.
+
+        Raises:
+            StoreMisbehaved: An earlier page had the same names, or named the same page as its next.
+        """
+        marks: set[object] = {page.token} - {None}
+        if page.objects:
+            marks.add((len(page.objects), page.objects[0].url, page.objects[-1].url))
+        if marks & self._seen:
+            raise StoreMisbehaved(
+                "the listing does not end, since the store gives a page again and again; check "
+                "the store and any proxy before it",
+                url=self._prefix,
+            )
+        self._seen |= marks
+        return page
 
 
 class _ParallelListing:
@@ -103,6 +132,7 @@ class _ParallelListing:
 
     def __init__(self, fetch: Fetch, prefix: str) -> None:
         self._fetch = fetch
+        self._prefix = prefix
         self._space = KeySpace(prefix)
         self._held: dict[Span, list[Sequence[ObjectInfo]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,10 +169,12 @@ class _ParallelListing:
 
     async def _read_pages(self, span: Span) -> None:
         after, token = span.after, ""
+        pages = _Pages(self._prefix)
         while not span.over:
             page = await self._fetch(after, token)
             urls = [info.url for info in page.objects]
             count, new = self._space.take(span, urls, more=page.token is not None)
+            pages.check(page)
             self._held.setdefault(span, []).append(page.objects[:count])
             self._news.set()
             self._begin(new)

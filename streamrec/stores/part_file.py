@@ -13,6 +13,8 @@ import os
 from itertools import count
 from typing import IO, TYPE_CHECKING
 
+from streamrec.stores.regular_file import check_regular
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -38,6 +40,8 @@ class PartFile:
         path = path.absolute()  # the program may change its directory before the end
         if path.is_dir():
             raise IsADirectoryError(None, "is a directory")
+        if path.exists():
+            check_regular(path.stat())  # the object's name would replace a device or a FIFO
         self._object = path
         names = _names(path)
         self._path, self.file = next(filter(None, map(_created, names)))

@@ -10,17 +10,20 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.flow.cleanup import end
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
     from concurrent.futures import Future
+    from datetime import datetime
 
     from streamrec.values.columns import Bytes
 
-__all__ = ["PART", "PartUpload", "Session"]
+__all__ = ["PART", "PartUpload", "Session", "date_of"]
 
 T = TypeVar("T")
 
@@ -30,8 +33,18 @@ round trip of 50 ms is a tenth of the time that a stream of 20 MB/s takes."""
 GROWTH = 2000
 """Parts after which their size is doubled, so that the 10,000 that S3 takes hold 5 TB, the largest
 object."""
+LAG = timedelta(seconds=2)
+"""The time by which an object may be older than the answer that began its upload: S3 notes whole
+seconds, of the moment before it answers."""
 ABORT_SECONDS = 5.0
 """Seconds for which an abort is waited for: a store that answers takes a round trip."""
+
+
+def date_of(headers: Mapping[str, str]) -> datetime | None:
+    """Return the store's time in the head of an answer."""
+    with suppress(KeyError, ValueError):
+        return parsedate_to_datetime(headers["Date"])
+    return None
 
 
 class Session(ABC):
@@ -40,6 +53,8 @@ class Session(ABC):
     at_once: int
     """The number of parts that may be sent at the same time; with 1 they are sent in order."""
     loop: asyncio.AbstractEventLoop
+    begun: datetime | None = None
+    """The store's time when the upload began; ``None``: it did not say."""
 
     @abstractmethod
     async def put_whole(self, data: bytes) -> None:
@@ -59,6 +74,10 @@ class Session(ABC):
         """
 
     @abstractmethod
+    async def written(self) -> tuple[int, datetime]:
+        """Return the size of the object that is there now, and when it was written."""
+
+    @abstractmethod
     async def abort(self) -> None:
         """Give up an upload that has begun; a second call does nothing."""
 
@@ -74,7 +93,7 @@ class PartUpload:
         self._session = session
         self._pieces: list[bytes] = []
         self._held = 0
-        self._count = 0
+        self._count = self._total = 0
         self._sending: deque[Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_open = True
@@ -89,6 +108,7 @@ class PartUpload:
         taken = 0
         while taken < len(view):
             piece = bytes(view[taken : taken + self._size - self._held])
+            self._total += len(piece)
             self._pieces.append(piece)
             self._held += len(piece)
             taken += len(piece)
@@ -127,7 +147,22 @@ class PartUpload:
             self._send()
         while self._sending:
             self._wait()
-        self._call(self._session.complete(self._taken()))
+        try:
+            self._call(self._session.complete(self._taken()))
+        except Exception:  # of any library
+            if not self._is_there():
+                raise
+
+    def _is_there(self) -> bool:
+        """Return whether the object is there, whole, because the answer alone was lost.
+
+        A request that is sent again then finds no upload. An older object of this size is not it.
+        """
+        begun = self._session.begun
+        with suppress(Exception):  # of any library
+            size, modified = self._call(self._session.written())
+            return begun is not None and size == self._total and modified >= begun - LAG
+        return False
 
     def _send(self) -> None:
         while len(self._sending) >= self._session.at_once:

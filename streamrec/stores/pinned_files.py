@@ -15,6 +15,7 @@ from streamrec.flow.cleanup import all_of
 from streamrec.stores.base import ObjectInfo, check_pin
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
+from streamrec.stores.regular_file import open_regular
 from streamrec.stores.versions import file_version
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class PinnedFile(io.FileIO):
     """
 
     def __init__(self, path: str, version: str | None) -> None:
-        super().__init__(path, "r")
+        super().__init__(path, "r", opener=open_regular)
         self._version = version
         try:
             self._check()  # of an empty one nothing is read
@@ -157,14 +158,18 @@ class PinnedFile(io.FileIO):
         return count or 0
 
     def readall(self) -> bytes:
-        """Return all bytes to the end.
+        """Return all bytes to the end that the file has now: one that grows has no other.
 
         Raises:
             ObjectChanged: The file is another one now.
         """
-        data = super().readall()
+        left = os.fstat(self.fileno()).st_size - self.tell()
+        pieces: list[bytes] = []
+        while left > 0 and (piece := self.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
         self._check()
-        return data or b""
+        return b"".join(pieces)
 
     def _check(self) -> None:
         check_pin(str(self.name), self._version, file_version(os.fstat(self.fileno())))

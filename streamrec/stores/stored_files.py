@@ -19,6 +19,7 @@ from streamrec.stores.filesystems import filesystem_of
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.pinned_files import PinnedFile, PinnedObject, Ranges, check_file
+from streamrec.stores.regular_file import check_regular
 from streamrec.stores.source_text import expand, is_glob, is_pattern, split_chain
 from streamrec.stores.versions import file_version, same_version
 
@@ -242,7 +243,9 @@ def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None
 
 
 def _of_path(path: str) -> StoredFile:
-    facts = Path(path).stat()
+    with translated(path):
+        facts = Path(path).stat()
+        check_regular(facts)
     return StoredFile(path, facts.st_size, file_version(facts), path)
 
 
@@ -305,14 +308,17 @@ def _is_there(url: str, remote: _Remote) -> bool:
 
 
 def _stored(remote: _Remote, infos: Iterable[dict[str, Any]]) -> list[StoredFile]:
+    infos = [
+        info for info in infos if info["type"] != "directory" and not info["name"].endswith("/")
+    ]
     files = [
         StoredFile(
             remote.url(info["name"]), size_of(info) or 0, version_of(info), info["name"], remote
         )
         for info in infos
-        if info["type"] != "directory" and not info["name"].endswith("/")
     ]
-    if not files or _is_listed_as_read(files[0]):
+    has_sizes = all(size_of(info) is not None for info in infos)
+    if not files or (has_sizes and _is_listed_as_read(files[0])):
         return files
     return [_as_read(file, remote) for file in files]
 

@@ -56,6 +56,11 @@ TROUBLES = {
         "this is a directory; name its shards, as in {example}",
         "this is a directory; name a file in it",
     ),
+    "not a file": Told(
+        StoreError,
+        "this is a FIFO, a device or a socket; name a regular file, or copy the bytes to one first",
+        "this is a FIFO, a device or a socket; name another file",
+    ),
     "changed": Told(
         ObjectChanged,
         f"the object is no longer the version that this run reads; {_RESTART}",

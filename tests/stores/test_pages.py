@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from bisect import bisect_right
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
+from streamrec.errors import AccessDenied, StoreError, StoreMisbehaved, StoreUnavailable
 from streamrec.plan.key_space import FIRST
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.pages import (
@@ -101,6 +102,25 @@ def test_a_store_without_order(
     listing = Listing(names, size)
     listing.knows_after = knows_after and names == sorted(names)
     assert sorted(asyncio.run(listed(listing))) == sorted(names)
+
+
+@pytest.mark.parametrize("cycle", [1, 2, 3])
+@pytest.mark.parametrize("names", [["b", "a"], ["a", "b"], []])
+@pytest.mark.parametrize("is_new", [False, True], ids=["its token", "tokens that are new"])
+@asynchronous
+async def test_a_listing_that_goes_round_is_an_error(
+    names: list[str], cycle: int, is_new: bool
+) -> None:
+    """Without an end to the pages, nobody may wait for it."""
+    asked = itertools.count()
+
+    async def fetch(after: str, token: str) -> Page:
+        turn = next(asked)
+        objects = [ObjectInfo(f"{HEAD}{turn % cycle}{name}") for name in names]
+        return Page(objects, f"page {turn if is_new and names else turn % cycle}")
+
+    with pytest.raises(StoreMisbehaved, match="does not end"):
+        [info async for info in walk(fetch, HEAD)]
 
 
 @asynchronous

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.stores import part_upload
-from streamrec.stores.part_upload import PartUpload, Session
+from streamrec.stores.part_upload import LAG, PartUpload, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Recorded(Session):
@@ -27,6 +32,8 @@ class Recorded(Session):
         self.object: bytes | None = None
         self.sending = self.most = self.aborted = 0
         self.fails_at: int | None = None
+        self.begun: datetime | None = NOW
+        self.loses_the_answer, self.more = False, 0
         self.held = False
         self.barrier = asyncio.Barrier(1)
         """Lets parts arrive when so many are being sent."""
@@ -60,6 +67,13 @@ class Recorded(Session):
             self.parts[len(self.parts)] = bytes(rest)
         assert sorted(self.parts) == list(range(len(self.parts)))
         self.object = b"".join(self.parts[n] for n in sorted(self.parts))
+        if self.loses_the_answer:
+            raise OSError("the answer is lost")
+
+    async def written(self) -> tuple[int, datetime]:
+        if self.object is None:
+            raise OSError("no object")
+        return len(self.object) + self.more, NOW
 
     async def abort(self) -> None:
         assert not self.sending
@@ -118,6 +132,27 @@ def test_a_part_that_fails_is_told_and_all_is_given_up(session: Recorded) -> Non
     upload.discard()
     upload.discard()
     assert (session.object, session.aborted) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("begun", "more", "is_it"),
+    [
+        (NOW, 0, True),
+        (NOW + LAG, 0, True),
+        (NOW + 2 * LAG, 0, False),
+        (None, 0, False),
+        (NOW, 1, False),
+    ],
+    ids=["whole", "noted before", "older", "no time", "another"],
+)
+def test_where_the_last_answer_is_lost_the_object_is_looked_up(
+    session: Recorded, begun: datetime | None, more: int, is_it: bool
+) -> None:
+    session.loses_the_answer, session.begun, session.more = True, begun, more
+    upload = PartUpload(session)
+    upload.write(bytes(25))
+    with nullcontext() if is_it else pytest.raises(OSError, match="lost"):
+        upload.commit()
 
 
 def test_what_is_being_sent_is_cancelled(session: Recorded) -> None:

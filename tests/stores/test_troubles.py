@@ -402,7 +402,7 @@ class TestLocal:
         def fail(*_: Any, **__: Any) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr("streamrec.stores.local_store.open", fail, raising=False)
+        monkeypatch.setattr("streamrec.stores.local_store.open_regular", fail)
         monkeypatch.setattr("streamrec.stores.targets.PartFile", fail)
         check(told(way, str(tmp_path / "x"), {}), row)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.cache import MEMORY, default_folder
 from streamrec.config.memory_budget import memory_share
+from streamrec.errors import ConfigError
 from streamrec.stores.cache.folder import Folder
 from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.process_memory import ProcessMemory
@@ -15,6 +17,7 @@ from streamrec.surroundings import expand_user
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from streamrec.config.cache import CacheSettings
 
@@ -33,6 +36,9 @@ def open_cache(settings: CacheSettings, storage_options: Mapping[str, Any]) -> P
     Args:
         settings: What it keeps, its folder and its size.
         storage_options: The stores' options, of which the endpoint tells apart equal names.
+
+    Raises:
+        ConfigError: The folder belongs to another user.
     """
     size = settings.size and int(settings.size)
     endpoint = _endpoint(storage_options)
@@ -47,7 +53,18 @@ def open_cache(settings: CacheSettings, storage_options: Mapping[str, Any]) -> P
             "cache to a folder"
         )
         return None
+    _check_owner(folder)
     return PieceCache(Folder(folder), size, endpoint=endpoint)
+
+
+def _check_owner(folder: Path) -> None:
+    """Check that nobody else could have put pieces into the folder; root may prepare one."""
+    with suppress(OSError):
+        if (owner := folder.stat().st_uid) not in (os.geteuid(), 0):
+            raise ConfigError(
+                f"cache: the folder {folder} belongs to another user ({owner}), who could change "
+                "what is read; name a folder of your own"
+            )
 
 
 def _endpoint(options: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from streamrec.stores.base import NO_SIZE
 from streamrec.stores.versions import version_of as made_of
 
 __all__ = ["size_of", "version_of"]
@@ -25,9 +26,9 @@ _TIMES = (
 
 
 def size_of(info: Mapping[str, Any]) -> int | None:
-    """Return the size in bytes, or ``None`` if the filesystem does not report it."""
+    """Return the size in bytes, or ``None`` if the filesystem does not report a possible one."""
     size = info.get("size")
-    return int(size) if isinstance(size, int | float) else None
+    return int(size) if isinstance(size, int | float) and 0 <= size < NO_SIZE else None
 
 
 def version_of(info: Mapping[str, Any]) -> str | None:

@@ -199,12 +199,12 @@ def _payer(filesystem: GCSFileSystem) -> dict[str, str]:
 def _parse_page(url: str, head: str, document: bytes) -> Page:
     try:
         page = json.loads(document)
-    except ValueError:
-        page = None
-    if not isinstance(page, dict):
-        raise StoreMisbehaved("the response is no listing of GCS; check endpoint_url", url=url)
-    objects = [_describe(head, entry) for entry in page.get("items", [])]
-    return Page(objects, page.get("nextPageToken"))
+        objects = [_describe(head, entry) for entry in page.get("items", [])]
+        return Page(objects, page.get("nextPageToken"))
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        raise StoreMisbehaved(
+            "the response is not a listing of GCS; check endpoint_url", url=url
+        ) from None
 
 
 def _describe(head: str, entry: Mapping[str, Any]) -> ObjectInfo:

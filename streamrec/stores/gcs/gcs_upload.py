@@ -6,10 +6,11 @@ uploads".
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from streamrec.stores.part_upload import Session
+from streamrec.stores.part_upload import Session, date_of
 
 __all__ = ["GCSSession"]
 
@@ -63,6 +64,14 @@ class GCSSession(Session):
         self._location = None
         self._forget()
 
+    async def written(self) -> tuple[int, datetime]:
+        """Return the size of the object that is there now, and when it was written."""
+        self._forget()
+        found = await self._files._call(  # noqa: SLF001
+            "GET", "b/{}/o/{}", self._bucket, self._key, json_out=True
+        )
+        return int(found["size"]), datetime.fromisoformat(found["updated"])
+
     async def abort(self) -> None:
         """Give up the upload."""
         location, self._location = self._location, None
@@ -78,6 +87,7 @@ class GCSSession(Session):
             json={"name": self._key},
             headers={"X-Upload-Content-Type": KIND},
         )
+        self.begun = date_of(headers)
         location: str = headers["Location"]
         return location
 

@@ -36,7 +36,7 @@ def parse_page(url: str, head: str, document: bytes) -> Page:
         return _read(head, _parse(document))
     except (ET.ParseError, TypeError, ValueError):
         raise StoreMisbehaved(
-            "the response is no listing of S3; check endpoint_url", url=url
+            "the response is not a listing of S3; check endpoint_url", url=url
         ) from None
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from streamrec.stores.part_upload import Session
+from streamrec.stores.part_upload import Session, date_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from datetime import datetime
 
 
 __all__ = ["S3Session", "abort_uploads", "copy_object", "list_directory"]
@@ -69,6 +70,12 @@ class S3Session(Session):
         self._beginning = None
         self._forget()
 
+    async def written(self) -> tuple[int, datetime]:
+        """Return the size of the object that is there now, and when it was written."""
+        self._forget()
+        found = await self._files._call_s3("head_object", **self._place)  # noqa: SLF001
+        return found["ContentLength"], found["LastModified"]
+
     async def abort(self) -> None:
         """Give up the upload, so that the store removes its parts."""
         beginning, self._beginning = self._beginning, None
@@ -86,6 +93,8 @@ class S3Session(Session):
 
     async def _begin(self) -> str:
         begun = await self._files._call_s3("create_multipart_upload", **self._place)  # noqa: SLF001
+        headers = begun.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        self.begun = date_of({name.title(): value for name, value in headers.items()})
         identity: str = begun["UploadId"]
         return identity
 

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import stat
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamrec.config.cache import CacheSettings
 from streamrec.config.memory_budget import memory_share
+from streamrec.errors import ConfigError
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.opening import open_cache
 from streamrec.stores.open import Stores
 from tests.support import asynchronous
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GIB = 1 << 30
 
@@ -36,6 +38,23 @@ def test_folders_and_sizes(
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert repr(open_cache(CacheSettings(**settings), {})) == shown
+
+
+@pytest.mark.parametrize(("owner", "is_taken"), [(0, True), (77, True), (78, False)])
+@pytest.mark.parametrize("of", ["ranges", "batches"])
+def test_a_folder_of_somebody_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, is_taken: bool, of: str
+) -> None:
+    """Who may write there could change what is read; the CRC of a piece is no secret."""
+    monkeypatch.setattr(os, "geteuid", lambda: 77)
+    real, facts = Path.stat, list(tmp_path.stat())
+    facts[stat.ST_UID] = owner
+    monkeypatch.setattr(
+        Path, "stat", lambda path: os.stat_result(facts) if path == tmp_path else real(path)
+    )
+    settings = CacheSettings(folder=str(tmp_path), size=GIB, of=of)
+    with nullcontext() if is_taken else pytest.raises(ConfigError, match="another user"):
+        open_cache(settings, {})
 
 
 def test_memory_without_a_size_is_a_quarter_of_the_machines() -> None:

@@ -46,7 +46,8 @@ def test_versions(info: dict[str, Any], version: str | None) -> None:
 @pytest.mark.parametrize(
     ("info", "size"),
     [({"size": 5}, 5), ({"size": 5.0}, 5), ({"size": 0}, 0), ({"size": None}, None), ({}, None),
-     ({"size": "-"}, None)],
+     ({"size": "-"}, None), ({"size": -1}, None), ({"size": float("nan")}, None),
+     ({"size": 1e30}, None)],
 )  # fmt: skip
 def test_sizes(info: dict[str, Any], size: int | None) -> None:
     assert size_of(info) == size

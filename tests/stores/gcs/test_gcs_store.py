@@ -372,7 +372,14 @@ class TestEncoding:
                 await read(bench.store, bench.url("x"), 0, 10)
 
 
-@pytest.mark.parametrize("page", [b"<html>", b"[]", b"\xff"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        *(b"<html>", b"[]", b"\xff", b'{"items": 1}', b'{"items": ["x"]}', b"[" * 100_000),
+        *(b'{"items": [{"size": "1"}]}', b'{"items": [{"name": 1, "size": "1"}]}'),
+        *(b'{"items": [{"name": "x", "size": "-1"}]}', b'{"items": [{"name": "x", "size": null}]}'),
+    ],
+)
 def test_no_gcs_behind_the_endpoint(page: bytes) -> None:
     with pytest.raises(StoreMisbehaved, match="endpoint_url"):
         _parse_page("gs://bucket/", "gs://bucket/", page)

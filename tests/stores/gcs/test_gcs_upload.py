@@ -61,6 +61,14 @@ def test_what_fails_leaves_nothing(store: DevStore, fault: Fault, kind: type[Exc
     assert dict(store.objects) == {}
 
 
+def test_a_lost_answer_to_the_last_step_is_looked_up(store: DevStore) -> None:
+    """The store has made the object; the request that is sent again finds no upload."""
+    store.faults = [Fault(method="PUT", nth=3, reset_after=0)]
+    data = bytes(range(256)) * (2 * PART // 256) + b"end"
+    write_object("gs://bucket/x", data, store.gcs_options)
+    assert store.objects["bucket/x"] == data
+
+
 def test_an_abort_that_is_not_answered_is_given_up(
     store: DevStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

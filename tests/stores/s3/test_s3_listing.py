@@ -78,9 +78,11 @@ BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>' + document([]
         document([], "<Contents><Key>a</Key></Contents>"),
         document([], "<Contents><Size>1</Size></Contents>"),
         document([], "<Contents><Key>a</Key><Size>many</Size></Contents>"),
+        document([], "<Contents><Key>a</Key><Size>-1</Size></Contents>"),
+        document([], f"<Contents><Key>a</Key><Size>{1 << 63}</Size></Contents>"),
         document([], "<Prefix>&a;</Prefix>"),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_what_is_no_listing(page: bytes) -> None:
     with pytest.raises(StoreMisbehaved, match="endpoint_url") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,28 @@ def test_what_fails_leaves_nothing(store: DevStore, fault: Fault, kind: type[Exc
     store.faults = []
     assert uploads(store) == []
     assert dict(store.objects) == {}
+
+
+def test_a_lost_answer_to_the_last_step_is_looked_up(store: DevStore) -> None:
+    """The store has made the object; the request that is sent again finds no upload."""
+    store.faults = [Fault(method="POST", nth=2, reset_after=0)]
+    data = bytes(range(256)) * (2 * PART // 256) + b"end"
+    write_object("s3://bucket/x", data, store.storage_options)
+    assert store.objects["bucket/x"] == data
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["of this size", "of another"])
+def test_an_older_object_is_not_taken_for_the_new_one(
+    store: DevStore, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(time, "time", lambda: now - 10)
+        store.objects["bucket/x"] = bytes(2 * PART + more)
+    store.faults = [Fault(method="POST", nth=2, status=404, code="NoSuchUpload")]
+    with pytest.raises(StoreError):
+        write_object("s3://bucket/x", b"1" * 2 * PART, store.storage_options)
+    assert store.objects["bucket/x"] == bytes(2 * PART + more)
 
 
 def test_a_part_that_the_store_was_too_busy_for_is_sent_again(store: DevStore) -> None:
