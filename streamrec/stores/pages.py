@@ -114,7 +114,9 @@ class _Pages:
         Raises:
             StoreMisbehaved: An earlier page had the same names, or named the same page as its next.
         """
-        marks: set[object] = {page.token} - {None}
+        marks: set[object] = set()
+        if page.token is not None:
+            marks.add(page.token)
         if page.objects:
             marks.add((len(page.objects), page.objects[0].url, page.objects[-1].url))
         if marks & self._seen:

@@ -49,12 +49,11 @@ def test_a_folder_of_somebody_else_is_refused(
     monkeypatch.setattr(os, "geteuid", lambda: 77)
     real, facts = Path.stat, list(tmp_path.stat())
     facts[stat.ST_UID] = owner
-    monkeypatch.setattr(
-        Path, "stat", lambda path: os.stat_result(facts) if path == tmp_path else real(path)
-    )
-    settings = CacheSettings(folder=str(tmp_path), size=GIB, of=of)
+    found = os.stat_result(facts)
+    monkeypatch.setattr(Path, "stat", lambda path: found if path == tmp_path else real(path))
+    values: dict[str, Any] = {"folder": str(tmp_path), "size": GIB, "of": of}
     with nullcontext() if is_taken else pytest.raises(ConfigError, match="another user"):
-        open_cache(settings, {})
+        open_cache(CacheSettings(**values), {})
 
 
 def test_memory_without_a_size_is_a_quarter_of_the_machines() -> None:
