@@ -22,6 +22,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.feeder.supervisor import Supervisor
 from streamrec.feeder.tracing import exporting
 from streamrec.flow.bridge import new_event_loop
+from streamrec.flow.loop_delay import watching
 from streamrec.pipeline.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         datasets = await stack.enter_async_context(ServedDatasets(settings.datasets, opener))
         traces = await stack.enter_async_context(exporting(settings.server.traces))
-        feeder = await stack.enter_async_context(_feeder(settings, datasets))
+        feeder = await stack.enter_async_context(await _feeder(settings, datasets))
         feeder.statistics.traces = traces
+        stack.enter_context(watching(feeder.statistics.loop))
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)
         await stack.enter_async_context(notifier.reporting(lambda: _state(feeder)))
@@ -101,12 +103,13 @@ def run(
         runner.run(serve(settings, ready=ready, load=load))
 
 
-def _feeder(settings: DaemonSettings, datasets: ServedDatasets) -> Feeder:
+async def _feeder(settings: DaemonSettings, datasets: ServedDatasets) -> Feeder:
     """Return a feeder in this process, or the supervisor of several."""
     server = settings.server
     workers = worker_count(server)
     budget = Budget(daemon_budget(server))
-    access = Access(server, {name: one.tokens for name, one in settings.datasets.items()})
+    own = {name: one.tokens for name, one in settings.datasets.items()}
+    access = await asyncio.to_thread(Access, server, own)
     if workers == 1:
         return Feeder({**datasets}, server, budget=budget, access=access)
     log.info("starts %d worker processes", workers)

@@ -127,8 +127,8 @@ class _HealingFeed:
         if self._feed is not None:
             self._feed.subscribe()
 
-    def _arguments(self) -> dict[str, Any]:
-        return {**self._options, "token": read_token(self._token), "patience": PATIENCE}
+    def _arguments(self, token: str | None) -> dict[str, Any]:
+        return {**self._options, "token": token, "patience": PATIENCE}
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -288,7 +288,8 @@ class AsyncHealingFeed(_HealingFeed):
         context = None
         if place.tls:
             context = await asyncio.to_thread(client_context, self._tls or {})
-        feed = await AsyncFeed.open(place, tls=context, **self._arguments())
+        token = await asyncio.to_thread(read_token, self._token)
+        feed = await AsyncFeed.open(place, tls=context, **self._arguments(token))
         try:
             self._adopt(feed)
         except BaseException:
@@ -355,7 +356,7 @@ class BlockingHealingFeed(_HealingFeed):
                 self._failed(error, time.monotonic(), welcomed=False)
 
     def _attempt(self, place: Address) -> BlockingFeed:
-        feed = BlockingFeed.open(place, **self._arguments())
+        feed = BlockingFeed.open(place, **self._arguments(read_token(self._token)))
         try:
             self._adopt(feed)
         except BaseException:

@@ -96,6 +96,7 @@ class SnapshotCollector(Collector):
         text = "Connections that the feeder ended: no room, nothing or nonsense came from them."
         yield _counter("feeder_dropped", text, ("reason",), _rows(now["dropped"]))
         yield _counter("feeder_faults", "Errors sent to clients.", ("type",), _rows(now["faults"]))
+        yield from _loop(now["loop"])
         text = "Bytes that reading takes now: buffers, and batches that wait."
         yield _gauge("feeder_memory_bytes", text, now["budget"]["used"])
         if "limit" in now["budget"]:
@@ -136,6 +137,15 @@ class SnapshotCollector(Collector):
                     buckets = _buckets(times[key]["counts"])
                     family.add_metric((store, operation), buckets, times[key]["sum"])
             yield family
+
+
+def _loop(loop: Mapping[str, Any]) -> Iterator[Metric]:
+    text = "Seconds by which event loops were late, looked at 20 times a second."
+    family = HistogramMetricFamily(_name("feeder_loop_delay_seconds"), text, labels=())
+    family.add_metric((), _buckets(loop["delay"]["counts"]), loop["delay"]["sum"])
+    yield family
+    text = "Seconds of the largest delay of an event loop within the last minute."
+    yield _gauge("feeder_loop_delay_recent_seconds", text, loop["recent"])
 
 
 def _name(name: str) -> str:

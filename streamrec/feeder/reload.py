@@ -77,12 +77,12 @@ async def _reload_file(
     except Exception:
         log.exception("nothing is reloaded")
     else:
-        for sentence in reload(feeder, datasets, settings):
+        for sentence in await reload(feeder, datasets, settings):
             log.info("reload: %s", sentence)
         feeder.pass_on("reload")
 
 
-def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings) -> list[str]:
+async def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings) -> list[str]:
     """Take over what can be from new settings.
 
     Args:
@@ -98,7 +98,7 @@ def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSettings) -
     # A dataset that has left the file is still served, to those who may read it.
     own = {**feeder.access.own, **{name: one.tokens for name, one in settings.datasets.items()}}
     sentences = [*reload_server(feeder, settings.server)]
-    sentences += reload_access(feeder, settings.server, own)
+    sentences += await reload_access(feeder, settings.server, own)
     sentences += _reload_datasets(feeder, datasets, settings)
     return sentences or ["nothing has changed"]
 
@@ -115,9 +115,9 @@ def reload_server(feeder: Feeder, new: DaemonSettings.Server) -> Iterator[str]:
         feeder.settings = feeder.settings.model_copy(update={"log_level": new.log_level})
 
 
-def reload_access(
+async def reload_access(
     feeder: Feeder, new: DaemonSettings.Server, own: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
+) -> list[str]:
     """Take over certificates and tokens, all of them or none, with what their files hold now.
 
     Args:
@@ -125,7 +125,7 @@ def reload_access(
         new: The new settings of ``[server]``.
         own: By name, the files of tokens of each dataset.
 
-    Yields:
+    Returns:
         Sentences about what was done.
     """
     before = feeder.access
@@ -134,15 +134,16 @@ def reload_access(
         # The feeder still listens where it did, wherever the new file says.
         for where in server.listen:
             check_exposure(Address.parse(where, listen=True), server, own)
-        feeder.access = Access(server, own)
+        feeder.access = await asyncio.to_thread(Access, server, own)
     except ConfigError as error:
-        yield f"certificates and tokens stay as they were: {error}"
-        return
+        return [f"certificates and tokens stay as they were: {error}"]
     feeder.settings = server
+    sentences = []
     if feeder.access.tokens != before.tokens:
-        yield "the tokens have changed, for new clients"
+        sentences.append("the tokens have changed, for new clients")
     if feeder.access.certificates != before.certificates:
-        yield "the certificates have changed, for new clients"
+        sentences.append("the certificates have changed, for new clients")
+    return sentences
 
 
 def _without_tokens(dataset: DatasetSettings) -> DatasetSettings:

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Feeder"]
 
+STANDS = 5.0
+"""Seconds for which an event loop stood still within the last minute, from which on new clients are
+better served elsewhere. Those that are served count a feeder as lost after 60 s of silence."""
+
 log = logging.getLogger("streamrec.feeder")
 
 
@@ -93,6 +97,8 @@ class Feeder:
             return "the feeder is draining"
         if any(listener.lacks_files for listener in self._listeners):
             return "no file is left for another connection; raise the limit of open files"
+        if (stood := self.statistics.loop.recent) > STANDS:
+            return f"the event loop has just stood still for {stood:.1f} s; the log says where"
         obstacles = map(obstacle_of, self.datasets.values())
         spent = self.budget.spent if self.budget else None
         return next(filter(None, (*obstacles, self.admission.full, spent)), None)
@@ -218,7 +224,8 @@ class Feeder:
         """
         place = Address.parse(where, listen=True)
         check_exposure(place, self.access.server, self.access.own)
-        listener = Listener(bind(place), partial(self._accepted, tls=place.tls))
+        bound = await asyncio.to_thread(bind, place)
+        listener = Listener(bound, partial(self._accepted, tls=place.tls))
         self._listeners.append(listener)
         return replace(listener.address, tls=place.tls)
 

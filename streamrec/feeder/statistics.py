@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from streamrec.feeder.subscription import Subscription, gauges_of, measures_of
+from streamrec.flow.loop_delay import LoopDelay
 from streamrec.flow.timings import added
 from streamrec.masking import printable
 
@@ -56,6 +57,8 @@ class Statistics:
     traces: Traces | None = None
     readings: dict[Run, str] = field(default_factory=dict)
     """The datasets of the runs that several subscriptions share."""
+    loop: LoopDelay = field(default_factory=LoopDelay)
+    """The delays of this process's event loop, where somebody watches it."""
     _ended: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The measures of subscriptions and readings that are over, by dataset."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -114,6 +117,7 @@ class Statistics:
             "timings": added(part.get("timings", {}) for part in measures.values()),
             "subscriptions": [self._shown(each) for each in self.subscriptions.values()],
             "errors": list(self.errors),
+            "loop": {"delay": self.loop.histogram.to_dict(), "recent": self.loop.recent},
         }
 
     def _end(self, dataset: str, measures: Mapping[str, Any]) -> None:
@@ -172,6 +176,10 @@ def merged(whole: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict
         "datasets": {name: _merged_dataset(name, every) for name in names},
         "subscriptions": [each for part in every for each in part["subscriptions"]],
         "errors": errors[-MOST_ERRORS:],
+        "loop": {
+            "delay": added(part["loop"]["delay"] for part in every),
+            "recent": max(part["loop"]["recent"] for part in every),
+        },
         "budget": whole["budget"] | {"used": sum(part["budget"]["used"] for part in every)},
     }
 
@@ -183,6 +191,7 @@ def counted(snapshot: Mapping[str, Any]) -> dict[str, Any]:
         **snapshot,
         "datasets": {name: {**one, "now": {"subscriptions": 0}} for name, one in datasets.items()},
         "subscriptions": [],
+        "loop": {**snapshot["loop"], "recent": 0.0},
         "budget": {"used": 0},
     }
 

@@ -9,6 +9,7 @@ people.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -82,16 +83,17 @@ def application(feeder: Feeder, samples: Samples) -> web.Application:
     async def metrics(_: web.Request) -> web.Response:
         registry = CollectorRegistry()
         registry.register(SnapshotCollector(feeder.snapshot()))
-        body = generate_latest(registry)
+        body = await asyncio.to_thread(generate_latest, registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def status_json(_: web.Request) -> web.Response:
-        return web.json_response(samples.added_to(feeder.snapshot()))
+        text = await asyncio.to_thread(json.dumps, samples.added_to(feeder.snapshot()))
+        return web.Response(text=text, content_type="application/json")
 
     async def page(request: web.Request) -> web.Response:
-        text = render.page(
-            samples.added_to(feeder.snapshot()), refreshes="still" not in request.query
-        )
+        refreshes = "still" not in request.query
+        shown = samples.added_to(feeder.snapshot())
+        text = await asyncio.to_thread(render.page, shown, refreshes=refreshes)
         return web.Response(text=text, content_type="text/html", headers=render.headers())
 
     app = web.Application()

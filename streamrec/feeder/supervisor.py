@@ -23,7 +23,7 @@ from streamrec.feeder.access import Access
 from streamrec.feeder.admission import Admission
 from streamrec.feeder.engine import order_for
 from streamrec.feeder.listener import remote_host
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.server import STANDS, Feeder
 from streamrec.feeder.statistics import counted, merged
 from streamrec.feeder.tokens import Grant
 from streamrec.feeder.worker import Worker
@@ -104,9 +104,13 @@ class Supervisor(Feeder):
     @property
     def obstacle(self) -> str | None:
         """The reason why no new client could be served now; ``None`` while one could."""
-        if self.draining or any(worker.is_ready for worker in self._workers):
-            return super().obstacle
-        return "no worker process runs"
+        ready = [worker for worker in self._workers if worker.is_ready]
+        if not ready and not self.draining:
+            return "no worker process runs"
+        silent = min((worker.silent_for for worker in ready), default=0.0)
+        if silent > STANDS:
+            return f"no worker process has said anything for {silent:.1f} s; the log says why"
+        return super().obstacle
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that the daemon shows of itself, as JSON can hold it."""
@@ -311,7 +315,9 @@ async def _heard(worker: Worker) -> dict[str, Any] | None:
     for _ in range(LOOKS):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENCE):
-                return await worker.link.receive()
+                message = await worker.link.receive()
+                worker.heard_at = asyncio.get_running_loop().time()
+                return message
     silent = SILENCE * LOOKS
     log.error("a worker has said nothing for %g s", silent, extra={"worker": worker.number})
     return None

@@ -81,7 +81,7 @@ async def exporting(collector: str | None) -> AsyncIterator[Traces | None]:
         yield None
         return
     try:
-        provider = _provider(collector)
+        provider = await asyncio.to_thread(_provider, collector)
     except ImportError:
         text = f"traces need OpenTelemetry's SDK and exporter; {install('otel')}"
         if collector is not None:

@@ -19,6 +19,9 @@ __all__ = ["NUMBER_BYTES", "Worker"]
 PROCESS = "streamrec.feeder.worker_process"
 NUMBER_BYTES = 8
 """Bytes of the number of a connection, which go with its descriptor."""
+SILENT = 2.0
+"""Seconds without a message after which new clients go to other workers first: its event loop
+stands still."""
 
 log = logging.getLogger("streamrec.feeder")
 
@@ -56,6 +59,8 @@ class Worker:
         self._waiting: dict[int, tuple[socket.socket, bool]] = {}
         """Connections that are not handed over yet."""
         self._loop = asyncio.get_running_loop()
+        self.heard_at = self._loop.time()
+        """The loop's time at which the last message came."""
 
     def __repr__(self) -> str:
         return (
@@ -89,9 +94,14 @@ class Worker:
         return cls(number, process, await Link.open(link), arrivals)
 
     @property
-    def load(self) -> tuple[bool, int]:
+    def load(self) -> tuple[bool, bool, int]:
         """Say how much it has to do; of two workers the one with less gets the next client."""
-        return not self.is_ready, len(self.connections)
+        return not self.is_ready, self.silent_for > SILENT, len(self.connections)
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since its last message: one that serves sends two in a second."""
+        return self._loop.time() - self.heard_at
 
     def hand_over(self, number: int, sock: socket.socket, *, tls: bool = False) -> None:
         """Give it a connection, which then is its own; the order is kept.

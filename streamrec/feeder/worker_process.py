@@ -30,6 +30,7 @@ from streamrec.feeder.tracing import exporting
 from streamrec.feeder.worker import NUMBER_BYTES
 from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.cleanup import end, finish
+from streamrec.flow.loop_delay import watching
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
@@ -223,13 +224,15 @@ async def serve(
         elif "server" in order:  # else it is told to end, before it has begun
             settings = validate(DaemonSettings.Server, order["server"])
             begin(settings, order["number"])
-            access, number = Access(settings, order.get("own")), order["number"]
+            number = order["number"]
+            access = await asyncio.to_thread(Access, settings, order.get("own"))
             async with (
                 exporting(settings.traces) as traces,
                 WorkerFeeder(number, settings, link, arrivals, access) as feeder,
             ):
                 feeder.statistics.traces = traces
-                await _work(link, arrivals, feeder, abandoned)
+                with watching(feeder.statistics.loop):
+                    await _work(link, arrivals, feeder, abandoned)
     await link.aclose()
 
 
@@ -266,19 +269,20 @@ async def _obey(link: Link, feeder: WorkerFeeder, abandoned: Callable[[], object
                 feeder.receive()  # who has come is told to go elsewhere
                 draining = asyncio.create_task(feeder.drain(message["drain"]))
             else:
-                _do(feeder, message)
+                await _do(feeder, message)
             receiving = asyncio.create_task(link.receive())
         return draining.result()
     finally:
         await end(*filter(None, [receiving, draining]))
 
 
-def _do(feeder: WorkerFeeder, message: dict[str, Any]) -> None:
+async def _do(feeder: WorkerFeeder, message: dict[str, Any]) -> None:
     if "cut" in message:
         feeder.cut(message["cut"])
     elif "reload" in message:
         server = validate(DaemonSettings.Server, message["reload"])
-        done = [*reload_server(feeder, server), *reload_access(feeder, server, message["own"])]
+        done = list(reload_server(feeder, server))
+        done += await reload_access(feeder, server, message["own"])
         for sentence in done:
             log.debug("reload: %s", sentence)  # the supervisor has said it
     elif "dump" in message:

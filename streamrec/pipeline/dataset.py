@@ -49,7 +49,7 @@ from streamrec.plan.record_run import RecordRun
 from streamrec.plan.resume_point import Beginning
 from streamrec.plan.window import Windows
 from streamrec.stores.base import let_pass
-from streamrec.stores.open import Stores
+from streamrec.stores.open import Stores, import_stores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,6 +200,7 @@ class Dataset:
             before_request=before_request,
         )
         try:
+            await import_stores(settings.urls)
             if objects is None:
                 parts = [await stores.listed(part) for part in settings.components.values()]
                 if (

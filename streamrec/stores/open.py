@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from streamrec.flow.silence import Silence, cause_of
 from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, let_pass
+from streamrec.stores.base import ObjectInfo, in_thread, let_pass
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.opening import open_cache
 from streamrec.stores.foreign_errors import one_slash, pattern_in
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 from streamrec.stores.base import Store
 
-__all__ = ["Stores", "expand", "import_store"]
+__all__ = ["Stores", "expand", "import_store", "import_stores"]
 
 _CLASSES = {
     "file": ("local_store", "LocalStore"),
@@ -258,6 +259,21 @@ def import_store(url: str) -> None:
         ImportError: A library is missing.
     """
     _class_of(scheme_of(url))
+
+
+async def import_stores(urls: Iterable[str]) -> None:
+    """Import the modules of the stores that read URLs, in a thread: some take half a second.
+
+    Raises:
+        ConfigError: No store reads one of the schemes.
+        ImportError: A library is missing.
+    """
+    of_each_scheme = {url.partition("://")[0]: url for url in urls if "://" in url}
+    for url in of_each_scheme.values():
+        scheme = scheme_of(url)
+        module, _ = _CLASSES.get(scheme, _OTHERS)
+        if f"streamrec.stores.{module}" not in sys.modules:
+            await in_thread(_class_of, scheme)
 
 
 def _class_of(scheme: str) -> Callable[..., Store]:

@@ -13,6 +13,7 @@ from streamrec.feeder.budget import Budget
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.metrics import SnapshotCollector
 from streamrec.feeder.server import Feeder
+from streamrec.flow.loop_delay import LoopDelay
 from streamrec.flow.timings import Timings
 from streamrec.pipeline.dataset import Dataset
 from tests.feeder.fake_dataset import FakeDataset
@@ -46,6 +47,12 @@ async def test_metrics_tell_the_snapshot() -> None:
             for _ in range(3):
                 await feed.receive()
             await eventually(lambda: feeder.statistics.batches["train"] == 3)
+            now = [0.0]
+            loop = feeder.statistics.loop = LoopDelay(lambda: now[0])
+            loop.expect()
+            now[0] += 2
+            loop.note()
+            loop.rest()
             samples = scraped(feeder.snapshot())
     assert samples["feeder_ready",] == samples["feeder_connections",] == 1
     assert samples["feeder_handshakes",] == 0
@@ -59,6 +66,8 @@ async def test_metrics_tell_the_snapshot() -> None:
     assert samples["feeder_sent_bytes_total", "train"] == feeder.statistics.bytes["train"]
     assert samples["feeder_wait_seconds_total", "train", "wire"] > 0
     assert samples["feeder_client_stall_seconds_total", "train"] > 0
+    assert samples["feeder_loop_delay_seconds_count",] == 1
+    assert 1.9 < samples["feeder_loop_delay_recent_seconds",] < 2
 
 
 @asynchronous

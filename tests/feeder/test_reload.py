@@ -70,16 +70,16 @@ def level() -> Iterator[None]:
 @asynchronous
 async def test_nothing_has_changed() -> None:
     async with running(settings()) as (feeder, datasets):
-        assert reload(feeder, datasets, settings()) == ["nothing has changed"]
+        assert await reload(feeder, datasets, settings()) == ["nothing has changed"]
 
 
 @asynchronous
 async def test_a_dataset_is_added_while_serving() -> None:
     async with running(settings()) as (feeder, datasets):
-        done = reload(feeder, datasets, settings("train", "more"))
+        done = await reload(feeder, datasets, settings("train", "more"))
         assert done == ["the dataset 'more' is added, and being opened"]
         added = await feeder.dataset("more")
-        assert reload(feeder, datasets, settings("train", "more")) == ["nothing has changed"]
+        assert await reload(feeder, datasets, settings("train", "more")) == ["nothing has changed"]
     assert isinstance(added, FakeDataset)
     assert added.closed
 
@@ -88,7 +88,7 @@ async def test_a_dataset_is_added_while_serving() -> None:
 async def test_what_needs_a_restart_is_named_and_stays() -> None:
     async with running(settings("train", "old", grace=1)) as (feeder, datasets):
         old = await feeder.dataset("old")
-        done = reload(feeder, datasets, settings("train", size=9, grace=2, idle_timeout=3))
+        done = await reload(feeder, datasets, settings("train", size=9, grace=2, idle_timeout=3))
         assert done == [
             "server.grace has changed, which needs a restart",
             "server.idle_timeout has changed, which needs a restart",
@@ -102,12 +102,12 @@ async def test_what_needs_a_restart_is_named_and_stays() -> None:
 @asynchronous
 async def test_the_token_and_the_log_level() -> None:
     async with running(settings(token="old")) as (feeder, datasets):
-        done = reload(feeder, datasets, settings(token="new", log_level="error"))
+        done = await reload(feeder, datasets, settings(token="new", log_level="error"))
         assert done == ["the log level is error", "the tokens have changed, for new clients"]
         assert feeder.settings.token is not None
         assert feeder.settings.token.get_secret_value() == "new"
         assert logging.getLogger("streamrec").level == logging.ERROR
-        assert reload(feeder, datasets, settings(log_level="error")) == [
+        assert await reload(feeder, datasets, settings(log_level="error")) == [
             "the tokens have changed, for new clients"
         ]
         assert feeder.settings.token is None
@@ -117,7 +117,7 @@ async def test_the_token_and_the_log_level() -> None:
 async def test_no_token_crosses_the_network_where_the_feeder_still_listens() -> None:
     exposed = settings(listen=["tcp://0.0.0.0:0"], insecure=True)
     async with running(exposed) as (feeder, datasets):
-        listening, token = reload(feeder, datasets, settings(token="new", insecure=True))
+        listening, token = await reload(feeder, datasets, settings(token="new", insecure=True))
         assert listening == "server.listen has changed, which needs a restart"
         assert token.startswith("certificates and tokens stay as they were: tcp://0.0.0.0:0")
         assert feeder.settings.token is None
@@ -133,20 +133,20 @@ async def test_certificates_and_tokens(tmp_path: Path) -> None:
     own = {"train": [write_secret(tmp_path / "own", old)]}
     async with running(settings(**first)) as (feeder, datasets):
         feeder.access = Access(feeder.settings)
-        assert reload(feeder, datasets, settings(**first)) == ["nothing has changed"]
-        done = reload(feeder, datasets, settings(own=own, **first))
+        assert await reload(feeder, datasets, settings(**first)) == ["nothing has changed"]
+        done = await reload(feeder, datasets, settings(own=own, **first))
         assert done == ["the tokens have changed, for new clients"]
         assert feeder.access.tokens.grant(old).own == {"train": True}
         authority.server()
         write_secret(tmp_path / "all", new)
-        assert reload(feeder, datasets, settings(own=own, **first)) == [
+        assert await reload(feeder, datasets, settings(own=own, **first)) == [
             "the tokens have changed, for new clients",
             "the certificates have changed, for new clients",
         ]
         assert feeder.access.tokens.grant(new).opens("any")
         before = feeder.access
         write_secret(tmp_path / "all", "")
-        (sentence,) = reload(feeder, datasets, settings(own=own, **first))
+        (sentence,) = await reload(feeder, datasets, settings(own=own, **first))
         assert sentence.startswith("certificates and tokens stay as they were: server.tokens: ")
         assert feeder.access is before
 
@@ -155,7 +155,7 @@ async def test_certificates_and_tokens(tmp_path: Path) -> None:
 async def test_a_dataset_that_has_left_the_file_keeps_its_tokens(tmp_path: Path) -> None:
     own = {"private": [write_secret(tmp_path / "own", "a" * 16)]}
     async with running(settings("train", "private", own=own)) as (feeder, datasets):
-        (sentence,) = reload(feeder, datasets, settings("train"))
+        (sentence,) = await reload(feeder, datasets, settings("train"))
         assert sentence == (
             "the dataset 'private' is no longer in the file; it is served until a restart"
         )
@@ -168,12 +168,12 @@ async def test_a_dataset_is_not_added_without_its_tokens(tmp_path: Path) -> None
     path = tmp_path / "own"
     more = settings("train", "private", own={"private": [str(path)]})
     async with running(settings("train")) as (feeder, datasets):
-        access, dataset = reload(feeder, datasets, more)
+        access, dataset = await reload(feeder, datasets, more)
         assert access.startswith("certificates and tokens stay as they were: ")
         assert dataset == "the dataset 'private' is not added, because its tokens were not taken"
         assert feeder.datasets.keys() == datasets.keys() == {"train"}
         write_secret(path, "a" * 16)
-        assert reload(feeder, datasets, more) == [
+        assert await reload(feeder, datasets, more) == [
             "the tokens have changed, for new clients",
             "the dataset 'private' is added, and being opened",
         ]
@@ -184,7 +184,7 @@ async def test_a_dataset_is_not_added_without_its_tokens(tmp_path: Path) -> None
 async def test_a_feeder_that_drains_takes_over_nothing() -> None:
     async with running(settings()) as (feeder, datasets):
         await feeder.drain(0)
-        done = reload(feeder, datasets, settings("train", "more"))
+        done = await reload(feeder, datasets, settings("train", "more"))
         assert done == ["the feeder is draining and takes over nothing"]
         assert "more" not in datasets
 

@@ -12,7 +12,8 @@ from streamrec.errors import ConfigError
 from streamrec.feeder import status
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.samples import EVERY, MOST, Samples
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.server import STANDS, Feeder
+from streamrec.flow.loop_delay import LoopDelay
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import eventually, in_simulated_time, server_settings
@@ -55,6 +56,25 @@ async def test_a_full_feeder_says_so() -> None:
             assert "serves 1 clients already" in text
             await eventually(lambda: feeder.obstacle is None)
             assert await get(bound, "/readyz") == (200, "ok\n")
+
+
+@asynchronous
+async def test_a_loop_that_stood_still_is_not_ready() -> None:
+    now = [0.0]
+    async with Feeder({"train": FakeDataset()}) as feeder, status.serving(HERE, feeder) as bound:
+        loop = feeder.statistics.loop = LoopDelay(lambda: now[0])
+        loop.expect()
+        now[0] += STANDS
+        loop.note()
+        assert await get(bound, "/readyz") == (200, "ok\n")
+        now[0] += 7
+        loop.note()
+        loop.rest()
+        code, text = await get(bound, "/readyz")
+        assert code == 503
+        assert "stood still for 6.9 s" in text or "stood still for 7.0 s" in text
+        now[0] += 60
+        assert await get(bound, "/readyz") == (200, "ok\n")
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ async def test_workers_are_one_daemon(
         shown = supervisor.snapshot()
         assert shown["datasets"]["train"]["sent"]["batches"] >= 12, "what it counted stays"
 
-        assert new_token(daemon, source) == [
+        assert await new_token(daemon, source) == [
             "the tokens have changed, for new clients",
             "the dataset 'more' is added, and being opened",
         ]
@@ -193,10 +193,10 @@ def check_shown(daemon: Fleet) -> None:
     assert 4 * 8 * MIB <= shown["budget"]["lent"] <= 64 * MIB
 
 
-def new_token(daemon: Fleet, source: str) -> list[str]:
+async def new_token(daemon: Fleet, source: str) -> list[str]:
     start = daemon.supervisor.settings
     changed = settings(source, "train", "more", **start.model_dump() | {"token": "new"})
-    done = reload(daemon.supervisor, daemon.datasets, changed)
+    done = await reload(daemon.supervisor, daemon.datasets, changed)
     daemon.supervisor.pass_on("reload")
     return done
 

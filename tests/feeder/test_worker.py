@@ -124,6 +124,8 @@ async def test_the_least_loaded_is_one_that_serves() -> None:
     assert busy.load < starting.load
     starting.is_ready = True
     assert starting.load < busy.load
+    starting.heard_at -= 10
+    assert busy.load < starting.load, "one that is silent would let a new client wait"
     ours.close()
     for worker, idle in zip((busy, starting), both, strict=True):
         await worker.end()

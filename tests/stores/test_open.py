@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import fsspec
@@ -13,6 +14,9 @@ from aiohttp import web
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.stores import ObjectInfo, Stores
+from streamrec.stores import open as open_module
+from streamrec.stores.open import import_stores
+from streamrec.stores.s3 import s3_store
 from tests.cancellation import cancel_in_every_turn
 from tests.stores.http_server import serving
 from tests.support import asynchronous
@@ -20,6 +24,7 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from types import ModuleType
 
 
 @pytest.fixture
@@ -260,3 +265,20 @@ async def test_a_request_is_not_sent_if_the_caller_raises(
         with pytest.raises(KeyError):
             await stores.resolve(url[:-1] + "*")
     await stores.aclose()
+
+
+@asynchronous
+async def test_stores_are_imported_outside_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: dict[str, int] = {}
+
+    def import_module(name: str) -> ModuleType:
+        imported[name] = threading.get_ident()
+        return s3_store
+
+    monkeypatch.setattr(open_module, "import_module", import_module)
+    monkeypatch.delitem(sys.modules, "streamrec.stores.s3.s3_store", raising=False)
+    await import_stores(["s3://bucket/a", "s3://bucket/b", "/local/path"])
+    assert list(imported) == ["streamrec.stores.s3.s3_store"]
+    assert threading.get_ident() not in imported.values()
+    with pytest.raises(ConfigError, match="nonsense"):
+        await import_stores(["nonsense://bucket/a"])

@@ -61,6 +61,7 @@ def environment(package: str) -> Environment:
         loader=ChoiceLoader([PackageLoader(package, ""), here]),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
     )
