@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-from contextlib import closing
-from itertools import islice
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,15 +11,15 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
-from streamrec.errors import ConfigError, FeederLost, FunctionFailed, OtherOrder
+from streamrec.errors import ConfigError, FunctionFailed, OtherOrder
 from streamrec.feeder.server import Feeder
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from tests.by_day import is_day, stops
+from tests.by_day import stops
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import write_index
-from tests.streams.test_stream import ENGINES, engine_processes
+from tests.streams.test_stream import ENGINES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -223,29 +218,6 @@ def test_through_a_feeder(source: str) -> None:
         with stream_of(source, **FUNCTIONS, **where, engine="thread") as stream:
             direct.append(rows([*stream, *stream], *names))
     assert asyncio.run(main()) == direct
-
-
-def test_engine_processes_are_killed(source: str) -> None:
-    names = "id", "draw", "noise"
-    settings: dict[str, Any] = {**FUNCTIONS, "epochs": None, "prefetch": 2}
-    taken: list[Any] = []
-    with stream_of(source, **settings, engine="thread") as stream:
-        whole = rows(list(islice(stream, 60)), *names)
-    random, kills = Random(5), 0
-    with closing(stream_of(source, **settings)) as stream:
-        while kills < (3 if is_day() else 50):
-            del taken[stream.statistics()["step"] :]
-            taken += rows(list(islice(stream, random.randrange(1, 4))), *names)
-            assert taken[:60] == whole[: len(taken)]
-            if len(taken) > 40:
-                stream.rewind()
-            (process,) = engine_processes()
-            os.kill(process, signal.SIGKILL)
-            kills += 1
-            with pytest.raises(FeederLost):
-                while True:
-                    taken += rows([next(stream)], *names)
-            stream.close()
 
 
 class TestErrors:
