@@ -20,6 +20,7 @@ from streamrec.formats.shards.compression import detect
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.sample import spread
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
@@ -35,7 +36,6 @@ __all__ = ["Survey", "survey"]
 
 SMALL = 64_000_000
 """Bytes of the largest dataset that is read as a whole by default, in a second or so."""
-SAMPLE_SHARDS = 8
 SAMPLE_RECORDS = 512
 SAMPLE_BYTES = 16_000_000
 """A sample ends after this many records, or this many bytes if they are large."""
@@ -138,19 +138,13 @@ async def survey(
     scan = scan or size <= SMALL
     sample = Sample(limited=not scan)
     total = size if scan else min(size, SAMPLE_BYTES)
-    settings = _settings(shards if scan else _spread(shards), storage_options, scan, largest)
+    settings = _settings(shards if scan else spread(shards), storage_options, scan, largest)
     await _read(settings, sample, lambda: progress("reading", sample.stored_bytes, total))
     features, why = _infer(sample)
     records = sample.records if scan else sample.extrapolate(size)
     kind = _compression(heads)
     names = tuple(map(masked, shards))
     return Survey(names, size, records, not scan, kind, features, len(sample.first), why)
-
-
-def _spread(shards: Sequence[str]) -> list[str]:
-    """Return some of the shards, evenly spread over all."""
-    count = min(SAMPLE_SHARDS, len(shards))
-    return [shards[i * len(shards) // count] for i in range(count)]
 
 
 def _settings(
@@ -212,7 +206,7 @@ async def _look(
 
     try:
         objects = await stores.resolve(urls)
-        some = set(_spread([found.url for found in objects]))
+        some = set(spread([found.url for found in objects]))
         # A listing gives sizes; a shard that is named must be asked for its own.
         asked = [found for found in objects if found.size is None or found.url in some]
         answers = await all_of(map(start, asked))

@@ -78,6 +78,7 @@ class Dataset:
             after the other.
         index: The index of the shards; ``None``: the order is by shard.
         counts: In a mix, the number of shards of each component.
+        is_inferred: True if the features follow from some of the records.
     """
 
     def __init__(
@@ -87,8 +88,11 @@ class Dataset:
         objects: Sequence[ObjectInfo],
         index: Index | None = None,
         counts: Sequence[int] = (),
+        *,
+        is_inferred: bool = False,
     ) -> None:
         check_pictures(settings)
+        self._is_inferred = is_inferred
         self.settings = settings
         self.objects = objects
         self.shards = tuple(found.url for found in objects)
@@ -214,12 +218,14 @@ class Dataset:
             if settings.index is not None:
                 index = await read_index(settings, settings.index, stores, objects)
                 settings = indexed_settings(settings, index)
-            if settings.features == "infer":
+            is_inferred = settings.features == "infer"
+            if is_inferred:
                 settings = await with_inferred_features(settings, stores, objects)
             if settings.dtypes and isinstance(settings.features, dict):
                 features = narrowed(settings.features, dtype_names(settings.dtypes))
                 settings = settings.model_copy(update={"features": features})
-            return cls(settings, stores, objects, index, [len(part) for part in parts])
+            counts = [len(part) for part in parts]
+            return cls(settings, stores, objects, index, counts, is_inferred=is_inferred)
         except BaseException:
             await stores.aclose()
             raise
@@ -324,6 +330,7 @@ class Dataset:
             self._components,
             self._next_use(orders[0]),
             self._stores.cache if self._keeps("pictures") else None,
+            self._is_inferred,
         )
         plan.check()
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())

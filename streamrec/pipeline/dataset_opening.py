@@ -14,7 +14,7 @@ from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
-from streamrec.pipeline.sample import first_records
+from streamrec.pipeline.sample import First, sample_records
 from streamrec.plan.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.read_range import read_range
@@ -112,7 +112,7 @@ def indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings
 async def with_inferred_features(
     settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
 ) -> DatasetSettings:
-    """Infer the features from the first records. Pictures stay encoded, and a log says so.
+    """Infer the features, as :func:`first_features` does. Pictures stay encoded, and a log says so.
 
     Raises:
         StreamrecError: As of :func:`first_features`.
@@ -131,7 +131,7 @@ async def with_inferred_features(
 async def first_features(
     settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
 ) -> dict[str, FeatureSpec]:
-    """Infer the features from the first records.
+    """Infer the features from the first records of some shards.
 
     Raises:
         ConfigError: There is no record, or :func:`infer_features` cannot infer them.
@@ -139,17 +139,17 @@ async def first_features(
         RecordTooLarge: The first record is too large.
         StoreUnavailable: The store stalls.
     """
-    urls = (found.url for found in objects)
+    urls = [found.url for found in objects]
     async with _limit(settings, "inferring features", objects[0].url):
-        first = await first_records(
-            stores, urls, compression=settings.compression, largest=record_limit(settings)
-        )
-    if first is None:
+        samples = await sample_records(stores, urls, settings.compression, record_limit(settings))
+    if not samples:
         raise ConfigError(
             "no features can be inferred: no shard holds a record, from "
             f"{masked(objects[0].url)} on; name the features, or correct the source"
         )
-    return infer_features(first.records, first.place)
+    places = [(one, number) for one in samples for number in range(len(one.records))]
+    records = (record for one in samples for record in one.records)
+    return infer_features(records, lambda total: First.place(*places[total]))
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from streamrec.errors import Stalled
+from streamrec.errors import MissingFeature, Stalled, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, end_threads, finish
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
@@ -33,6 +33,12 @@ COUNTERS = (
     *("cached_batches", "cached_pictures"),
 )
 """The names of the statistics that count from the start, without those of delivery."""
+
+INFERRED = (
+    "; the specs were inferred from the first records of some shards: give those that `streamrec "
+    'info` prints in place of "infer", and correct this one'
+)
+"""The end of an error about a feature whose spec nobody gave."""
 
 
 class Run:
@@ -139,6 +145,14 @@ class Run:
     async def take(self) -> Batch:
         """Return the next batch as :meth:`receive` does, but do not note that anybody waits."""
         try:
+            return await self._take()
+        except (MissingFeature, WrongFeatureType) as error:
+            if self._plan.is_inferred and not error.message.endswith(INFERRED):
+                error.message += INFERRED
+            raise
+
+    async def _take(self) -> Batch:
+        try:
             self._next = self._next or await self._assembler.channel.receive()
         except EndOfStream:
             self.position = self._plan.next_run(self.position)
@@ -147,7 +161,7 @@ class Run:
             batch = await self._decoded(self._next)
         except SuspectPayload:
             await finish(self._begin_again())
-            batch = await self.take()
+            batch = await self._take()
             self.measures.counts["refetched"] += 1
             return batch
         self.measures.counts["bytes_used"] += self._next.used

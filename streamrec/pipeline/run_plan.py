@@ -60,6 +60,8 @@ class RunPlan:
     """The forecast to tell which ranges are read; ``None``: there is no cache."""
     pictures: PieceCache | None = None
     """The cache of decoded pictures; ``None``: there is none."""
+    is_inferred: bool = False
+    """True if the features follow from some of the records, and others may differ."""
 
     is_suspicious: bool = False
     """True if the run has begun again since a large payload did not match its CRC."""

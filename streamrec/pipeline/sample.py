@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.errors import OutOfMemory
+from streamrec.errors import DataError, OutOfMemory, StoreError
+from streamrec.flow.cleanup import all_of
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.shards.resync import LARGEST
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, FrameScanner
@@ -16,16 +17,20 @@ from streamrec.stores.read_range import read_range
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from streamrec.config import Compression
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.values.columns import ByteArray
 
-__all__ = ["First", "first_records"]
+__all__ = ["First", "first_records", "sample_records", "spread"]
 
 SAMPLE_BYTES = 4 << 20
 """Bytes that are read of one shard: some tens of pictures, or thousands of small records."""
+SAMPLE_SHARDS = 8
+"""The most shards of a sample: they are read at the same time, so it takes no longer than one."""
+SAMPLE_RECORDS = 512
+"""The most records of a sample of several shards; parsing them in Python takes some 50 ms."""
 
 
 class First(NamedTuple):
@@ -38,6 +43,48 @@ class First(NamedTuple):
         """Return the URL, offset and number of one of the records, as an error's fields."""
         before = sum(HEADER + len(record) + FOOTER for record in self.records[:number])
         return {"url": masked(self.url), "offset": before, "record": number}
+
+
+def spread(shards: Sequence[str]) -> list[str]:
+    """Return some of the shards, evenly spread over all; the first is one of them."""
+    count = min(SAMPLE_SHARDS, len(shards))
+    return [shards[i * len(shards) // count] for i in range(count)]
+
+
+async def sample_records(
+    stores: OpensStores, urls: Sequence[str], compression: str = "auto", largest: int = LARGEST
+) -> list[First]:
+    """Read the first records of some shards, spread over all; none if no shard has any.
+
+    Args:
+        stores: The stores of the shards.
+        urls: The shards' URLs, in their order.
+        compression: As for :func:`first_records`.
+        largest: As for :func:`first_records`.
+
+    Raises:
+        StreamrecError: As of :func:`first_records`, for the first shard that has a record alone:
+            a run tells faults of others where it meets them.
+    """
+    few = spread(urls)
+    most = SAMPLE_RECORDS // len(few)
+    first, *others = await all_of(
+        [
+            first_records(stores, urls, most, compression, largest),
+            *(_if_readable(stores, url, most, compression, largest) for url in few[1:]),
+        ]
+    )
+    found = {sampled.url: sampled for sampled in (first, *others) if sampled is not None}
+    return list(found.values())
+
+
+async def _if_readable(
+    stores: OpensStores, url: str, most: int, compression: str, largest: int
+) -> First | None:
+    try:
+        return await first_records(stores, [url], most, compression, largest)
+    except (DataError, StoreError):
+        return None
 
 
 async def first_records(

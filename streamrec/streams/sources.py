@@ -52,9 +52,9 @@ def infer_features(
     compression: str | None = "auto",
     storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, FeatureSpec]:
-    """Infer specs from the first Examples of a source: ``streamrec.infer_features``.
+    """Infer specs from the first Examples of some shards: ``streamrec.infer_features``.
 
-    They fit the first few hundred records, so look at them before you train: a feature whose number
+    They fit these few hundred records, so look at them before you train: a feature whose number
     of values happens to be constant there is a ``FixedLenFeature``. A feature of pictures is an
     ``Image``, which decodes them; ``features="infer"`` leaves them encoded.
 

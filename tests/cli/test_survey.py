@@ -6,8 +6,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamrec.cli import survey as module
 from streamrec.cli.survey import Survey, survey
@@ -86,13 +84,6 @@ class TestCounting:
         size = (tmp_path / "one").stat().st_size
         asyncio.run(survey([url], {}, progress=lambda *facts: said.append(facts)))
         assert said[-1] == ("reading", size, size)
-
-    @given(total=st.integers(1, 10_000), asked=st.integers(1, 10_000))
-    def test_spread(self, total: int, asked: int) -> None:
-        names = [str(i) for i in range(total)]
-        chosen = module._spread(names)
-        assert len(chosen) == len(set(chosen)) == min(total, module.SAMPLE_SHARDS)
-        assert chosen[0] == "0"
 
 
 class TestFeatures:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,13 @@ from streamrec.errors import (
     ConfigError,
     DataError,
     MalformedExample,
+    MissingFeature,
     StoreUnavailable,
     WrongFeatureType,
 )
+from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
+from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
@@ -22,8 +26,15 @@ from tests.pipeline.small_datasets import settings_of, write, write_index
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
+
+
+FIRST = frame(encode_example({"x": 1}))
+
+
+def keep_those_with_x(columns: Mapping[str, Any]) -> Any:
+    return columns["x"] > 0
 
 
 @asynchronous
@@ -39,13 +50,43 @@ async def test_features_are_inferred_from_the_first_records(tmp_path: Path) -> N
 
 
 @asynchronous
+async def test_features_are_inferred_from_other_shards_too(tmp_path: Path) -> None:
+    """A gap, or a list of another length, may be in one of them alone."""
+    for name, record in (("a", {"x": 1, "y": 2}), ("b", {"x": 1}), ("c", {"x": [1, 2], "y": 2})):
+        (tmp_path / name).write_bytes(frame(encode_example(record)))
+    dataset = await Dataset.open(settings_of(str(tmp_path / "*"), features="infer"))
+    assert dataset.settings.features == describe(
+        {"x": VarLenFeature("int64"), "y": VarLenFeature("int64")}
+    )
+    await dataset.aclose()
+
+
+@pytest.mark.parametrize("settings", [{}, {"filter": keep_those_with_x}], ids=["", "filter"])
+@pytest.mark.parametrize(
+    ("later", "kind"), [({"y": 1}, MissingFeature), ({"x": [1, 2]}, WrongFeatureType)]
+)
+@asynchronous
+async def test_an_error_says_that_the_features_were_inferred(
+    later: dict[str, Any], kind: type[DataError], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    shard = tmp_path / "a"
+    shard.write_bytes(600 * FIRST + frame(encode_example(later)))
+    words = "the specs were inferred from .*: give those that `streamrec info` prints"
+    for features in ("infer", describe({"x": FixedLenFeature((), "int64")})):
+        dataset = await Dataset.open(settings_of(str(shard), features=features, **settings))
+        async with dataset.run(rank=0, world_size=1, batch_size=601, position=None) as run:
+            for _ in range(2):
+                with pytest.raises(kind) as caught:
+                    await run.receive()
+        await dataset.aclose()
+        assert len(re.findall(words, str(caught.value))) == (features == "infer")
+
+
+@asynchronous
 async def test_nothing_to_infer_features_from(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").touch()
     with pytest.raises(ConfigError, match=r"no shard holds a record, from .*/a.tfrecord on"):
         await Dataset.open(settings_of(str(tmp_path / "*"), features="infer"))
-
-
-FIRST = frame(encode_example({"x": 1}))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from unittest.mock import AsyncMock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamrec.errors import (
     AccessDenied,
@@ -20,7 +22,13 @@ from streamrec.flow import retry
 from streamrec.formats.shards.compression import Compressor
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import sample
-from streamrec.pipeline.sample import First, first_records
+from streamrec.pipeline.sample import (
+    SAMPLE_SHARDS,
+    First,
+    first_records,
+    sample_records,
+    spread,
+)
 from streamrec.stores import read_range
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
@@ -187,3 +195,28 @@ async def test_no_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OutOfMemory, match="none left") as caught:
         await first_records(ScriptedStore({"a": b""}), ["a"])
     assert caught.value.fields() == {"url": "a", "offset": 0}
+
+
+@given(st.integers(1, 10_000))
+def test_a_spread_is_even(total: int) -> None:
+    names = [str(i) for i in range(total)]
+    chosen = spread(names)
+    assert len(chosen) == len(set(chosen)) == min(total, SAMPLE_SHARDS)
+    assert chosen[0] == "0"
+
+
+@asynchronous
+async def test_a_sample_is_of_shards_spread_over_all() -> None:
+    shards = {f"{i:02}": frame(b"%d" % i) for i in range(2 * SAMPLE_SHARDS)}
+    store = ScriptedStore(shards)
+    found = await sample_records(store, sorted(shards))
+    assert found == [First(f"{i:02}", [b"%d" % i]) for i in range(0, 2 * SAMPLE_SHARDS, 2)]
+
+
+@asynchronous
+async def test_a_sample_passes_over_shards_that_are_empty_or_damaged() -> None:
+    store = ScriptedStore({"a": b"", "b": frame(b"1"), "c": bytes(100), "d": frame(b"2")})
+    assert await sample_records(store, list("abcd")) == [First("b", [b"1"]), First("d", [b"2"])]
+    with pytest.raises(CorruptLength):
+        await sample_records(store, list("cd"))
+    assert await sample_records(store, ["a"]) == []

@@ -133,7 +133,7 @@ def test_a_loop_of_the_other_kind_goes_on_behind_a_break(
 
 def test_single_records_go_on_in_a_loop_of_the_other_kind(tmp_path: Path) -> None:
     """Those that came along with the last one taken are read again."""
-    stream = sr.open(write(tmp_path / "raw", (range(7), range(5))))
+    stream = sr.open(write(tmp_path / "raw", ((40,) * 7, (30,) * 5)))
     whole = list(stream)
     stream.rewind()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from streamrec import kernel
-from streamrec.errors import DataError, StreamrecError
+from streamrec.errors import DataError, FunctionFailed, StreamrecError
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.pipeline.batch.batch import Origin
@@ -68,7 +68,14 @@ class Filter:
         rows = span.rows
         origin = Origin(rows.shards, rows.ordinals)
         epochs = span.extent.epoch if rows.passes is None else rows.passes
-        mask = self.function.keep(self._columns(rows), origin, self.urls.__getitem__, epochs)
+        columns = self._columns(rows)
+        try:
+            mask = self.function.keep(columns, origin, self.urls.__getitem__, epochs)
+        except FunctionFailed as failed:
+            # Columns are parsed inside the function; what they hold is not its mistake.
+            if isinstance(columns, _Columns) and failed.__cause__ is columns.fault is not None:
+                raise columns.fault from None
+            raise
         kept = np.flatnonzero(mask)
         if len(kept) == len(rows):
             return span
@@ -108,12 +115,18 @@ class _Columns(Mapping[str, Any]):
         self._rows = rows
         self._parse = parse
         self._parsed: Columns = {}
+        self.fault: DataError | None = None
+        """The error of a record that cannot be parsed."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._features:
             raise KeyError(name)
         if name not in self._parsed:
-            self._parsed = self._parse(self._rows, name) | self._parsed
+            try:
+                self._parsed = self._parse(self._rows, name) | self._parsed
+            except DataError as error:
+                self.fault = error
+                raise
         return self._parsed[name]
 
     def __iter__(self) -> Iterator[str]:

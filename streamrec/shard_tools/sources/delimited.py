@@ -250,8 +250,7 @@ def _sampled(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str
     for _, values in islice(rows, SAMPLE):
         if isinstance(values, list) and len(values) == len(types):
             for sampled, value in zip(types.values(), values, strict=True):
-                if value and value not in null:
-                    sampled.take_text(value)
+                sampled.take_text(value if value and value not in null else None)
     return types
 
 

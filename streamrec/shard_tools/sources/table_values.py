@@ -61,61 +61,57 @@ class SampledType:
 
     def __init__(self) -> None:
         self._kinds: set[str] = set()
-        self._is_long = False
-        """A whole number has more digits than float32."""
+        self._has_gap = False
+        """A row has no value."""
 
     @property
     def dtype(self) -> str | None:
         """The first of int64, float32 and bytes that takes all values; ``None`` without any.
 
-        Whole numbers that are written as 5.0, as Pandas does beside a gap, are int64 where float32
-        would change one of them.
+        Whole numbers that are written as 5.0 are int64 beside a gap, as Pandas writes whole numbers
+        so there; else they are float32.
         """
         if not self._kinds:
             return None
         if "text" in self._kinds:
             return "bytes"
-        is_whole = self._kinds == {"whole"} or (self._is_long and "part" not in self._kinds)
-        return "int64" if is_whole else "float32"
+        whole = {"whole", "point"} if self._has_gap else {"whole"}
+        return "int64" if self._kinds <= whole else "float32"
 
     @property
     def is_mixed(self) -> bool:
         """True if there were numbers beside texts."""
         return "text" in self._kinds and len(self._kinds) > 1
 
-    def take_text(self, text: str) -> None:
-        """See a value of a table of texts."""
-        kind, whole = "text", None
-        if _PLAIN.fullmatch(text):
-            kind, whole = "point" if "." in text else "whole", _whole(text)
-        elif _is_number(text) and not ODD.match(text):
-            kind = "nan" if math.isnan(float(text)) else "part"
-        self._take(kind, whole)
+    def take_text(self, text: str | None) -> None:
+        """See a value of a table of texts; ``None``: there is none."""
+        if text is None:
+            self._has_gap = True
+        elif _PLAIN.fullmatch(text):
+            self._kinds.add("point" if "." in text else "whole")
+        else:
+            self._kinds.add("part" if _is_number(text) and not ODD.match(text) else "text")
 
     def take(self, value: Any) -> None:
-        """See a value of JSON, or those of a list."""
-        if isinstance(value, list):
+        """See a value of JSON, or those of a list; ``None``: there is none."""
+        if value is None:
+            self._has_gap = True
+        elif isinstance(value, list):
             for item in value:
                 if not isinstance(item, list):  # lists of lists are refused
                     self.take(item)
         elif isinstance(value, int):
-            self._take("whole", value)
+            self._kinds.add("whole")
         elif isinstance(value, float):
             is_whole = value.is_integer() and abs(value) <= EXACT
-            kind = "point" if is_whole else "nan" if math.isnan(value) else "part"
-            self._take(kind, int(value) if is_whole else None)
+            self._kinds.add("point" if is_whole else "part")
         elif isinstance(value, str):
-            self._take("text", None)
-
-    def _take(self, kind: str, whole: int | None) -> None:
-        self._kinds.add(kind)
-        if whole is not None and not self._is_long:
-            self._is_long = _is_changed(whole)
+            self._kinds.add("text")
 
     def add(self, other: SampledType) -> None:
         """See the values that another one has seen."""
         self._kinds |= other._kinds
-        self._is_long |= other._is_long
+        self._has_gap |= other._has_gap
 
 
 def is_nan(value: Any) -> bool:

@@ -204,12 +204,32 @@ def test_numbers_that_do_not_fit_are_refused_by_row_column_and_value(tmp_path: P
     )
 
 
-def test_whole_numbers_beside_a_gap_keep_their_digits(tmp_path: Path) -> None:
-    place = write(tmp_path / "x.csv", "id,b\n16777217.0,1\n,2\n")  # as Pandas writes them
-    expected = [sr.encode_example({"id": 16777217, "b": 1}), sr.encode_example({"b": 2})]
+@pytest.mark.parametrize("number", [5, 16777217])
+def test_whole_numbers_beside_a_gap_are_int64_whatever_they_are(
+    number: int, tmp_path: Path
+) -> None:
+    place = write(tmp_path / "x.csv", f"id,b\n{number}.0,1\n,2\n")  # as Pandas writes them
+    expected = [sr.encode_example({"id": number, "b": 1}), sr.encode_example({"b": 2})]
     assert records_of(open_delimited(place)) == expected
+    write(tmp_path / "x.csv", f"id,b\n{number}.0,1\n,2\n3.0,3\n2.5,4\n")
+    source = open_delimited(place)
+    assert source.features == {"id": "float32", "b": "int64"}
+
+
+def test_what_does_not_fit_behind_the_first_rows_is_refused_with_a_type(tmp_path: Path) -> None:
+    place = write(tmp_path / "x.csv", "id,b\n" + "5.0,\n" * 999 + ",1.0\n2.5,1.0\n")
+    source = open_delimited(place)
+    assert source.features == {"id": "int64", "b": "int64"}
+    with pytest.raises(
+        DataError, match=r"line 1002: column 'id' holds '2.5', .* --type id=float32, which takes it"
+    ):
+        records_of(source)
+
+
+def test_whole_numbers_beside_nan_keep_their_digits(tmp_path: Path) -> None:
+    expected = [sr.encode_example({"id": 16777217, "b": 1}), sr.encode_example({"b": 2})]
     place = write(tmp_path / "x.csv", "id,b\n16777217,1\nnan,2\n")
-    with pytest.raises(DataError, match=r"line 3: column 'id' holds 'nan'.* --type id=int64"):
+    with pytest.raises(DataError, match=r"line 2: column 'id' holds '16777217'.* --type id=int64"):
         records_of(open_delimited(place))
     assert records_of(open_delimited(place, types={"id": "int64"})) == expected
     assert records_of(open_delimited(place, null=["nan"])) == expected

@@ -87,7 +87,7 @@ def type_of(*values: Any) -> str | None:
     return sampled.dtype
 
 
-def type_of_texts(*texts: str) -> str | None:
+def type_of_texts(*texts: str | None) -> str | None:
     sampled = SampledType()
     for text in texts:
         sampled.take_text(text)
@@ -100,17 +100,22 @@ def test_types_of_json() -> None:
     assert type_of(1, 2.5) == type_of(1.0, 2) == type_of(math.nan) == "float32"
     assert type_of(1, "x") == type_of("1") == "bytes"
     assert type_of(1e39, 5) == "float32"
-    assert type_of(16777217.0, math.nan) == type_of(1.0, 16777217) == "int64"
-    assert type_of(16777217.0, 2.5) == "float32"
+    assert type_of(1.0, 16777217) == type_of(1, math.nan) == type_of(1.0, None, 2.5) == "float32"
+    assert type_of(1.0, None) == type_of(None, 16777217.0, 2) == type_of([1.0], None) == "int64"
 
 
 def test_types_of_texts() -> None:
     assert type_of_texts("1", " -7") == type_of_texts("99999999999999999999") == "int64"
     assert type_of_texts("1", "2.5") == type_of_texts("1e39") == type_of_texts("4.0") == "float32"
     assert type_of_texts("007") == type_of_texts("1", "+49") == type_of_texts("1_0") == "bytes"
-    assert type_of_texts("16777217.0", "3.0") == type_of_texts("16777217", "nan") == "int64"
+    assert type_of_texts("16777217.0", "3.0") == type_of_texts("1", "nan") == "float32"
+    assert type_of_texts("3.0", None) == type_of_texts(None, "16777217.0", "2") == "int64"
+    assert type_of_texts("3.0", None, "2.5") == type_of_texts("3.0", None, "nan") == "float32"
     parts = SampledType(), SampledType()
-    parts[0].take_text("1")
+    parts[0].take_text("1.0")
+    parts[1].take_text(None)
+    parts[0].add(parts[1])
+    assert parts[0].dtype == "int64"
     parts[1].take_text("x")
     parts[0].add(parts[1])
     assert parts[0].dtype == "bytes"
