@@ -106,6 +106,12 @@ TABLES = (
         "bench.verdicts",
         quick=("--only", "trainer"),
     ),
+    Table(
+        "repeated_verdicts",
+        "how often a verdict names what is planted, on a busy machine",
+        "bench.repeated_verdicts",
+        quick=("--only", "trainer", "--repeat", "1"),
+    ),
     Table("pictures", "the pictures of how reading overlaps", "bench.pictures"),
     Table(
         "simulation",

@@ -52,6 +52,7 @@ __all__ = [
     "busy",
     "first_look",
     "measured",
+    "of_feeder",
     "quick",
     "served",
     "settings_of",
@@ -219,10 +220,10 @@ async def measured(case: Case) -> Outcome:
         return Outcome(case, verdict, _rate(case, job, before.bytes / before.records))
 
 
-async def first_look(case: Case, settings: DatasetSettings) -> Figures:
+async def first_look(case: Case, settings: DatasetSettings, seconds: float = LOOK) -> Figures:
     """Measure a case as ``streamrec bench`` does."""
     target = Target(kind="store", urls=settings.urls)
-    benchmark = _benchmark(case, target, WHOLE + LOOK if case.is_whole else LOOK)
+    benchmark = _benchmark(case, target, WHOLE + seconds if case.is_whole else seconds)
     await benchmark.measure_dataset(settings)
     return benchmark.figures()
 
@@ -266,21 +267,26 @@ def _followed(settings: DatasetSettings, verdict: Verdict) -> DatasetSettings:
 
 async def _measured_with_feeder(case: Case) -> Outcome:
     async with served(case) as source:
-        dataset = settings_of(case, source).model_dump(exclude_unset=True, exclude_none=True)
-        _, verdict = _judged(await _figures_of_feeder(case, dataset, {"workers": 1}))
+        _, verdict = _judged(await of_feeder(case, source))
         server = tomllib.loads(verdict.paste).get("server", {})
-        job, _ = _judged(await _figures_of_feeder(case, dataset, server))
+        job, _ = _judged(await of_feeder(case, source, **server))
         return Outcome(case, verdict, steady_rate(job))
 
 
-async def _figures_of_feeder(
-    case: Case, dataset: Mapping[str, Any], server: Mapping[str, Any]
+async def of_feeder(
+    case: Case,
+    source: Mapping[str, Any],
+    workers: int | str = 1,
+    seconds: float = SECONDS,
+    **server: Any,
 ) -> Figures:
     """Read all ranks of a feeder's dataset at a time; return the figures of the first."""
+    server["workers"] = workers
+    dataset = settings_of(case, source).model_dump(exclude_unset=True, exclude_none=True)
     with daemon({"train": dataset}, **server) as running:
         address = f"{running.listen}/train"
         target = Target(kind="feeder", urls=[address])
-        ranks = [_benchmark(case, target, SECONDS) for _ in range(RANKS)]
+        ranks = [_benchmark(case, target, seconds) for _ in range(RANKS)]
         await asyncio.gather(
             *(
                 one.measure_feeder(address, rank=rank, world_size=RANKS)

@@ -17,6 +17,7 @@ OUTSIDE = {
     "bench.md": "bench/README.md",
     "results.md": "bench/results/README.md",
     "verdicts.md": "bench/results/verdicts.md",
+    "repeated_verdicts.md": "bench/results/repeated_verdicts.md",
     "changelog.md": "CHANGELOG.md",
 }
 

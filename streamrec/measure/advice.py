@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.filesize import decimal
@@ -12,9 +13,10 @@ from rich.filesize import decimal
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.evidence import NETWORK, REQUESTS
+from streamrec.measure.evidence import CONTRADICTS, NETWORK, REQUESTS
 from streamrec.measure.figures import Change
 from streamrec.measure.reading import memory_needs
+from streamrec.streams.small_budget import enough
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +82,9 @@ def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding)
     if resource == "trainer":  # there is nothing to change, so nothing to predict
         return Advice([_outside(AS_IT_SHOULD)], finding.rate, None)
     if settings is not None and resource in (*REQUESTS, "throttling"):
+        if _contradicts(figures, settings, finding, resource):
+            # The law leaves something out, so what it says of other settings is no prediction.
+            return Advice(list(_CHANGES[resource](figures, settings)), finding.rate, None)
         best = _best_settings(figures, settings, finding, resource)
         if best is not None:
             return best
@@ -108,12 +113,29 @@ def _best_settings(
         if (outcome := _predict(figures, settings, update, finding.rate, resource)) is not None
     ]
     farthest = max((outcome.reach for _, outcome in tried), default=0.0)
-    enough = [one for one in tried if one[1].reach >= ENOUGH * farthest]
-    if not enough or max(outcome.rate for _, outcome in enough) < NOTICED * finding.rate:
+    good = [one for one in tried if one[1].reach >= ENOUGH * farthest]
+    if not good or max(outcome.rate for _, outcome in good) < NOTICED * finding.rate:
         return None
-    update, outcome = min(enough, key=lambda one: _size(one[0], settings))
+    update, outcome = min(good, key=lambda one: _size(one[0], settings))
     changes = [_engine_change(name, value, finding) for name, value in update.items()]
-    return Advice(changes, outcome.rate, outcome.next)
+    seen = _seen(figures, settings)
+    if resource == "throttling" or outcome.rate <= seen:
+        return Advice(changes, outcome.rate, outcome.next)
+    return Advice(changes, seen if seen >= NOTICED * finding.rate else finding.rate, None)
+
+
+def _contradicts(
+    figures: Figures, settings: DatasetSettings, finding: Finding, resource: Bottleneck
+) -> bool:
+    """Return whether the job is far from the ceiling that follows from its settings."""
+    if finding.job is None:
+        return False
+    own = [
+        one.bytes_per_second
+        for one in Resources(figures, settings).ceilings()
+        if _key(one.resource) == _key(resource)
+    ]
+    return bool(own) and finding.rate < CONTRADICTS * own[0]
 
 
 def _updates(figures: Figures, settings: DatasetSettings) -> Iterator[dict[str, Any]]:
@@ -127,6 +149,15 @@ def _updates(figures: Figures, settings: DatasetSettings) -> Iterator[dict[str, 
             update["memory_budget"] = budget
         if update:
             yield update
+
+
+def _least_budget(figures: Figures, settings: DatasetSettings) -> int:
+    """Return the budget in which batches and requests do not wait for one another."""
+    job, listing = figures.job, figures.listing
+    if job is None or not job.batches or listing is None:
+        return 0
+    needs = memory_needs(settings, listing.shards)
+    return enough(job.bytes // job.batches, needs.lanes, needs.windows)
 
 
 def _size(update: dict[str, Any], settings: DatasetSettings) -> tuple[float, ...]:
@@ -162,6 +193,13 @@ def _predict(
     spare = SPARE_REQUESTS if resource == "throttling" else SPARE
     reach = min(lifted, spare * limit)
     return _Outcome(min(lifted, limit), following if lifted >= limit else own.resource, reach)
+
+
+def _seen(figures: Figures, settings: DatasetSettings) -> float:
+    """Return the most that the store was seen to give: more is not known to be there."""
+    cells = figures.sweep.cells if figures.sweep else []
+    seen = [cell.bytes_per_second for cell in cells if not cell.throttled]
+    return max(seen, default=inf) * Resources(figures, settings).gain
 
 
 def _key(resource: Bottleneck) -> str:
@@ -267,11 +305,14 @@ def _for_throttling(figures: Figures, settings: DatasetSettings | None) -> Itera
     )
 
 
-def _for_memory_budget(_: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
+def _for_memory_budget(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
     if settings is not None:
-        budget = f"{2 * memory_budget(settings) // MIB}MiB"
+        least = max(2 * memory_budget(settings), _least_budget(figures, settings))
+        budget = next((one for one in BUDGETS if one >= least), least)
         yield Change(
-            setting="memory_budget", value=budget, why="the buffers were full; measure again then"
+            setting="memory_budget",
+            value=f"{budget // MIB}MiB",
+            why="the buffers were full; measure again then",
         )
     yield _outside("Smaller batches, a smaller shuffle_window and fewer lanes need less memory.")
 

@@ -120,7 +120,9 @@ class Resources:
     def _link(self) -> Ceiling | None:
         """Return the rate at which connections begin to take it from one another."""
         cells = self.figures.sweep.cells if self.figures.sweep else []
-        best = max(cells, key=lambda cell: cell.bytes_per_second, default=None)
+        # A single request shares its way with none.
+        several = [cell for cell in cells if cell.concurrency > 1]
+        best = max(several, key=lambda cell: cell.bytes_per_second, default=None)
         seconds = self.seconds_of(best.range_bytes) if best else None
         if best is None or not seconds or best.throttled or best.loop_busy >= BUSY:
             return None

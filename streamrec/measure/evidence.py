@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from streamrec.measure.ceilings import rate_text
 from streamrec.measure.figures import Ceiling
 from streamrec.measure.load import FULL, busy_part, used_part
-from streamrec.plan.concurrency import Limit
+from streamrec.plan.concurrency import Limit, kept_back_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ __all__ = [
     "evidence",
     "find",
     "is_steady",
+    "longest_reason",
     "longest_wait",
     "mean_rate",
     "steady_rate",
@@ -109,18 +110,19 @@ class Finding:
         return [one for one in self.ceilings if one.resource != self.bottleneck]
 
 
-def find(figures: Figures, known: Sequence[Ceiling]) -> Finding | None:
+def find(figures: Figures, known: Sequence[Ceiling], gain: float = 1.0) -> Finding | None:
     """Return the bottleneck; ``None``: nothing was measured that tells one.
 
     Args:
         figures: What was measured.
         known: The ceilings that follow from the parts, the lowest first.
+        gain: Bytes that a job gets for each byte that the store sends.
     """
     listing = next((one for one in known if one.resource == "listing"), None)
     stream = [one for one in known if one.resource != "listing"]
     job = figures.job
     if job is not None and job.batches and job.bytes:  # none of a cache of batches counts
-        finding = _of_job(figures, job, stream)
+        finding = _of_job(figures, job, stream, gain)
     elif stream:
         finding = Finding(stream[0].resource, stream[0].bytes_per_second, stream)
     else:
@@ -142,11 +144,11 @@ def _is_long(job: Job | None) -> bool:
     return job is None or job.waits.get("list", 0.0) >= LEAST * job.seconds
 
 
-def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling]) -> Finding:
+def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling], gain: float) -> Finding:
     rate = steady_rate(job)
     busy = busy_part(job, figures.machine.cores)
-    accused = _accused(figures, job, known, rate)
-    ceilings = [_named(_reached(one, rate), accused, job) for one in known]
+    accused = _accused(figures, job, known, rate, gain)
+    ceilings = [_named(_reached(one, rate), accused, job, rate) for one in known]
     if accused is not None and all(one.resource != accused for one in ceilings):
         why = "other programs used them" if accused == "cores" else "the job waits for it"
         ceilings.append(Ceiling(resource=accused, bytes_per_second=rate, why=why))
@@ -163,14 +165,26 @@ def _reached(ceiling: Ceiling, rate: float) -> Ceiling:
     )
 
 
-def _named(ceiling: Ceiling, accused: Bottleneck | None, job: Job) -> Ceiling:
+def _named(ceiling: Ceiling, accused: Bottleneck | None, job: Job, rate: float) -> Ceiling:
     """Call the ceiling of the requests by the setting that bounds them, where that is to blame."""
-    if accused not in ("memory budget", "max_concurrency") or ceiling.resource not in REQUESTS:
+    kept = kept_back_by(job.concurrency_seconds)
+    if (
+        accused not in ("memory budget", "max_concurrency")
+        or ceiling.resource not in REQUESTS
+        or kept is None
+    ):
         return ceiling
-    cause = next(one for one, resource in _CAUSES.items() if resource == accused)
-    part = _causes(job).get(cause, 0.0)
-    why = f"for {part:.0%} of its wait it sent no more requests because of it; {ceiling.why}"
-    return ceiling.model_copy(update={"resource": accused, "why": why})
+    why = f"for {kept[1]:.0%} of its wait it sent no more requests because of it"
+    if not _explains(ceiling, rate, CONTRADICTS):
+        # What is measured is the ceiling then: the law leaves something out.
+        why += f", and got less than such requests alone give ({_text(ceiling)})"
+        update = {"resource": accused, "why": why, "bytes_per_second": rate}
+        return ceiling.model_copy(update=update)
+    return ceiling.model_copy(update={"resource": accused, "why": f"{why}; {ceiling.why}"})
+
+
+def _text(ceiling: Ceiling) -> str:
+    return rate_text(ceiling.bytes_per_second)
 
 
 def _sorted(ceilings: list[Ceiling]) -> list[Ceiling]:
@@ -200,6 +214,12 @@ def _behind_ramp(job: Job) -> float | None:
     return sum(sample.bytes for sample in samples) / sum(sample.seconds for sample in samples)
 
 
+def _read_rate(job: Job) -> float:
+    """Return the bytes a second that came from the store, behind the listing."""
+    seconds = job.seconds - job.waits.get("list", 0.0)
+    return job.bytes_read / seconds if seconds > 0 else 0.0
+
+
 def mean_rate(job: Job) -> float:
     """Return the bytes a second behind the first batch."""
     seconds = job.seconds - job.first_batch_seconds
@@ -209,12 +229,16 @@ def mean_rate(job: Job) -> float:
 
 
 def _accused(
-    figures: Figures, job: Job, known: Sequence[Ceiling], rate: float
+    figures: Figures, job: Job, known: Sequence[Ceiling], rate: float, gain: float
 ) -> Bottleneck | None:
     """Return the resource to blame; ``None``: none explains the rate.
 
     Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
     """
+    # What was read ahead and left in no batch took its part of the way.
+    came = max(rate, _read_rate(job) * gain)
+    # A job that gets more than the sweep found has another way than the sweep had.
+    known = [one for one in known if one.resource != "link" or not _exceeds(came, one)]
     # The trainer's step is known: a rate that it does not explain has another cause.
     seconds = _seconds(job, with_trainer=_explains(_lowest("trainer", known), rate))
     total = sum(seconds.values())
@@ -224,17 +248,18 @@ def _accused(
         return _of_feeder(job, order[0]) if order else "feeder"
     order = [group for group in order if seconds[group] >= LEAST * job.seconds]
     much = [group for group in order if parts[group] >= MUCH]
-    busy = busy_part(job, figures.machine.cores) is not None
-    held_up = busy and sum(parts.get(group, 0.0) for group in _ON_CORES) >= MUCH
+    busy = busy_part(job, figures.machine.cores)
+    held_up = busy is not None and sum(parts.get(group, 0.0) for group in _ON_CORES) >= MUCH
     for group in much:
         lowest = _lowest(group, known)
-        if group == "network" and (own := _own_cause(job)) and not _is_full(known, rate):
+        if group == "network" and (own := _own_cause(job)) and not _is_full(known, came):
             return own
+        reached = came if group == "network" else rate
         # A busy machine takes from all connections alike, as a full link does.
-        if lowest and _explains(lowest, rate) and not (held_up and lowest.resource == "link"):
+        if lowest and _explains(lowest, reached) and not (held_up and lowest.resource == "link"):
             return lowest.resource
     if held_up:
-        return "cores"
+        return _slowed(much, known, rate, busy or 0.0) or "cores"
     if (used_part(job, figures.machine.cores) or 0.0) >= FULL:
         # What takes the cores says more than that they are taken.
         longest = [group for group in much[:1] if group in _ON_CORES]
@@ -242,19 +267,24 @@ def _accused(
     return _likely(much, known, rate) or _unmeasured(order, parts, job, known)
 
 
+def _slowed(
+    much: Sequence[_Group], known: Sequence[Ceiling], rate: float, busy: float
+) -> Bottleneck | None:
+    """Return the step that a job on a busy machine waited longest for, if it explains the rate.
+
+    Its threads have a core for a part of the time in which they could use one. That far its ceiling
+    goes down. A step whose ceiling is still far above the rate is slow for no reason of its own.
+    """
+    group = next((one for one in much if one in _ON_CORES), None)
+    lowest = _lowest(group, known) if group else None
+    # A pause of the user's function needs no core, so the whole ceiling may be the right one.
+    return lowest.resource if lowest and _explains(lowest, rate, EXPLAINS * (1 - busy)) else None
+
+
 def _own_cause(job: Job) -> Bottleneck | None:
     """Return what kept the engine from asking for more in most of the time that it waited."""
-    causes = _causes(job)
-    cause = max(causes, key=lambda one: causes[one], default=None)
-    return _CAUSES.get(cause) if cause and causes[cause] >= MOST else None
-
-
-def _causes(job: Job) -> dict[Limit, float]:
-    """Return the parts of the engine's wait by the cause for which it asked for no more."""
-    told = job.concurrency_seconds
-    waited = {cause: told.get(cause, 0.0) for cause in Limit if cause != Limit.SATISFIED}
-    total = sum(waited.values())
-    return {cause: seconds / total for cause, seconds in waited.items()} if total else {}
+    cause, part = kept_back_by(job.concurrency_seconds) or (None, 0.0)
+    return _CAUSES.get(cause) if cause and part >= MOST else None
 
 
 def _is_full(known: Sequence[Ceiling], rate: float) -> bool:
@@ -265,6 +295,10 @@ def _is_full(known: Sequence[Ceiling], rate: float) -> bool:
 def _explains(ceiling: Ceiling | None, rate: float, part: float = EXPLAINS) -> bool:
     """Return whether a job of that rate is held back by the ceiling."""
     return ceiling is not None and rate >= part * ceiling.bytes_per_second
+
+
+def _exceeds(rate: float, ceiling: Ceiling) -> bool:
+    return CONTRADICTS * rate > ceiling.bytes_per_second
 
 
 def _likely(much: Sequence[_Group], known: Sequence[Ceiling], rate: float) -> Bottleneck | None:
@@ -407,9 +441,14 @@ def _of_requests(job: Job | None) -> list[str]:
         )
     if job.throttled:
         said.append(f"{job.throttled} of {job.requests} requests were told to slow down.")
-    if job.concurrency_reason:
-        said.append(
-            f"Of requests there were no more than {job.concurrency} at a time because: "
-            f"{job.concurrency_reason}."
-        )
+    if told := longest_reason(job):
+        said.append(f"Of requests there were {job.concurrency} at a time at most: {told}.")
     return said
+
+
+def longest_reason(job: Job) -> str:
+    """Return the cause for which a job had no more requests, for longest; empty: it is not told."""
+    kept = kept_back_by(job.concurrency_seconds)
+    if kept is None or job.concurrency is None:
+        return job.concurrency_reason or ""
+    return f"for {kept[1]:.0%} of the wait for the store, {kept[0].text}"

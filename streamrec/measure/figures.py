@@ -279,6 +279,8 @@ class Verdict(_Figures):
     """The bottleneck after the changes."""
     from_job: bool = True
     """False: no job was measured, and the parts alone speak."""
+    is_short: bool = False
+    """True: the job was too short to judge."""
     busy: float | None = None
     """The part (0 to 1) of the time in which the job's threads could run and other programs had the
     cores; ``None``: little."""

@@ -37,7 +37,7 @@ __all__ = ["measure_processing"]
 
 SAMPLE_BYTES = 64 << 20
 SECONDS = 0.3
-"""Seconds for which a step is repeated, after a first time that does not count."""
+"""Seconds for which a step is repeated, after a first time that does not count if it is shorter."""
 COMPRESSED = 4 << 20
 """The most bytes of a shard's beginning that are compressed to see what comes of it."""
 BATCH_RECORDS = 64
@@ -218,11 +218,16 @@ def _stage(pieces: Sequence[Piece], work: Callable[[Any], object]) -> Stage:
 
 
 def _rate(pieces: Sequence[Piece], seconds_of: Callable[[Any], float]) -> Stage:
-    """Repeat a step over the pieces for a while, and return its rate."""
-    seconds_of(pieces[0].content)
-    size = records = 0
-    seconds, end = 0.0, time.perf_counter() + SECONDS
-    for piece in cycle(pieces):
+    """Repeat a step over the pieces for a while, and return its rate.
+
+    The first time counts only if it is longer than that: its beginning then matters little.
+    """
+    began, first = time.perf_counter(), pieces[0]
+    seconds, size, records = seconds_of(first.content), first.size, first.records
+    end = began + SECONDS
+    if time.perf_counter() < end or not seconds:
+        seconds, size, records, end = 0.0, 0, 0, time.perf_counter() + SECONDS
+    for piece in () if seconds else cycle(pieces):
         seconds += seconds_of(piece.content)
         size, records = size + piece.size, records + piece.records
         if time.perf_counter() >= end and seconds:

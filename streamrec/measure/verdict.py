@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from streamrec.measure.advice import Advice, advise, paste_of
 from streamrec.measure.ceilings import Resources, rate_text
 from streamrec.measure.evidence import evidence, find, is_steady, longest_wait, mean_rate
-from streamrec.measure.figures import Verdict
+from streamrec.measure.figures import Change, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["judge"]
 
-SHORTEST = 0.5
+SHORTEST = 1.0
 """Seconds of a job below which its start is most of it, and no rate can be told."""
+FEWEST = 3
+"""Batches below which a job tells no rate."""
+LONG = 10.0
+"""Seconds of a job that is long enough."""
 NEAR = 0.05
 """The part by which two ceilings may differ and cannot be told apart."""
 _IN_WORDS: dict[Bottleneck, str] = {
@@ -49,9 +54,11 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
     Returns:
         The verdict; ``None``: too little was measured for one.
     """
-    if figures.job is not None and figures.job.seconds < SHORTEST:
-        return None
-    finding = find(figures, Resources(figures, settings).ceilings())
+    job = figures.job
+    if job is not None and (job.seconds < SHORTEST or job.batches < FEWEST):
+        return _too_short(figures, settings, job)
+    resources = Resources(figures, settings)
+    finding = find(figures, resources.ceilings(), resources.gain)
     if finding is None:
         return None
     advice = advise(figures, settings, finding)
@@ -68,6 +75,41 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
         from_job=finding.job is not None,
         busy=finding.busy,
     )
+
+
+def _too_short(figures: Figures, settings: DatasetSettings | None, job: Job) -> Verdict:
+    """Return a verdict that names nothing, and says what makes the job longer."""
+    parts = figures.model_copy(update={"job": None})
+    rate = job.bytes / job.seconds if job.seconds else 0.0
+    longer = Change(setting=None, why=_longer(figures, settings, job))
+    batches = "batch" if job.batches == 1 else "batches"
+    return Verdict(
+        bottleneck=None,
+        summary=f"The job got {job.batches:,} {batches} in {job.seconds:.2g} s: too short to judge."
+        f" {longer.why}",
+        evidence=evidence(figures),
+        ceilings=Resources(parts, settings).ceilings(),
+        changes=[longer],
+        bytes_per_second=rate,
+        predicted_bytes_per_second=rate,
+        next_bottleneck=None,
+        is_short=True,
+    )
+
+
+def _longer(figures: Figures, settings: DatasetSettings | None, job: Job) -> str:
+    """Return what makes a job longer, by what ended it."""
+    if job.ended == "stream" and settings is None:
+        return "Let the feeder's dataset have more epochs, and measure again."
+    if job.ended == "stream" and settings is not None:
+        times = math.ceil(max(LONG / job.seconds if job.seconds else 1.0, FEWEST))
+        return f"Read it several times: --set epochs={(settings.epochs or 1) * times}."
+    if job.ended == "budget":
+        return "Let it read more: raise --max-bytes and --max-requests."
+    if job.ended == "seconds":
+        seconds = 2 * max(figures.limits.seconds, LONG)
+        return f"Give the benchmark more time: --seconds {seconds:.0f}."
+    return "Let it run for longer."
 
 
 def _summary(figures: Figures, finding: Finding, advice: Advice) -> Iterator[str]:
@@ -138,8 +180,13 @@ def _shown(value: object) -> str:
 def _then(finding: Finding, advice: Advice) -> str:
     if finding.bottleneck == "trainer":
         return _without_trainer(finding)
-    if advice.next is None:
+    if advice.next is None and advice.rate <= finding.rate:
         return "What comes next was not measured; measure again after the change."
+    if advice.next is None:
+        return (
+            f"Then {rate_text(advice.rate)} are to be expected, as much as was seen of the store; "
+            "what limits it then was not measured."
+        )
     times = advice.rate / finding.rate if finding.rate else 1.0
     return (
         f"Then {rate_text(advice.rate)} are to be expected, {times:.1f} times as much, and "

@@ -10,6 +10,7 @@ from streamrec.feeder.page.path import FAST, FOR
 from streamrec.feeder.page.words import counted, memory, percent, rate, seconds, size
 from streamrec.flow.attribution import STAGES
 from streamrec.masking import printable
+from streamrec.measure.evidence import LEAST, longest_reason
 from streamrec.measure.grid import Grid, grid_of
 from streamrec.measure.histogram import Histogram, histogram_of
 from streamrec.measure.series import Series, series_of
@@ -61,6 +62,7 @@ HEADLINES: Final[Mapping[Bottleneck | None, str]] = {
     "cores": "This machine's cores hold this job back.",
     None: "Nothing that was measured explains the rate.",
 }
+TOO_SHORT: Final = "The job was too short to judge."
 ENDS = {
     "seconds": "its time",
     "stream": "the end of the stream",
@@ -213,7 +215,7 @@ def advice_of(verdict: Verdict | None) -> Advice:
 
 
 def _headline(verdict: Verdict) -> str:
-    found = HEADLINES[verdict.bottleneck]
+    found = TOO_SHORT if verdict.is_short else HEADLINES[verdict.bottleneck]
     if verdict.busy is None:
         return found
     busy = f"Other programs had this machine's cores for {percent(verdict.busy)} of the time."
@@ -257,7 +259,7 @@ def _waits(job: Job) -> list[Row]:
             percent(wait / whole),
             wait / whole,
             f"{seconds(wait)}, {_held(stage)}",
-            is_most=stage == most,
+            is_most=stage == most and wait >= LEAST * whole,
         )
         for stage, wait in on_the_path(job.waits)
         if wait > 0
@@ -319,7 +321,8 @@ def _job(job: Job) -> list[tuple[str, str]]:
     if job.bytes:
         rows.append(("Bytes read over used", f"{job.bytes_read / job.bytes:.2f}"))
     if job.concurrency is not None:
-        reason = f" ({job.concurrency_reason})" if job.concurrency_reason else ""
+        told = longest_reason(job)
+        reason = f" ({told})" if told else ""
         rows.append(("Requests at a time", f"{job.concurrency:,}{reason}"))
     if job.loop_busy is not None:
         rows.append(("Event loop", f"{percent(job.loop_busy)} of a core"))

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-__all__ = ["MOST", "START", "Concurrency", "Limit"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["MOST", "START", "Concurrency", "Limit", "kept_back_by"]
 
 START = 64
 """Requests at the start. From a store with 50 ms to the first byte and 60 MB/s a connection, a
@@ -56,6 +60,23 @@ _TEXTS = {
     Limit.SATURATED: "more requests brought no more bytes",
     Limit.MAXIMUM: "max_concurrency",
 }
+
+
+def kept_back_by(seconds: Mapping[str, float]) -> tuple[Limit, float] | None:
+    """Return the cause that kept the engine from more requests for longest, and its part of 1.
+
+    Time in which the consumer had what it needs does not count.
+
+    Args:
+        seconds: The seconds of each cause, as :attr:`Concurrency.seconds`.
+
+    Returns:
+        The cause; ``None``: the consumer never had to wait.
+    """
+    waited = {cause: seconds.get(cause, 0.0) for cause in Limit if cause != Limit.SATISFIED}
+    total = sum(waited.values())
+    longest = max(waited, key=lambda cause: waited[cause])
+    return (longest, waited[longest] / total) if total else None
 
 
 class Concurrency:

@@ -83,6 +83,15 @@ def test_other_programs_have_the_cores(waits: dict[str, float], named: str) -> N
         assert "other programs" in found.ceilings[0].why
 
 
+@pytest.mark.parametrize("named", ["decoding", "transform"])
+def test_a_step_on_a_busy_machine_is_slower_by_what_others_take(named: Any) -> None:
+    """Half of the cores' time gives half of the rate: the step still explains it."""
+    stage = {"decoding": "decode"}.get(named, named)
+    found = find(busy(waits={stage: 9.0, "body": 1.0}), [ceiling(named, 220 * MB)])
+    assert found is not None
+    assert (found.bottleneck, found.busy) == (named, 0.5)
+
+
 def test_what_explains_the_rate_holds_on_a_busy_machine_too() -> None:
     found = find(busy(waits={"decode": 9.0}), [ceiling("decoding", 105 * MB)])
     assert found is not None

@@ -109,7 +109,8 @@ async def test_only_the_functions_count() -> None:
     found = await measured({"features": FEATURES, **functions})
     assert found.transform is not None
     assert 0 < found.transform.records_per_second < 16 / 0.002
-    assert called[:4] == ["map", "transform"] * 2
+    assert called == ["map", "transform"] * (len(called) // 2)
+    assert called
 
 
 @asynchronous

@@ -167,7 +167,7 @@ class World:
         return a_job(
             seconds=seconds + self.page,
             first_batch_seconds=self.page,
-            batches=max(2, size // BATCH),
+            batches=max(3, size // BATCH),
             bytes=size,
             requests=int(answered * seconds) + throttled if throttled else 100,
             throttled=throttled,

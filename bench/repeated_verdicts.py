@@ -1,0 +1,155 @@
+"""Plants each bottleneck many times, several at a time, and counts how often a verdict names it.
+
+::
+
+    python -m bench.repeated_verdicts --output bench/results
+
+The jobs that run at the same time are one another's load. So what is counted is whether a verdict
+holds on a machine that is busy, as most are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bench.console import output_option
+from bench.markdown import table
+from bench.results import facts, write
+from bench.verdicts import CASES, NEAR, Case, first_look, of_feeder, served, settings_of
+from streamrec.flow.bridge import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from streamrec.measure.figures import Figures
+
+__all__ = ["PLANTED", "as_markdown", "found_in"]
+
+CHUNK = 5
+"""Runs against one store."""
+LARGE: Mapping[str, Any] = {"step": None, "shards": 24, "records": 160, "record": 100_000}
+"""Shards of 16 MB, and a loop that takes batches as they come."""
+
+
+def _in_small_batches(case: Case) -> Case:
+    """Return a case with a fourth of the pictures in a batch: on a busy machine they take long."""
+    return replace(case, settings={**case.settings, "batch_size": 2})
+
+
+PLANTED: Mapping[str, Case] = {
+    **{case.name: _in_small_batches(case) if case.pictures else case for case in CASES},
+    "throttling at 20 a second": Case("throttling", {**NEAR, "request-rate": 20}, **LARGE),
+    "max_concurrency of 4": Case(
+        "max_concurrency", {"latency": 0.1, "bandwidth": 5e6}, {"max_concurrency": 4}, **LARGE
+    ),
+}
+"""The bottlenecks by what they are called in the table."""
+
+
+async def found_in(
+    title: str, numbers: Sequence[int], seconds: float, keep: Path | None
+) -> list[dict[str, Any]]:
+    """Measure a case so many times against one store, and return what each verdict says."""
+    case = PLANTED[title]
+    found = []
+    async with served(case) as source:
+        for number in numbers:
+            figures = await _figures(case, source, seconds)
+            found.append(_facts(title, case, figures))
+            if keep is not None:
+                (keep / f"{title} {number}.json").write_text(figures.model_dump_json(indent=1))
+    return found
+
+
+async def _figures(case: Case, source: Mapping[str, Any], seconds: float) -> Figures:
+    if case.name == "feeder":
+        return await of_feeder(case, source, seconds=seconds)
+    return await first_look(case, settings_of(case, source), seconds)
+
+
+def _facts(title: str, case: Case, figures: Figures) -> dict[str, Any]:
+    verdict = figures.verdict
+    return {
+        "planted": title,
+        "expected": case.name,
+        "named": verdict.bottleneck if verdict else None,
+        "load": os.getloadavg()[0],
+        "summary": verdict.summary if verdict else "",
+    }
+
+
+def _run(
+    title: str, numbers: Sequence[int], seconds: float, keep: Path | None
+) -> list[dict[str, Any]]:
+    """Run in a process of its own."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(found_in(title, numbers, seconds, keep))
+
+
+def _chunks(titles: Sequence[str], repeat: int) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield the runs of each process: cases in turn, so that they are one another's load."""
+    for first in range(0, repeat, CHUNK):
+        for title in titles:
+            yield title, range(first, min(first + CHUNK, repeat))
+
+
+def as_markdown(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of what was planted, and how often it was named."""
+    header = ["planted", "to be named", "named", "of", "otherwise", "load"]
+    rows = []
+    for title in dict.fromkeys(one["planted"] for one in found):
+        runs = [one for one in found if one["planted"] == title]
+        named = Counter(one["named"] or "nothing" for one in runs)
+        expected = runs[0]["expected"]
+        others = ", ".join(f"{count} {name}" for name, count in named.items() if name != expected)
+        loads = [one["load"] for one in runs]
+        load = f"{min(loads):.1f} to {max(loads):.1f}"
+        rows.append([title, expected, f"{named[expected]}", f"{len(runs)}", others, load])
+    return "# How often a planted bottleneck is named\n\n" + table(header, rows)
+
+
+@click.command()
+@click.option("--only", multiple=True, help="What is planted. [all]")
+@click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Runs each.")
+@click.option("--at-a-time", type=click.IntRange(1), default=6, show_default=True, help="Jobs.")
+@click.option("--seconds", type=float, default=30.0, show_default=True, help="Seconds of a run.")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep figures here.")
+@output_option
+def main(
+    *,
+    only: tuple[str, ...],
+    repeat: int,
+    at_a_time: int,
+    seconds: float,
+    keep: Path | None,
+    output: Path | None,
+) -> None:
+    """Plant each bottleneck many times, count right verdicts, and write JSON and Markdown."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    titles = [title for title in PLANTED if not only or title in only]
+    found: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(at_a_time, get_context("spawn")) as pool:
+        tasks = [pool.submit(_run, *chunk, seconds, keep) for chunk in _chunks(titles, repeat)]
+        for task in as_completed(tasks):
+            found += task.result()
+            for one in task.result():
+                if one["named"] != one["expected"]:
+                    click.echo(f"{one['planted']}: {one['summary']}")
+    text = as_markdown(sorted(found, key=lambda one: titles.index(one["planted"])))
+    click.echo(text)
+    if output is not None:
+        write(output, "repeated_verdicts", facts("repeated_verdicts", verdicts=found), text)
+
+
+if __name__ == "__main__":
+    main()
