@@ -6,6 +6,7 @@ import zlib
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -64,6 +65,14 @@ def test_each_row_has_the_least_sum(case: tuple[int, Any], band: int) -> None:
         best = min(usable, key=lambda kind: cost(each[kind]))
         assert list(found[begin : begin + 1 + len(row)]) == [best, *each[best]]
         above = row
+
+
+@pytest.mark.parametrize("level", range(-1, 10))
+def test_the_data_of_each_level_is_read_back(level: int) -> None:
+    """Also where a header's check had to change, which stands beside two flags."""
+    for size in (100, 1 << 14, 1 << 15):
+        rows = np.zeros((1, size), np.uint8)
+        assert zlib.decompress(deflated(rows, 1, level))[1:] == rows.tobytes()
 
 
 def test_the_header_says_the_smallest_window() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from streamrec import kernel
 from streamrec.formats.shards.tfrecord import frame
+from streamrec.pipeline.batch import batcher as batcher_module
 from streamrec.pipeline.batch.batcher import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
@@ -87,6 +88,16 @@ def test_the_coordinates_of_a_batch_are_its_own() -> None:
     batcher.cut(5)
     assert (coordinates == before).all()
     assert batcher.coordinates()[0]["taken"].tolist() == [3, 3, 3]
+
+
+def test_a_merge_takes_no_more_bytes_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since merged rows keep their ranges in memory: 10 rows of a byte, which count as 2."""
+    monkeypatch.setattr(batcher_module, "MERGE_BYTES", 20)
+    batcher = Batcher([lane_of(0, 30)])
+    for pending in (1, 10):
+        assert batcher.gather(1) == -1
+        assert batcher.pending == pending
+        batcher.cut(pending)
 
 
 @given(COUNTS, st.lists(st.integers(0, 30), min_size=6, max_size=6), st.integers(1, 4))

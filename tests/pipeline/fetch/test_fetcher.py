@@ -8,6 +8,7 @@ from itertools import chain, count, takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
@@ -154,6 +155,13 @@ async def test_new_memory_of_large_ranges_is_prefaulted(monkeypatch: pytest.Monk
     async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
         await drain(fetcher)
     assert set(touched) == {8 * MIB}
+
+
+@asynchronous
+async def test_the_thread_that_touches_memory_ends_with_the_fetcher() -> None:
+    async with fetching(ScriptedStore(objects(MIB)), known=True) as (fetcher, _):
+        fetcher.close()
+        assert fetcher._prefaulter.prefault(np.empty(0, np.uint8)) is None
 
 
 @asynchronous
