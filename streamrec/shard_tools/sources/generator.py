@@ -47,19 +47,19 @@ class Generator:
     def pieces(self) -> Iterator[list[tuple[int, Any]]]:
         """Yield the records in lists, each with its number."""
         piece: list[tuple[int, Any]] = []
+        number = -1
         try:
-            for numbered in enumerate(self.function()):
-                piece.append(numbered)
+            for number, record in enumerate(self.function()):
+                piece.append((number, record))
                 if len(piece) == PIECE:
                     yield piece
                     piece = []
         except Exception as error:
-            number = piece[-1][0] + 1 if piece else 0
             raise FunctionFailed(
-                f"{self.name} raised {type(error).__name__} for record {number}: {error}; mend the "
-                "function",
+                f"{self.name} raised {type(error).__name__} for record {number + 1}: {error}; mend "
+                "the function",
                 setting="SOURCE",
-                record=number,
+                record=number + 1,
             ) from error
         yield piece
 

@@ -70,6 +70,17 @@ def test_wrong_records_are_named(record: Any, words: str) -> None:
     assert words in str(errors[0])
 
 
+@pytest.mark.parametrize("before", [0, 1, PIECE - 1, PIECE, PIECE + 1])
+def test_the_record_at_which_the_function_fails(before: int) -> None:
+    def failing() -> Iterator[bytes]:
+        yield from [b"x"] * before
+        raise ValueError("no more")
+
+    with pytest.raises(FunctionFailed) as caught:
+        list(open_generator("x:y", function=failing, key=None).pieces())
+    assert caught.value.record == before
+
+
 def test_a_type_that_changes(tmp_path: Path) -> None:
     def changing() -> Iterator[Any]:
         yield from ({"a": number, "b": 1} for number in range(300))
