@@ -59,6 +59,15 @@ def test_the_event_loop_is_one_core() -> None:
     assert "event loop" not in rates(World(), sweep=None)
 
 
+def test_the_event_loop_scans_too() -> None:
+    figures, settings = World(loop=10.0).figures(settings_of(), job=False), settings_of()
+    whole = Resources(figures, settings).loop_cost
+    without = Resources(figures.model_copy(update={"processing": None}), settings).loop_cost
+    assert whole is not None
+    assert without is not None
+    assert whole > without
+
+
 def test_a_busy_loop_of_the_job_says_more_than_the_sweep() -> None:
     job = a_job(seconds=10.0, bytes=100 * MB, loop_busy=0.95)
     found = rates(World(loop=1.0), {}, job=job)
