@@ -5,178 +5,142 @@
     python -m tests.mutate --count 300 --seed 1
 
 Each mutant is one change of one expression: ``<`` for ``<=``, ``and`` for ``or``, another number,
-a call left out. The tests of its file run first, then those of its room, then those of whole
-streams. A change that none of them notices is printed: either a test is missing, or the change
-means nothing. It takes about 15 seconds a mutant and core, and works on copies of the tree.
+a call left out; ``tests/mutants.py`` makes them. The tests that are nearest to its file run first,
+and the first that fails ends them. A mutant that none of them notices within its time is printed:
+either a test is missing, or the change means nothing. It takes some seconds a mutant on one core,
+and works on a copy of the tree.
 """
 
 from __future__ import annotations
 
-import ast
-import copy
+import contextlib
+import math
 import os
-import random
+import re
+import resource
+import select
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+# What the tests import, once for all mutants.
+import aiohttp  # noqa: F401
 import click
+import google.protobuf.message  # noqa: F401
+import hypothesis.extra.numpy  # noqa: F401
+import pydantic  # noqa: F401
+import pytest
+
+from tests.mutants import ROOT, judged, sample
+from tests.nearest_tests import nearest_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-ROOT = Path(__file__).parents[1]
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
-ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult, ast.LShift: ast.RShift,
-}  # fmt: skip
-LEFT_OUT = ("__repr__", "__init_subclass__")
-"""Functions whose result nothing depends on."""
-QUIET = ("log.", "logger.", "_log.", "click.echo", "warnings.warn")
-"""Calls that only say something."""
-WHOLE = ("tests/streams/test_stream.py", "tests/streams/test_stream_state.py")
-"""What notices a change that no test of its room does."""
-PATIENCE = 300.0
-"""Seconds after which a mutant that hangs counts as noticed."""
+    from tests.mutants import Mutant
 
+WHOLE = ["tests/streams/test_stream.py", "tests/streams/test_stream_state.py"]
+"""What notices much that no test of its room does."""
+AT_ONCE = 8
+"""Files of tests that one process collects."""
+HANG = 20
+"""Seconds after which a test that does not end has noticed the change."""
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one file."""
-
-    path: Path
-    line: int
-    begin: int
-    """The bytes of the file that are replaced, from here on."""
-    end: int
-    text: str
-
-    @property
-    def room(self) -> str:
-        return self.path.relative_to(ROOT / "streamrec").parts[0].removesuffix(".py")
-
-    def source(self) -> bytes:
-        data = self.path.read_bytes()
-        return data[: self.begin] + self.text.encode() + data[self.end :]
-
-    def __str__(self) -> str:
-        before = self.path.read_bytes()[self.begin : self.end].decode()
-        return (
-            f"{self.path.relative_to(ROOT)}:{self.line}: {' '.join(before.split())} -> {self.text}"
-        )
+SUITE = 3
+"""The part of a mutant's time that one process may take: the nearest tests may finish."""
+LONGEST = 600
+"""Seconds after which tests are ended that wait for ever."""
+PASSED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+QUIETLY = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""Libraries are imported before pytest could rewrite their assertions."""
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", re.MULTILINE)
 
 
-def mutants_of(path: Path) -> list[Mutant]:
-    """Return all changes of a file."""
-    data = path.read_bytes()
-    starts = [0]
-    for line in data.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+class Tree:
+    """A copy of the tree, in which mutants are tried one after the other.
 
-    def made(node: ast.expr | ast.stmt, text: str) -> Mutant:
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        begin = starts[node.lineno - 1] + node.col_offset
-        end = starts[node.end_lineno - 1] + node.end_col_offset
-        return Mutant(path, node.lineno, begin, end, text)
+    Args:
+        place: An empty directory.
+        patience: Seconds of processor time after which a mutant counts as not noticed.
+    """
 
-    return [made(node, text) for node, text in changes(ast.parse(data))]
+    def __init__(self, place: str, patience: float) -> None:
+        self.root = copy_of_tree(place)
+        self.patience = patience
+        self.broken: set[str] = set()
+        """Tests that fail without any change, too."""
+        self._output = Path(place, "output")
 
+    def notices(self, mutant: Mutant) -> str:
+        """Return the test that fails under a mutant; empty if none does before its time is up."""
+        place = self.root / mutant.path.relative_to(ROOT)
+        begun = _seconds_used()
+        _replace(place, mutant.source())
+        try:
+            for tests in suites_of(mutant.path):
+                if failed := self._failing(tests):
+                    return failed
+                if _seconds_used() - begun > self.patience:
+                    break
+        finally:
+            _replace(place, mutant.path.read_bytes())
+        return ""
 
-def changes(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """Yield each node that can be changed, and the text to put in its place."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in LEFT_OUT:
-            continue
-        if isinstance(node, ast.Raise | ast.Assert | ast.arguments | ast.Import | ast.ImportFrom):
-            continue  # messages, types, defaults that are documented and tested as a table
-        if isinstance(node, ast.AnnAssign):
-            yield from changes(ast.Tuple([node.value] if node.value else []))
-            continue
-        if isinstance(node, ast.expr | ast.stmt):
-            yield from changed(node)
-        if not is_quiet(node):
-            yield from changes(node)
+    def learn_broken(self, tests: set[str]) -> set[str]:
+        """Return which of the tests fail without any change, and leave them out from now on."""
+        self._run("-q", "-rfE", f"--timeout={HANG}", *sorted(tests))
+        found = set(FAILED.findall(self._output.read_text(errors="replace")))
+        self.broken |= found
+        return found
 
+    def _failing(self, tests: list[str]) -> str:
+        """Return the first test that fails or hangs."""
+        options = ["-v", "-x", f"--timeout={HANG}", "--timeout-method=thread"]
+        options += [f"--deselect={test}" for test in self.broken]
+        code = self._run(*options, *tests, most=math.ceil(SUITE * self.patience))
+        if code in (*PASSED, -signal.SIGKILL):  # or its time is up
+            return ""
+        return failed_test(self._output.read_text(errors="replace"), tests)
 
-def is_quiet(node: ast.AST) -> bool:
-    return isinstance(node, ast.JoinedStr | ast.FormattedValue) or (
-        isinstance(node, ast.Call) and ast.unparse(node.func).startswith(QUIET)
-    )
+    def _run(self, *arguments: str, most: int = resource.RLIM_INFINITY) -> int:
+        """Run pytest in a process that has the libraries already, and return its exit code."""
+        self._output.write_bytes(b"")
+        process = os.fork()
+        if not process:
+            try:
+                self._run_here(arguments, most)
+            finally:  # also of what a test forks
+                os._exit(pytest.ExitCode.INTERNAL_ERROR)
+        ended = os.pidfd_open(process)
+        try:
+            select.select([ended], [], [], LONGEST)
+        finally:
+            os.close(ended)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)  # with the processes that tests have left
+            status = os.waitpid(process, 0)[1]
+        return os.waitstatus_to_exitcode(status)
 
-
-def changed(node: ast.expr | ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """Yield the changes of one node itself."""
-    other = copy.deepcopy(node)
-    match node, other:
-        case ast.Compare(ops=[op]), ast.Compare() if type(op) in COMPARISONS:
-            other.ops = [COMPARISONS[type(op)]()]
-            yield node, ast.unparse(other)
-        case ast.BinOp(op=operator), ast.BinOp() if type(operator) in ARITHMETIC:
-            other.op = ARITHMETIC[type(operator)]()
-            yield node, ast.unparse(other)
-        case ast.BoolOp(), ast.BoolOp():
-            other.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-            yield node, f"({ast.unparse(other)})"
-        case ast.UnaryOp(op=ast.Not()), _:
-            yield node, f"({ast.unparse(node.operand)})"
-        case ast.Constant(value=bool()), _:
-            yield node, str(not node.value)
-        case ast.Constant(value=int()), _:
-            yield node, str(int(str(node.value)) + 1)
-        case ast.Expr(value=ast.Call()), _ if not is_quiet(node.value):
-            yield node, "pass"
-
-
-def suites_of(path: Path) -> list[list[str]]:
-    """Return the tests of a file, of its room, and of whole streams."""
-    relative = path.relative_to(ROOT / "streamrec")
-    room = Path("tests") / relative.parent
-    mirror = room / f"test_{path.name}"
-    found = [[str(mirror)]] if (ROOT / mirror).exists() else []
-    return [*found, [str(room)], list(WHOLE)]
-
-
-def is_noticed(mutant: Mutant, tree: Path) -> bool:
-    """Run the tests over the change in a copy of the tree."""
-    place = tree / mutant.path.relative_to(ROOT)
-    place.write_bytes(mutant.source())
-    try:
-        return any(fails(tests, tree) for tests in suites_of(mutant.path))
-    finally:
-        shutil.copy(mutant.path, place)
-
-
-def fails(tests: list[str], tree: Path) -> bool:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "CI": "true"}
-    try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, timeout=PATIENCE, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode not in (0, 5)
-
-
-def sample(count: int, seed: int, room: str | None) -> list[Mutant]:
-    """Draw mutants, each file as likely as it has changes."""
-    paths = sorted((ROOT / "streamrec" / (room or "")).rglob("*.py"))
-    found = [one for path in paths for one in mutants_of(path)]
-    return random.Random(seed).sample(found, min(count, len(found)))
+    def _run_here(self, arguments: tuple[str, ...], most: int) -> NoReturn:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+        output = os.open(self._output, os.O_WRONLY)
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
+        os.chdir(self.root)
+        os.environ.update(PYTHONPATH=str(self.root), CI="true")
+        sys.path.insert(0, str(self.root))
+        for name in [*sys.modules]:
+            if name.partition(".")[0] in ("streamrec", "tests"):
+                del sys.modules[name]
+        code = pytest.main(["--tb=no", "-p", "no:cacheprovider", *QUIETLY, *arguments])
+        sys.stdout.flush()
+        os._exit(code)
 
 
 def copy_of_tree(place: str) -> Path:
@@ -184,35 +148,110 @@ def copy_of_tree(place: str) -> Path:
     return Path(shutil.copytree(ROOT, Path(place, "tree"), ignore=ignored))
 
 
+def suites_of(path: Path) -> Iterator[list[str]]:
+    """Yield the nearest file of tests, a few more, those of whole streams, and then the rest."""
+    tests = nearest_tests(path)
+    yield tests[:1]
+    yield tests[1:AT_ONCE]
+    yield WHOLE
+    for begin in range(AT_ONCE, len(tests), AT_ONCE):
+        yield tests[begin : begin + AT_ONCE]
+
+
+def failed_test(output: str, tests: list[str]) -> str:
+    """Return the test whose failure ended pytest, without its parameters.
+
+    A test that hung has no line in the summary; it is the last that began.
+    """
+    failed = FAILED.findall(output)
+    begun = re.findall(r"^(tests/[^\s\[]+::[^\s\[]+)", output, re.MULTILINE)
+    return failed[0] if failed else begun[-1] if begun else tests[0]
+
+
+def _replace(place: Path, source: bytes) -> None:
+    """Write a file, and forget what was compiled of it, which may be as old and as long."""
+    place.write_bytes(source)
+    for compiled in (place.parent / "__pycache__").glob(f"{place.stem}.*.pyc"):
+        compiled.unlink()
+
+
+def _seconds_used() -> float:
+    """Return the processor time of all tests so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @click.command()
 @click.option("--count", default=300, show_default=True, help="Mutants to try.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--room", default=None, help="Only files of this room.")
-@click.option("--jobs", default=os.cpu_count() or 1, show_default=True)
-def main(count: int, seed: int, room: str | None, jobs: int) -> None:
+@click.option("--patience", default=10.0, show_default=True, help="Processor seconds for a mutant.")
+@click.option(
+    "--only",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Only mutants that this file names.",
+)
+@click.option("--least", default=0.95, show_default=True, help="The part that must be noticed.")
+def main(
+    count: int,
+    seed: int,
+    room: str | None,
+    patience: float,
+    only: Path | None,
+    least: float,
+) -> None:
     """Try mutants, print those that nobody noticed, and a table by room."""
-    tried, noticed = Counter[str](), Counter[str]()
-    trees: SimpleQueue[Path] = SimpleQueue()
-    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(jobs) as threads:
-        for number in range(jobs):
-            trees.put(copy_of_tree(f"{place}/{number}"))
+    mutants = sample(count, seed, room)
+    if only:
+        named = {line.partition(": ")[2] for line in only.read_text().splitlines()}
+        mutants = [each for each in sample(sys.maxsize, 0, room) if each.name in named]
+    known = judged()
+    nothing = Counter(each.room for each in mutants if each.name in known)
+    mutants = [each for each in mutants if each.name not in known]
+    with tempfile.TemporaryDirectory() as place:
+        noticed_by = attempt(mutants, Tree(place, patience))
+    tried = Counter(each.room for each in noticed_by)
+    noticed = Counter(each.room for each, test in noticed_by.items() if test)
+    click.echo(table(tried, noticed, nothing))
+    if noticed.total() < least * tried.total():
+        raise SystemExit(f"fewer than {least:.0%} were noticed")
 
-        def attempt(mutant: Mutant) -> tuple[Mutant, bool]:
-            tree = trees.get()
-            try:
-                return mutant, is_noticed(mutant, tree)
-            finally:
-                trees.put(tree)
 
-        for mutant, was_noticed in threads.map(attempt, sample(count, seed, room)):
-            tried[mutant.room] += 1
-            noticed[mutant.room] += was_noticed
-            if not was_noticed:
-                click.echo(f"not noticed: {mutant}")
-    click.echo("\n| room | tried | noticed |\n|---|---|---|")
-    for name in sorted(tried):
-        click.echo(f"| {name} | {tried[name]} | {noticed[name]} |")
-    click.echo(f"| all | {tried.total()} | {noticed.total()} |")
+def attempt(mutants: Iterable[Mutant], tree: Tree) -> dict[Mutant, str]:
+    """Return the test that noticed each mutant; empty for none.
+
+    Those that were noticed by tests that fail without them, too, are tried once more.
+    """
+    noticed_by = _attempted(mutants, tree)
+    tests = set(noticed_by.values()) - {""}
+    broken = tree.learn_broken(tests) if tests else set()
+    again = [mutant for mutant, test in noticed_by.items() if test in broken]
+    if again:
+        click.echo(f"once more without {' '.join(sorted(broken))}")
+    return noticed_by | _attempted(again, tree)
+
+
+def _attempted(mutants: Iterable[Mutant], tree: Tree) -> dict[Mutant, str]:
+    noticed_by = {}
+    for mutant in mutants:
+        begun = time.monotonic()
+        noticed_by[mutant] = test = tree.notices(mutant)
+        verdict = f"noticed by {test}" if test else "not noticed"
+        click.echo(f"{verdict} ({time.monotonic() - begun:.0f} s): {mutant.name}")
+    return noticed_by
+
+
+def table(tried: Counter[str], noticed: Counter[str], nothing: Counter[str]) -> str:
+    """Return what was tried and noticed in each room, and what was judged to mean nothing."""
+    lines = ["\n| room | tried | noticed | means nothing |", "|---|---|---|---|"]
+    lines += [
+        f"| {name} | {tried[name]} | {noticed[name]} | {nothing[name]} |"
+        for name in sorted(tried | nothing)
+    ]
+    share = noticed.total() / max(1, tried.total())
+    noticed_of_all = f"{noticed.total()} ({share:.0%})"
+    return "\n".join([*lines, f"| all | {tried.total()} | {noticed_of_all} | {nothing.total()} |"])
 
 
 if __name__ == "__main__":

@@ -1,55 +1,70 @@
 from __future__ import annotations
 
-import ast
+from collections import Counter
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests import mutate
-from tests.mutate import ROOT, changes, is_noticed, mutants_of, sample, suites_of
+from tests.mutants import ROOT, mutants_of
+from tests.mutate import Tree, attempt, failed_test, suites_of, table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
 
-@pytest.mark.parametrize(
-    ("code", "texts"),
-    [
-        ("a < b", ["a <= b"]),
-        ("a and not b", ["(a or not b)", "(b)"]),
-        ("x = 3 + y", ["3 - y", "4"]),
-        ("f(True)", ["pass", "False"]),
-        ("log.warning('%d', 3)", []),
-        ("raise ValueError(f'{a + 1}')", []),
-        ("def f(a: int = 3) -> None: return a", []),
-        ("if TYPE_CHECKING:\n    x = 1", []),
-    ],
-)
-def test_what_is_changed(code: str, texts: list[str]) -> None:
-    assert [text for _, text in changes(ast.parse(code))] == texts
+    from tests.mutants import Mutant
+
+PATH = ROOT / "streamrec/plan/buckets.py"
 
 
-def test_each_change_is_a_program() -> None:
-    path = ROOT / "streamrec/plan/order.py"
-    same = ast.dump(ast.parse(path.read_bytes()))
-    mutants = mutants_of(path)
-    assert len(mutants) > 20
-    assert all(ast.dump(ast.parse(mutant.source())) != same for mutant in mutants)
+def tree_of(place: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """Return a copy that has one file."""
+    (place / PATH.relative_to(ROOT)).parent.mkdir(parents=True)
+    monkeypatch.setattr(mutate, "copy_of_tree", lambda _: place)
+    return Tree(str(place), patience=10)
 
 
-def test_the_same_seed_draws_the_same() -> None:
-    assert sample(5, 1, "values") == sample(5, 1, "values") != sample(5, 2, "values")
+def test_a_change_is_tried_and_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = mutants_of(PATH)[0]
+    tree = tree_of(tmp_path, monkeypatch)
+    copied, seen = tmp_path / PATH.relative_to(ROOT), list[bytes]()
+    monkeypatch.setattr(tree, "_failing", lambda _: seen.append(copied.read_bytes()))
+    assert not tree.notices(mutant)
+    assert seen == [mutant.source()] * len([*suites_of(PATH)])
+    assert copied.read_bytes() == PATH.read_bytes()
 
 
-def test_a_change_is_noticed_and_taken_back(
+def test_the_nearest_test_that_fails_has_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = ROOT / "streamrec/plan/buckets.py"
-    mutant = mutants_of(path)[0]
-    copied = tmp_path / path.relative_to(ROOT)
-    copied.parent.mkdir(parents=True)
-    seen = []
-    monkeypatch.setattr(mutate, "fails", lambda tests, tree: seen.append(copied.read_bytes()))
-    assert not is_noticed(mutant, tmp_path)
-    assert seen == [mutant.source()] * len(suites_of(path))
-    assert copied.read_bytes() == path.read_bytes()
+    tree = tree_of(tmp_path, monkeypatch)
+    monkeypatch.setattr(tree, "_failing", lambda tests: tests[0])
+    assert tree.notices(mutants_of(PATH)[0]) == "tests/plan/test_buckets.py"
+
+
+def test_what_a_broken_test_noticed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_of(tmp_path, monkeypatch)
+    first, second = mutants_of(PATH)[:2]
+    answers = {first: ["a", ""], second: ["b"]}
+
+    def notices(mutant: Mutant) -> str:
+        return answers[mutant].pop(0)
+
+    monkeypatch.setattr(tree, "notices", notices)
+    monkeypatch.setattr(tree, "learn_broken", lambda tests: tests & {"a"})
+    assert attempt([first, second], tree) == {first: "", second: "b"}
+
+
+def test_the_test_that_failed() -> None:
+    begun = "tests/a.py::test_x[1 2] PASSED [ 50%]\ntests/a.py::test_y "
+    assert failed_test(f"{begun}\nFAILED tests/a.py::test_z[1] - why", []) == "tests/a.py::test_z"
+    assert failed_test("ERROR tests/a.py - why", []) == "tests/a.py"
+    assert failed_test(f"{begun}++ Timeout ++", []) == "tests/a.py::test_y"
+    assert failed_test("", ["tests/a.py"]) == "tests/a.py"
+
+
+def test_the_table() -> None:
+    lines = table(Counter(a=3, b=1), Counter(a=2, b=1), Counter(c=1)).splitlines()
+    assert lines[-2:] == ["| c | 0 | 0 | 1 |", "| all | 4 | 3 (75%) | 1 |"]

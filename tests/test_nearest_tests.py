@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from tests.nearest_tests import ROOT, nearest_tests
+
+
+def test_the_mirror_comes_first_and_then_the_folder() -> None:
+    tests = nearest_tests(ROOT / "streamrec/plan/dealt_shards.py")
+    assert tests[:2] == ["tests/plan/test_dealt_shards.py", "tests/plan/test_order.py"]
+    assert tests.index("tests/plan/test_evenness.py") < tests.index("tests/feeder/test_client.py")
+
+
+def test_a_file_to_which_no_import_leads_has_the_tests_of_its_room() -> None:
+    tests = nearest_tests(ROOT / "streamrec/shard_tools/sources/bert.py")
+    assert tests[0] == "tests/shard_tools/sources/test_bert.py"
+    assert "tests/shard_tools/sources/test_masked_pairs.py" in tests
