@@ -321,19 +321,6 @@ class TestFacts:
         with pytest.raises(ConfigError, match='engine="thread"'):
             list(sr.open("memory://tests/one.tfrecord", engine="process"))
 
-    def test_one_way_at_a_time(self, source: str) -> None:
-        async def mixed() -> None:
-            async with raw(source) as stream:
-                with pytest.raises(ConfigError, match="async for"):
-                    next(iter(stream))
-                with pytest.raises(ConfigError, match="async with"):
-                    stream.close()
-            with raw(source, engine="thread") as stream:
-                with pytest.raises(ConfigError, match="plain `for`"):
-                    await anext(stream)
-
-        asyncio.run(mixed())
-
 
 def engine_processes() -> set[int]:
     """Return the processes of all engines that this process started."""
