@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
 
 from streamrec.config.places import absolute
 from streamrec.config.validation import Bytes, Settings
@@ -16,9 +16,9 @@ from streamrec.surroundings import home
 
 __all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "absolute_cache", "default_folder"]
 
-Kept: TypeAlias = Literal["ranges", "pictures", "batches"]
+Kept: TypeAlias = Literal["ranges", "pictures", "mapped", "batches"]
 """What a cache keeps: ranges as they came from a store; these and the pictures that were decoded of
-them; or batches as they were decoded."""
+them, or what ``map`` made of each record; or batches as they were decoded."""
 
 MEMORY = "memory"
 """The folder's name that stands for the memory of the process."""
@@ -66,6 +66,8 @@ class CacheSettings(Settings):
     size: Annotated[Bytes | None, AfterValidator(_large_enough)] = None
     """The most bytes; ``None``: four fifths of what the disk has free for it, or, in memory, a
     quarter of the machine's."""
+    key: Annotated[str, Field(min_length=1)] | None = None
+    """The name of what ``map`` makes, in place of a digest of the function; for "mapped" alone."""
 
 
 def default_folder(of: Kept = "ranges") -> Path | None:
@@ -92,8 +94,9 @@ def _in_full(cache: object) -> Any:
         raise ValueError(
             f"is {cache!r}; give a size alone, such as \"4GiB\", or a folder, such as './{cache}'"
         )
-    if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - {"of", "folder", "size"})):
-        raise ValueError(f"has no {unknown[0]!r}; give it folder, size, of, or several of them")
+    known = CacheSettings.model_fields
+    if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - known.keys())):
+        raise ValueError(f"has no {unknown[0]!r}; give it {', '.join(known)}, or several of them")
     return {"folder": cache} if isinstance(cache, str | os.PathLike) else cache
 
 

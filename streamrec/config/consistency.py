@@ -145,18 +145,27 @@ def _quarantine(url: str | None, known: Known) -> None:
 
 
 def _cache(cache: CacheSettings | None, known: Known) -> None:
-    """Refuse a cache of batches that could not tell whether its batches are still the right ones.
+    """Refuse a cache that would keep nothing, or could not tell whether that is still right.
 
     Raises:
         ValueError: The settings in ``known`` do not go with it.
     """
-    if cache is None or cache.of != "batches":
+    if cache is None:
+        return
+    if cache.key is not None and cache.of != "mapped":
+        raise ValueError('has a key, which is for what map makes; leave it out, or set of="mapped"')
+    if cache.of == "mapped" and known.get("map") is None:
+        raise ValueError(
+            'keeps what map makes, and there is no map; give one, or use a cache of "pictures" or '
+            'of "ranges"'
+        )
+    if cache.of != "batches":
         return
     for name in ("filter", "map"):
         if known.get(name) is not None:
             raise ValueError(
                 f"keeps batches, and a {name} runs before it and may change without notice; use "
-                'transform, which runs after it, or a cache of "pictures" or of "ranges"'
+                'transform, which runs after it, or a cache of "mapped", "pictures" or "ranges"'
             )
     if not known.get("ordered", True):
         raise ValueError(

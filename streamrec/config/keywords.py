@@ -88,10 +88,12 @@ class CacheKeywords(TypedDict, total=False):
     """The settings of a cache."""
 
     of: Kept
-    """What it keeps: ``"ranges"`` of shards (the default), or these and decoded
-    ``"pictures"``, or decoded ``"batches"``."""
+    """What it keeps: ``"ranges"`` of shards (the default), or these and decoded ``"pictures"`` or
+    what ``map`` makes (``"mapped"``), or decoded ``"batches"``."""
     folder: str | PathLike[str] | None
     size: Bytes | None
+    key: str | None
+    """The name of what ``map`` makes, for ``"mapped"``; by default a digest of the function."""
 
 
 class ColumnKeywords(TypedDict, total=False):

@@ -22,7 +22,16 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Read", "draws_from", "is_generator", "is_own", "obstacle", "reads", "variables"]
+__all__ = [
+    "Read",
+    "draws_from",
+    "is_generator",
+    "is_installed",
+    "is_own",
+    "obstacle",
+    "reads",
+    "variables",
+]
 
 BESIDE = frozenset({"PRECALL", "PUSH_NULL", "EXTENDED_ARG", "NOP"})
 """Instructions that may stand between a name and its attribute."""
@@ -219,14 +228,25 @@ def is_own(module: str) -> bool:
         return False
     found = sys.modules.get(top)
     if found is None:
-        try:
-            spec = importlib.util.find_spec(top)
-        except (ImportError, ValueError):
-            return False
-        return spec is not None and not _is_installed(top, spec.origin)
+        origin = _origin(top)
+        return origin is not _MISSING and not _is_installed(top, origin)
     known = getattr(found, "__dict__", {})  # some put other objects there
     places = [known.get("__file__"), *(known.get("__path__") or ())]
     return not _is_installed(top, next((place for place in places if place), None))
+
+
+def is_installed(package: str) -> bool:
+    """Return whether there is an installed package of that name, be it imported or not."""
+    origin = _origin(package)
+    return origin is not _MISSING and _is_installed(package, origin)
+
+
+def _origin(package: str) -> Any:
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return _MISSING
+    return _MISSING if spec is None else spec.origin
 
 
 def _is_installed(top: str, place: Any) -> bool:

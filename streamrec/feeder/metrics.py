@@ -42,6 +42,7 @@ FETCH_COUNTERS = (
     ("cache_read_bytes", "cache_bytes", "Bytes that the cache gave."),
     ("cached_batches", "cached_batches", "Batches that came from a cache of batches."),
     ("cached_pictures", "cached_pictures", "Pictures that came decoded from a cache."),
+    ("cached_mapped", "cached_mapped", "Records that came mapped from a cache."),
 )
 GAUGES = (
     ("feeder_subscriptions", "subscriptions", "Clients that read now."),

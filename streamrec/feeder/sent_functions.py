@@ -16,11 +16,12 @@ import sys
 import threading
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from io import BytesIO
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
@@ -29,6 +30,7 @@ from streamrec.errors import ConfigError
 from streamrec.feeder.function_code import (
     draws_from,
     is_generator,
+    is_installed,
     is_own,
     obstacle,
     reads,
@@ -39,7 +41,7 @@ from streamrec.pipeline.functions import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["SentFunctions", "Unsendable", "unpickled"]
+__all__ = ["SentFunctions", "Unsendable", "identity_of", "unpickled"]
 
 MOST = 256 << 20
 """Bytes of functions and all that they read: it is written anew for each run."""
@@ -134,6 +136,17 @@ class _Reads(NamedTuple):
             elif _is_option(read.value, place[0]) and vars(read.owner).get(place[1]) is read.value:
                 self.options[place] = read.owner
 
+    def set_options(self) -> list[tuple[ModuleType, str, Any]]:
+        """Return the options with their modules, names and values."""
+        named = sorted(self.options.items(), key=lambda item: item[0])
+        return [(module, name, getattr(module, name)) for (_, name), module in named]
+
+    def environment(self) -> list[tuple[str, str]] | None:
+        """Return the environment's variables, if a function reads any."""
+        read = (one.value for function in self.functions for one in reads(function))
+        is_read = any(value is os.environ or value is os.getenv for value in read)
+        return sorted(os.environ.items()) if is_read else None
+
 
 def _is_option(value: Any, module: str) -> bool:
     """Return whether a value of an installed module may be what the program has set there."""
@@ -144,30 +157,65 @@ def _is_option(value: Any, module: str) -> bool:
     return not hasattr(value, "__name__")
 
 
+def identity_of(function: Callable[..., Any]) -> str:
+    """Return a digest of a map with all that it reads, for a cache: equal in all processes.
+
+    Lines, files and the order of sets are not in it; releases of packages that it names are.
+
+    Raises:
+        ConfigError: What it reads cannot be told, or is a random generator.
+    """
+    functions, names = {"map": function}, set[str]()
+    try:
+        found = _followed(functions)
+        whole = functions, found.set_options(), found.environment()
+        data = _dump(whole, found, partial(_Identity, names=names))
+    except _Refused as error:
+        named = f'a cache of "mapped" keeps one result for each record, but map {name_of(function)}'
+        if error.is_random:
+            raise ConfigError(
+                f"{named} {error}; draw in transform, which runs behind the cache"
+            ) from None
+        raise ConfigError(
+            f"{named} {error}, so a change of it might not be seen; mend that, or set key in the "
+            "cache, and another key when map changes"
+        ) from None
+    packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+    releases = [(name, _releases(name)) for name in sorted(packages) if name.isidentifier()]
+    known = repr((sys.version_info[:2], releases)).encode()
+    return blake2b(known + data, digest_size=16).hexdigest()
+
+
+def _releases(package: str) -> list[str]:
+    """Return the versions of the distributions that an installed package is of; of others none."""
+    try:
+        return [version(package)]
+    except PackageNotFoundError:
+        # Few have another name, as that of cv2, and to look it up takes a second.
+        known = _distributions() if is_installed(package) else {}
+        return [version(name) for name in sorted({*known.get(package, ())})]
+
+
+_distributions = cache(packages_distributions)
+
+
 def _pickled(functions: Mapping[str, Callable[..., Any]]) -> bytes:
+    found = _followed(functions)
+    # The process begins with the last two, so it is enough that they are compared.
+    whole = dict(functions), found.set_options(), found.environment(), _directory()
+    return _dump(whole, found)
+
+
+def _followed(functions: Mapping[str, Callable[..., Any]]) -> _Reads:
+    """Find all that functions read."""
     known: set[tuple[str, str]] = set()
     while True:
         found = _Reads([], set(known), {})
-        data = _dump([dict(functions)], found)
+        _dump([dict(functions)], found)
         # A module takes along the attributes that functions name, and some come after it.
         if found.own == known:
-            options = [
-                (module, name, getattr(module, name))
-                for (_, name), module in sorted(found.options.items())
-            ]
-            environment = sorted(os.environ.items()) if _reads_environment(found) else None
-            # The process begins with the last two, so it is enough that they are compared.
-            return _dump((dict(functions), options, environment, _directory()), found)
+            return found
         known = found.own
-        del data
-
-
-def _reads_environment(found: _Reads) -> bool:
-    return any(
-        read.value is os.environ or read.value is os.getenv
-        for function in found.functions
-        for read in reads(function)
-    )
 
 
 def _directory() -> str | None:
@@ -178,7 +226,9 @@ def _directory() -> str | None:
         return None
 
 
-def _dump(value: Any, found: _Reads) -> bytes:
+def _dump(
+    value: Any, found: _Reads, pickler: Callable[[BytesIO, _Reads], Any] | None = None
+) -> bytes:
     file = _Bounded()
     own = {name for name in list(sys.modules) if "." not in name and is_own(name)} - {"__main__"}
     with _registry:
@@ -189,7 +239,7 @@ def _dump(value: Any, found: _Reads) -> bytes:
         for module in modules:
             cloudpickle.register_pickle_by_value(module)
         try:
-            _Pickler(file, found).dump(value)
+            (pickler or _Pickler)(file, found).dump(value)
         except _Refused:
             raise
         except Exception as error:
@@ -237,6 +287,57 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             named = f"{value.__module__}.{value.__qualname__}"
             raise _Refused(f"uses {named}, which draws from {generator}", is_random=True)
         return how
+
+
+class _Identity(_Pickler):
+    """A pickler whose data nobody loads: equal for equal values, in each process.
+
+    Args:
+        file: Written.
+        found: The names that functions read.
+        names: Where to note what may be names of packages.
+    """
+
+    def __init__(self, file: BytesIO, found: _Reads, names: set[str]) -> None:
+        super().__init__(file, found)
+        self._names = names
+        self._classes: dict[type, int] = {}
+        # A program that is copied to another place is the same.
+        self._files = {read.__globals__.get("__file__") for read in found.functions}
+
+    def persistent_id(self, value: Any) -> Any:
+        """Return the form of a value in place of its pickle; ``None``: as always."""
+        kind = type(value)
+        if kind is str:  # which would be told from an equal one by its place in memory
+            self._names.add(value)
+            return b"" if value in self._files else value.encode("utf-8", "surrogatepass")
+        if kind is CodeType:
+            return [getattr(value, name) for name in _OF_CODE]
+        if kind in (set, frozenset):  # whose order is another one in each process
+            ordered = sorted(value, key=lambda one: (str(type(one)), repr(one)))
+            return kind.__name__.encode(), ordered
+        if isinstance(value, type) and super().reducer_override(value) is not NotImplemented:
+            return self._class(value)  # whose pickle has a random number
+        return None
+
+    def _class(self, kind: type) -> tuple[Any, ...]:
+        is_known = kind in self._classes
+        number = self._classes.setdefault(kind, len(self._classes))
+        if is_known:
+            return (number,)
+        own = {name: value for name, value in vars(kind).items() if name not in _NOT_OF_CLASS}
+        return number, kind.__qualname__, kind.__bases__, own
+
+
+_OF_CODE = (
+    *("co_name", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_code"),
+    *("co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_exceptiontable"),
+)
+"""The attributes of code that decide what it does."""
+_NOT_OF_CLASS = {
+    *("__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl", "__firstlineno__"),
+    *("__static_attributes__", "__annotate__", "__annotate_func__"),
+}
 
 
 def _cache_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:

@@ -19,7 +19,8 @@ __all__ = ["FETCHED", "GAUGES", "Subscription", "gauges_of", "measures_of"]
 FETCHED = (
     *("requests", "retries", "throttled", "cut", "hedges", "hedges_won"),
     *("bytes_read", "bytes_used", "cache_hits", "cache_bytes"),
-    *("cached_batches", "cached_pictures", "refetched", "skipped_records", "quarantined"),
+    *("cached_batches", "cached_pictures", "cached_mapped"),
+    *("refetched", "skipped_records", "quarantined"),
 )
 """The counters of a run that a feeder adds up."""
 GAUGES = (

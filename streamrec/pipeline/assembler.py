@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamrec.errors import DataError, Stalled, StoreUnavailable
+from streamrec.errors import ConfigError, DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
 from streamrec.flow.loop_share import LoopShare
@@ -18,6 +18,7 @@ from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.needs import made_anew
 from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
 from streamrec.pipeline.batch.decoder import Decoder, Work
+from streamrec.pipeline.cache.mapped_cache import MappedCache
 from streamrec.pipeline.cache.picture_cache import PictureCache
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
@@ -131,6 +132,7 @@ class Assembler:
             **(self.inflater.statistics() if self.inflater else {}),
             "refetched": self.fetcher.counts["refetched"],
             "cached_pictures": self.fetcher.counts["cached_pictures"],
+            "cached_mapped": self.fetcher.counts["cached_mapped"],
             **self._builder.left_out(),
         }
 
@@ -278,11 +280,11 @@ def _decoder(
     measures: Measures,
 ) -> Decoder:
     features: Any = plan.settings.features
-    pictures = plan.pictures and PictureCache(plan.pictures, measures.counts)
+    pictures, mapped = _caches(plan, measures)
     return Decoder(
         features,
         shards.urls,
-        single=plan.batch_size is None or plan.settings.pack is not None,
+        single=_is_single(plan),
         share=partial(share_work, threads, THREADS - 1),
         functions=plan.functions,
         masks=plan.keeps_placeholders,
@@ -290,7 +292,30 @@ def _decoder(
         checks_large=plan.checks_late,
         allocate=allocate,
         fill_picture=pictures.fill if pictures else made_anew,
+        mapped=mapped,
     )
+
+
+def _caches(plan: RunPlan, measures: Measures) -> tuple[PictureCache | None, MappedCache | None]:
+    """Make the cache of pictures or of mapped records that the settings name."""
+    pieces, settings = plan.decoded, plan.settings
+    if pieces is None or settings.cache is None:
+        return None, None
+    if settings.cache.of == "pictures":
+        return PictureCache(pieces, measures.counts), None
+    if settings.cache.key is None:
+        raise ConfigError(
+            'a cache of "mapped" needs the name of what map makes; set key in it, or open the '
+            "dataset with streamrec.open or streamrec serve, which take a digest of the function"
+        )
+    plain = settings.model_dump(mode="json", include={"features"}, warnings=False)
+    form = plain["features"], _is_single(plan)
+    return None, MappedCache(pieces, measures.counts, settings.cache.key, form)
+
+
+def _is_single(plan: RunPlan) -> bool:
+    """Return whether no row is padded like its neighbours."""
+    return plan.batch_size is None or plan.settings.pack is not None
 
 
 def _fetcher(

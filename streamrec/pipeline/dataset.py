@@ -15,6 +15,7 @@ from streamrec.pipeline.cache.batch_cache import BatchCache, versions_of
 from streamrec.pipeline.cache.cached_run import CachedRun
 from streamrec.pipeline.dataset_checks import (
     check_batches,
+    check_mapped,
     check_pictures,
     check_places,
     check_ranks,
@@ -101,6 +102,7 @@ class Dataset:
         auto = min(DEFAULT_LANES, most)
         self.lanes = auto if settings.lanes == "auto" else settings.lanes
         self._functions = Functions.of(settings)
+        check_mapped(settings, self._functions)
         self._stores = stores
         self._sizes = {i: found.size for i, found in enumerate(objects) if found.size is not None}
         self._etags = {i: found.etag for i, found in enumerate(objects) if found.etag is not None}
@@ -329,7 +331,7 @@ class Dataset:
             self._draws,
             self._components,
             self._next_use(orders[0]),
-            self._stores.cache if self._keeps("pictures") else None,
+            self._stores.cache if self._keeps("pictures", "mapped") else None,
             self._is_inferred,
         )
         plan.check()
@@ -341,9 +343,9 @@ class Dataset:
         cache = BatchCache(plan, self._stores.cache, self._versions)
         return CachedRun(plan, shards, self._stores, allocate, measures, cache=cache)
 
-    def _keeps(self, kind: Kept) -> bool:
-        """Return whether the settings name a cache of this kind."""
-        return self.settings.cache is not None and self.settings.cache.of == kind
+    def _keeps(self, *kinds: Kept) -> bool:
+        """Return whether the settings name a cache of one of these kinds."""
+        return self.settings.cache is not None and self.settings.cache.of in kinds
 
     def position(
         self, batch_size: int | None, rank: int, world_size: int, point: ResumePoint

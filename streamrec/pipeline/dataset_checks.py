@@ -9,8 +9,16 @@ from streamrec.formats.examples.image_columns import has_pictures
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
+    from streamrec.pipeline.functions import Functions
 
-__all__ = ["check_batches", "check_pictures", "check_places", "check_ranks", "uncounted"]
+__all__ = [
+    "check_batches",
+    "check_mapped",
+    "check_pictures",
+    "check_places",
+    "check_ranks",
+    "uncounted",
+]
 
 
 def uncounted(settings: DatasetSettings) -> str:
@@ -100,6 +108,22 @@ def check_pictures(settings: DatasetSettings) -> None:
         raise ConfigError(
             'a cache of "pictures" keeps what sr.Image decodes, and no feature has this spec; name '
             'such a feature, or use a cache of "ranges"'
+        )
+
+
+def check_mapped(settings: DatasetSettings, functions: Functions) -> None:
+    """Refuse a cache of what ``map`` makes where that differs from epoch to epoch.
+
+    Raises:
+        ConfigError: The map is given a generator.
+    """
+    if settings.cache is None or settings.cache.of != "mapped" or functions.map is None:
+        return
+    if functions.map.is_random:
+        raise ConfigError(
+            'a cache of "mapped" keeps one result for each record, and '
+            f"map {functions.map.name} takes rng, to give others in each epoch; draw in transform, "
+            'which runs behind the cache, or use a cache of "pictures" or of "ranges"'
         )
 
 

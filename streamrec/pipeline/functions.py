@@ -15,6 +15,8 @@ from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 from streamrec.values.rows import joined, row_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
@@ -119,7 +121,7 @@ class Function:
             return self._columns(columns, origin, url_of, rng)
         each = self._one_by_one(columns, origin, epochs)
         rows = [self._columns(one, place, url_of, rng) for one, place, rng in each]
-        return self._joined(rows, origin, url_of)
+        return self.joined(rows, origin, url_of)
 
     def change(self, batch: Batch, url_of: UrlOf) -> dict[str, Column]:
         """Call a transform, which returns columns of as many rows.
@@ -146,10 +148,14 @@ class Function:
             place = Origin(origin.shards[row : row + 1], origin.records[row : row + 1])
             yield one, place, generator_for(self.setting, self._seed, epoch, shard, record)
 
-    def _joined(
-        self, rows: list[dict[str, Column]], origin: Origin, url_of: UrlOf
+    def joined(
+        self, rows: Sequence[Mapping[str, Column]], origin: Origin, url_of: UrlOf
     ) -> dict[str, Column]:
-        """Join what a map gave for each record."""
+        """Join what a map gave for each record.
+
+        Raises:
+            FunctionFailed: It gave other columns for one record than for another.
+        """
         first = rows[0]
         for row in rows:
             if row.keys() != first.keys():

@@ -30,7 +30,7 @@ __all__ = ["COUNTERS", "Run"]
 
 COUNTERS = (
     *(*FETCHED, "seconds_waited", "refetched", "decompressed_from", "decompressed_to"),
-    *("cached_batches", "cached_pictures"),
+    *("cached_batches", "cached_pictures", "cached_mapped"),
 )
 """The names of the statistics that count from the start, without those of delivery."""
 

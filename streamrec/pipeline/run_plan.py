@@ -58,8 +58,8 @@ class RunPlan:
     """The components of a mix; ``None``: nothing is mixed."""
     next_use: NextUse | None = None
     """The forecast to tell which ranges are read; ``None``: there is no cache."""
-    pictures: PieceCache | None = None
-    """The cache of decoded pictures; ``None``: there is none."""
+    decoded: PieceCache | None = None
+    """The cache of decoded pictures or of mapped records; ``None``: there is none."""
     is_inferred: bool = False
     """True if the features follow from some of the records, and others may differ."""
 

@@ -38,10 +38,16 @@ def test_every_form(written: Any, folder: str | None, size: int | None) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    [{"of": "batches"}, {"of": "pictures"}, {"of": "batches", "folder": "/x", "size": "1GiB"}],
+    [
+        {"of": "batches"},
+        {"of": "pictures"},
+        {"of": "mapped", "key": "parse-2"},
+        {"of": "batches", "folder": "/x", "size": "1GiB"},
+    ],
 )
 def test_of_decoded_data(written: Any) -> None:
-    settings = validate(DatasetSettings, {"source": "x", "cache": written})
+    given = {"map": "a:f"} if written["of"] == "mapped" else {}
+    settings = validate(DatasetSettings, {"source": "x", "cache": written, **given})
     assert settings.cache is not None
     assert settings.cache.of == written["of"]
     assert validate(DatasetSettings, settings.model_dump(mode="json")) == settings
@@ -66,13 +72,19 @@ def test_no_cache(written: Any) -> None:
         ("1MiB", "the setting 'cache' has less than the 16 MiB"),
         ("10GB disk", "the setting 'cache' is '10GB disk'; give a size alone, such as"),
         ({"size": "10GB disk"}, "the setting 'cache'"),
-        ({"folder": "/x", "sizes": 3}, "the setting 'cache' has no 'sizes'; give it folder, size"),
+        (
+            {"folder": "/x", "sizes": 3},
+            "the setting 'cache' has no 'sizes'; give it of, folder, size",
+        ),
         (
             {"of": "records"},
-            "the setting 'cache' is 'records' and should be 'ranges', 'pictures' or 'batches'",
+            "the setting 'cache' is 'records' and should be 'ranges', 'pictures', 'mapped'",
         ),
         ({"size": "much"}, "the setting 'cache'"),
         (["/x"], "the setting 'cache'"),
+        ({"key": "a"}, "the setting 'cache' has a key, which is for what map makes"),
+        ({"of": "mapped"}, "the setting 'cache' keeps what map makes, and there is no map"),
+        ({"of": "mapped", "key": ""}, "the setting 'cache'"),
     ],
 )
 def test_wrong_forms_are_refused(written: Any, says: str) -> None:

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import subprocess
 import sys
 import threading
 from base64 import b64encode
@@ -17,7 +18,7 @@ import pytest
 from streamrec.errors import ConfigError
 from streamrec.feeder import sent_functions
 from streamrec.feeder.function_code import is_own
-from streamrec.feeder.sent_functions import SentFunctions, unpickled
+from streamrec.feeder.sent_functions import SentFunctions, identity_of, unpickled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -402,3 +403,58 @@ def test_what_cannot_be_loaded() -> None:
     pickle = b64encode(b"cno_such_module\nf\n.").decode()
     with pytest.raises(ConfigError, match=r"functions of the settings \(ModuleNotFoundError"):
         unpickled(pickle)
+
+
+# -- the identity of a map whose results are cached ------------------------------------------------
+
+MAP = """
+import numpy as np
+
+WORDS = {"a", "bb", "ccc", "dddd"}
+
+
+class Table:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, value):
+        return value * self.factor if value in {"q", "w", "ee"} else super().__hash__()
+
+
+table = Table(2)
+
+
+def prepared(columns):
+    return np.sum([table(word) for word in WORDS])
+"""
+
+
+PRINTED = """
+from streamrec.feeder.sent_functions import identity_of
+print(identity_of(prepared))
+"""
+
+
+def identity_elsewhere(source: str, folder: Path, hash_seed: str) -> str:
+    folder.mkdir()
+    (folder / "program.py").write_text(source + PRINTED)
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, str(folder / "program.py")]
+    return subprocess.check_output(command, env=environment, text=True)
+
+
+def test_a_map_is_the_same_in_another_process_and_place(tmp_path: Path) -> None:
+    first = identity_elsewhere(MAP, tmp_path / "a", "1")
+    assert identity_elsewhere("\n# a comment\n" + MAP, tmp_path / "b", "2") == first
+    assert identity_elsewhere(MAP.replace('"q"', '"r"'), tmp_path / "c", "1") != first
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_another_map_is_what_reads_something_else(
+    name: str, program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = getattr(program, name)
+    early = identity_of(function)
+    assert identity_of(function) == early
+    change(program, monkeypatch)
+    assert identity_of(function) != early

@@ -16,10 +16,12 @@ from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import made_anew, one_by_one
 from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.cache.mapped_cache import is_padded
 from streamrec.pipeline.column_rows import are_columns, columns_of
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.values.aligned import aligned
 from streamrec.values.columns import Arrays, BytesColumn, Column, Ragged, Sparse
+from streamrec.values.rows import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Components
     from streamrec.pipeline.batch.batcher import Chunk
+    from streamrec.pipeline.cache.mapped_cache import MappedCache
+    from streamrec.pipeline.functions import Function
     from streamrec.plan.position import Position
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordRows
@@ -88,6 +92,7 @@ class Decoder:
         allocate: Allocates the columns of batches. Single records and the columns that the user's
             functions get have memory of the decoder's own, as these may keep it.
         fill_picture: A function that fills an array with a picture; it is decoded by default.
+        mapped: The cache of what the map makes; ``None``: there is none.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -106,7 +111,10 @@ class Decoder:
         checks_large: bool = False,
         allocate: Allocate | None = None,
         fill_picture: FillPicture = made_anew,
+        mapped: MappedCache | None = None,
     ) -> None:
+        self._mapped = mapped
+        self._is_padded = not single and is_padded(features)
         self._masks = masks
         self._components = components
         self._checks_large = checks_large
@@ -203,13 +211,44 @@ class Decoder:
         """
         if are_columns(rows):
             return columns_of(rows)
-        columns, map_ = self._columns(rows), self._functions.map
-        if map_ is None:
-            return columns
+        if self._functions.map is None:
+            return self._columns(rows)
+        if self._mapped is None or not len(rows):
+            return self._map(self._functions.map, rows, epochs, work)
+        return self._kept(self._functions.map, self._mapped, rows, epochs, work)
+
+    def _map(
+        self, map_: Function, rows: RecordRows, epochs: Indices | int, work: Work | None
+    ) -> dict[str, Column]:
+        """Parse some rows, and map their columns."""
+        columns = self._columns(rows)
         if work is not None:
             work.note_transform()
         origin = Origin(rows.shards, rows.ordinals)
         return map_.apply(columns, origin, self._urls.__getitem__, epochs)
+
+    def _kept(
+        self,
+        map_: Function,
+        cache: MappedCache,
+        rows: RecordRows,
+        epochs: Indices | int,
+        work: Work | None,
+    ) -> dict[str, Column]:
+        """Return the mapped columns of some rows; make and keep those that the cache lacks."""
+        keys = cache.keys(rows)
+        found = {number: cache.load(key) for number, key in enumerate(keys)}
+        lacking = np.array([number for number, row in found.items() if row is None], np.int64)
+        # A padded column is as wide as its neighbours make it, so each record is mapped alone.
+        parts = len(lacking) if self._is_padded else min(1, len(lacking))
+        for part in np.array_split(lacking, parts) if parts else ():
+            columns = self._map(map_, rows.take(part), epochs, work)
+            for place, number in enumerate(part.tolist()):
+                row = {name: row_of(column, place) for name, column in columns.items()}
+                found[number] = row
+                cache.keep(keys[number], row)
+        each = [row for row in found.values() if row is not None]
+        return map_.joined(each, Origin(rows.shards, rows.ordinals), self._urls.__getitem__)
 
     def _filled(
         self, rows: RecordRows, epochs: Indices, mask: npt.NDArray[np.bool_], work: Work

@@ -27,12 +27,14 @@ from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from streamrec.plan.fingerprint import Fingerprint
     from streamrec.values.columns import Column, Values
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "decode_columns", "encode", "encode_columns"]
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MOST_REMEMBERED = 64 << 10
@@ -63,14 +65,32 @@ def encode(batch: Batch) -> BatchMessage:
     payload.add(standing)
     if batch.mask is not None:
         payload.add(batch.mask.astype(np.bool_, copy=False))
-    described = [metadata.SerializeToString()]  # protobufs end to end are one: their lists add up
-    for name, column in batch.columns.items():
+    described = _encode_columns(batch.columns, payload)
+    # Protobufs end to end are one: their lists add up.
+    return BatchMessage(metadata.SerializeToString() + described, tuple(payload.buffers))
+
+
+def encode_columns(columns: Mapping[str, Column], rows: int) -> BatchMessage:
+    """Describe columns alone, as those of a batch.
+
+    Raises:
+        LocalProtocolError: A column has a type that cannot travel.
+    """
+    payload = _Payload()
+    described = _encode_columns(columns, payload)
+    metadata = PROTO["Batch"](rows=rows).SerializeToString()
+    return BatchMessage(metadata + described, tuple(payload.buffers))
+
+
+def _encode_columns(columns: Mapping[str, Column], payload: _Payload) -> bytes:
+    described: list[bytes] = []
+    for name, column in columns.items():
         if isinstance(column, np.ndarray) and column.ndim:
             described.append(_description(name, column.dtype, column.shape))
             payload.add(column)
         else:
             described.append(_encode_column(name, column, payload))
-    return BatchMessage(b"".join(described), tuple(payload.buffers))
+    return b"".join(described)
 
 
 @lru_cache(maxsize=1024)
@@ -211,6 +231,19 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
         raise RemoteProtocolError(f"the position of a batch cannot be read: {error}") from None
     origin, components = Origin(shards, records), _components(metadata)
     return Batch(columns, rows, int(metadata.epoch), origin, position, mask, components)
+
+
+def decode_columns(message: BatchMessage) -> dict[str, Column]:
+    """Return the columns of :func:`encode_columns`, as views of the message's payload.
+
+    Raises:
+        RemoteProtocolError: The metadata is none, or does not fit the payload.
+    """
+    try:
+        metadata = PROTO["Batch"].FromString(message.metadata)
+    except DecodeError:
+        raise RemoteProtocolError("the metadata of columns is not its message") from None
+    return _decode_columns(metadata, PayloadReader(message.payload))
 
 
 def _decode_columns(metadata: Any, reader: PayloadReader) -> dict[str, Column]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamrec.formats.images.picture import Wanted
     from streamrec.stores.cache.piece_cache import PieceCache
 
-__all__ = ["PictureCache"]
+__all__ = ["MOST", "PictureCache", "programs"]
 
 MOST = 1 << 30
 """Bytes of the largest picture that is kept: one system call reads it, Linux ends it at 2 GiB."""
@@ -75,14 +75,14 @@ class PictureCache:
 
 
 def _key(encoded: memoryview, wanted: Wanted, shape: tuple[int, ...]) -> str:
-    digest = blake2b(json.dumps([_programs(), wanted, shape]).encode(), digest_size=16)
+    digest = blake2b(json.dumps([programs(), wanted, shape]).encode(), digest_size=16)
     digest.update(encoded)
     return digest.hexdigest()
 
 
 @cache
-def _programs() -> list[str]:
-    """Return the versions of what makes pixels: another release may make others."""
+def programs() -> list[str]:
+    """Return the versions of what decodes records and pictures: another release may make others."""
     from streamrec import __version__  # it imports this module
 
     return [__version__, *map(_version, ("pillow", "simplejpeg"))]

@@ -47,9 +47,9 @@ class Pictures:
 
 @pytest.fixture
 def pictures() -> Iterator[Pictures]:
-    picture_cache._programs.cache_clear()
+    picture_cache.programs.cache_clear()
     yield Pictures()
-    picture_cache._programs.cache_clear()
+    picture_cache.programs.cache_clear()
 
 
 def test_a_picture_is_made_once(pictures: Pictures) -> None:
@@ -82,7 +82,7 @@ def test_another_release_makes_its_own(pictures: Pictures, monkeypatch: pytest.M
         [(streamrec, "__version__"), (picture_cache, "_version")], start=2
     ):
         monkeypatch.setattr(module, name, "0.0" if module is streamrec else lambda _: "0.0")
-        picture_cache._programs.cache_clear()
+        picture_cache.programs.cache_clear()
         assert pictures.fill() == [number]
 
 

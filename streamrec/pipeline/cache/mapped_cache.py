@@ -1,0 +1,133 @@
+"""The cache of what the user's ``map`` makes of each record.
+
+As a picture is, the columns of a record are found by content: a digest of the record's bytes, of
+the specs, and of the function with all that it reads. So neither the order of records nor the place
+or version of a shard is in the key.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.errors import LocalProtocolError, RemoteProtocolError
+from streamrec.formats.examples.descriptions import is_pair
+from streamrec.pipeline.batch import payload
+from streamrec.pipeline.cache.picture_cache import MOST, programs
+from streamrec.stores.cache.pieces import Piece
+from streamrec.values.aligned import empty
+from streamrec.wire.frame import ALIGNMENT
+from streamrec.wire.messages import BatchMessage
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Mapping
+
+    from streamrec.stores.cache.piece_cache import PieceCache
+    from streamrec.values.columns import ByteArray, Column
+    from streamrec.values.records import RecordRows
+
+__all__ = ["MappedCache", "is_padded"]
+
+LENGTH = 4
+"""Bytes of the description's length, with which a piece begins."""
+
+
+PADDED = ("varlen", "sequence")
+"""The kinds of specs whose columns are as wide as the longest row beside them."""
+
+
+def is_padded(features: Mapping[str, Any] | None) -> bool:
+    """Return whether a record's columns depend on the records that are parsed with it.
+
+    Args:
+        features: The specs in their plain form; ``None``: records stay as they are.
+    """
+    plain = features or {}
+    return is_pair(plain) or any(spec.get("kind") in PADDED for spec in plain.values())
+
+
+class MappedCache:
+    """A cache of mapped records, used from several threads at once.
+
+    Args:
+        pieces: Keeps the records, and removes what was not used for long.
+        counts: Counts the records that came from the cache, as ``cached_mapped``.
+        function: The name of the function and of all that it reads: equal for equal results.
+        form: What else decides the columns that the function is given, in plain values.
+    """
+
+    def __init__(
+        self, pieces: PieceCache, counts: Counter[str], function: str, form: object
+    ) -> None:
+        self._pieces = pieces
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._stream = json.dumps([programs(), function, form]).encode()
+
+    def __repr__(self) -> str:
+        return f"<MappedCache in {self._pieces!r}>"
+
+    def keys(self, rows: RecordRows) -> list[str]:
+        """Return the key of each record: 32 hexadecimal digits."""
+        begun = blake2b(self._stream, digest_size=16)
+        keys: list[str] = []
+        places = zip(
+            rows.buffer_index.tolist(), rows.offsets.tolist(), rows.lengths.tolist(), strict=True
+        )
+        for buffer, offset, length in places:
+            digest = begun.copy()
+            digest.update(rows.buffers[buffer][offset : offset + length])
+            keys.append(digest.hexdigest())
+        return keys
+
+    def load(self, key: str) -> dict[str, Column] | None:
+        """Return a record's columns, of one row each; ``None`` if they are not there."""
+        data = self._bytes_of(key)
+        try:
+            columns = None if data is None else _unpacked(data)
+        except RemoteProtocolError:
+            return None
+        if columns is not None:
+            with self._lock:
+                self._counts["cached_mapped"] += 1
+        return columns
+
+    def keep(self, key: str, columns: Mapping[str, Column]) -> None:
+        """Keep a record's columns, of one row each; those that cannot travel are made each time."""
+        try:
+            data = _packed(columns)
+        except (LocalProtocolError, MemoryError):
+            return
+        if len(data) <= MOST:
+            self._pieces.keep(Piece(key, 0, len(data), len(data)), data.data)
+
+    def _bytes_of(self, key: str) -> ByteArray | None:
+        found = self._pieces.find(key, 0, 1)
+        piece = next((one for one in found if LENGTH < one.nbytes == one.size <= MOST), None)
+        if piece is None:
+            return None
+        try:
+            data: ByteArray = empty((piece.nbytes,), np.dtype(np.uint8))
+        except MemoryError:
+            return None
+        return data if self._pieces.load(piece, 0, data.data) else None
+
+
+def _packed(columns: Mapping[str, Column]) -> ByteArray:
+    message = payload.encode_columns(columns, 1)
+    length = len(message.metadata)
+    head = length.to_bytes(LENGTH, "little") + message.metadata
+    parts: list[Any] = [head, bytes(-len(head) % ALIGNMENT), *message.payload]
+    return np.concatenate([np.frombuffer(part, np.uint8) for part in parts])
+
+
+def _unpacked(data: ByteArray) -> dict[str, Column]:
+    end = LENGTH + int.from_bytes(data[:LENGTH].tobytes(), "little")
+    content = data[end + -end % ALIGNMENT :]
+    parts = (content.data,) if len(content) else ()
+    return payload.decode_columns(BatchMessage(data[LENGTH:end].tobytes(), parts))
