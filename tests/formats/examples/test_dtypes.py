@@ -176,3 +176,10 @@ def test_float64_holds_all(values: Any) -> None:
 def test_the_same_dtype_is_no_copy() -> None:
     values = np.arange(3)
     assert narrow(values, "int64") is values
+
+
+@pytest.mark.parametrize("wrong", [-129, 128])
+def test_the_first_value_beyond_a_type_is_named_and_not_its_bounds(wrong: int) -> None:
+    with pytest.raises(Overflow) as caught:
+        narrow(np.array([-128, 127, wrong, wrong], np.int64), "int8")
+    assert caught.value.args == (2, wrong)
