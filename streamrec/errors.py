@@ -21,6 +21,8 @@
     │   ├── RecordTooLarge                    a record is longer than max_record_bytes
     │   ├── MalformedExample                  not the protobuf message it should be
     │   ├── MalformedImage                    not a picture that can be decoded
+    │   │   └── PictureTooLarge               beyond max_pixels or max_bytes, or of too many scans
+    │   ├── BatchTooLarge                     the columns of a batch take more than max_bytes
     │   ├── MalformedIndex                    not an index, or a damaged one
     │   ├── UnsupportedFormat                 legal, but of a form that is not read
     │   ├── MissingFeature
@@ -64,6 +66,7 @@ from streamrec.masking import masked, printable
 __all__ = [
     "AccessDenied",
     "BatchOutOfOrder",
+    "BatchTooLarge",
     "Busy",
     "ConfigError",
     "CorruptBudgetExceeded",
@@ -89,6 +92,7 @@ __all__ = [
     "OtherOrder",
     "OtherVersion",
     "OutOfMemory",
+    "PictureTooLarge",
     "RecordTooLarge",
     "RemoteProtocolError",
     "StaleIndex",
@@ -269,6 +273,21 @@ class MalformedExample(DataError):
 
 class MalformedImage(DataError):
     """The picture is corrupt, truncated or too large, or the bytes are not a picture."""
+
+
+class PictureTooLarge(MalformedImage):
+    """The picture claims more pixels, memory or scans than the limits allow; it may be intact.
+
+    Nothing was taken for its pixels. ``on_corrupt`` never skips it: which records there are must
+    not follow from how much memory there is.
+    """
+
+
+class BatchTooLarge(DataError):
+    """The columns of a batch would take more memory than ``max_bytes``; none was taken for them.
+
+    ``record`` is the one that claims most.
+    """
 
 
 class MalformedIndex(DataError):

@@ -14,13 +14,23 @@ if TYPE_CHECKING:
     from streamrec.config.daemon import DaemonSettings
 
 __all__ = [
+    "MOST_PIXELS",
     "automatic_budget",
+    "batch_limit",
+    "daemon_batch_limit",
     "daemon_budget",
+    "daemon_pixel_limit",
     "memory_budget",
     "memory_share",
+    "pixel_limit",
     "record_limit",
     "shared_limit",
 ]
+
+LEAST_BATCH = 48 * MIB
+"""Bytes of the largest batch, however small the budget is."""
+MOST_PIXELS = (1 << 30) // 4 // 3
+"""Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
 
 
 def memory_budget(settings: DatasetSettings) -> int:
@@ -39,6 +49,21 @@ def daemon_budget(settings: DaemonSettings.Server) -> int:
     return max(64 * MIB, _memory_limit() // 2) if budget == "auto" else int(budget)
 
 
+def daemon_batch_limit(settings: DaemonSettings.Server) -> int:
+    """Return the bytes of the largest batch of a daemon: the setting, or a quarter of the budget.
+
+    So one session leaves room for others.
+    """
+    limit = settings.max_bytes
+    return max(LEAST_BATCH, daemon_budget(settings) // 4) if limit == "auto" else int(limit)
+
+
+def daemon_pixel_limit(settings: DaemonSettings.Server) -> int:
+    """Return the pixels of the largest picture of a daemon, as :func:`pixel_limit` does."""
+    limit = settings.max_pixels
+    return min(MOST_PIXELS, daemon_batch_limit(settings)) if limit == "auto" else limit
+
+
 def shared_limit(settings: DaemonSettings.Server) -> int:
     """Return the bytes that a feeder's clients may share with it: the setting, or a quarter."""
     limit = settings.shared_memory
@@ -52,6 +77,23 @@ def record_limit(settings: DatasetSettings) -> int:
     """
     limit = settings.max_record_bytes
     return memory_budget(settings) if limit == "auto" else int(limit)
+
+
+def batch_limit(settings: DatasetSettings) -> int:
+    """Return the bytes of the largest batch: the setting, or a third of the memory budget.
+
+    So the budget holds the batch that the consumer has, the next one, and the memory of the one
+    before. Of small budgets the limit is 48 MiB, in which 256 pictures of 224 x 224 pixels, or one
+    of 12 million, find room.
+    """
+    limit = settings.max_bytes
+    return max(LEAST_BATCH, memory_budget(settings) // 3) if limit == "auto" else int(limit)
+
+
+def pixel_limit(settings: DatasetSettings) -> int:
+    """Return the pixels of the largest picture: the setting, or one for each byte of a batch."""
+    limit = settings.max_pixels
+    return min(MOST_PIXELS, batch_limit(settings)) if limit == "auto" else limit
 
 
 def automatic_budget() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,8 @@ _GRAY = bytes(number for number in range(256) for _ in range(3))
 """The palette of a frame that has none."""
 
 
+_WORK = 10
+"""Bytes for each pixel of a frame: its numbers, those that are shown, and their colours."""
 _CUT_OFF = (IndexError, struct.error)
 """Raised where the bytes end too early."""
 
@@ -65,37 +68,41 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     """
     check_channels("GIF", wanted.channels, (0, 3))
     with refusing("GIF"):
-        frames = _listed(contents, every=wanted.animation)
-        if not all(frame.width and frame.height for frame in frames) or not frames:
-            raise EOFError("it has no frame, or one without pixels")
-    height, width = max(each.height for each in frames), max(each.width for each in frames)
-    if not wanted.animation:
-        del frames[1:]
-    shape = len(frames), height, width, 3
+        count, height, width = _measured(contents, wanted)
+    shape = count, height, width, 3
     check_size(shape, wanted.max_pixels)
 
     def fill(out: npt.NDArray[Any]) -> None:
         targets = out.reshape(shape)
         targets[0] = 0  # black where the first frame has no pixel
         with refusing("GIF"):
-            for number, frame in enumerate(frames):
+            # Read again: a list of a million small frames would take far more than their pixels.
+            for number, frame in enumerate(islice(_frames(contents), count)):
                 if number:
                     targets[number] = targets[number - 1]
                 _lay(frame, targets[number])
 
-    return Picture(shape if wanted.animation else shape[1:], fill)
+    work = _WORK * height * width
+    return Picture(shape if wanted.animation else shape[1:], fill, work=work)
 
 
-def _listed(contents: memoryview, *, every: bool) -> list[_Frame]:
-    """Return the frames. If only the first is wanted, those behind it may be truncated."""
-    frames: list[_Frame] = []
+def _measured(contents: memoryview, wanted: Wanted) -> tuple[int, int, int]:
+    """Return the number of frames that are given, and the canvas's height and width.
+
+    If only the first frame is wanted, those behind it may be truncated.
+    """
+    count = height = width = 0
     try:
         for frame in _frames(contents):
-            frames.append(frame)  # noqa: PERF402 (list() would lose them at an error)
+            if not (frame.width and frame.height):
+                raise EOFError("a frame has no pixels")
+            count, height, width = count + 1, max(height, frame.height), max(width, frame.width)
     except _CUT_OFF:
-        if every or not frames:
+        if wanted.animation or not count:
             raise
-    return frames
+    if not count:
+        raise EOFError("it has no frame")
+    return (count if wanted.animation else 1), height, width
 
 
 def _frames(contents: memoryview) -> Iterator[_Frame]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.errors import MalformedImage, UnsupportedFormat
+from streamrec.errors import MalformedImage, PictureTooLarge, UnsupportedFormat
 from streamrec.formats.images.jpeg_region import decode_region
 from streamrec.formats.images.picture import (
     Picture,
     Wanted,
     Window,
+    bands,
     check_channels,
     check_size,
     is_fast,
@@ -46,6 +48,20 @@ _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _READ = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
 """The frames that libjpeg-turbo decodes: sequential and progressive, neither lossless nor
 hierarchical."""
+_PROGRESSIVE = {0xC2, 0xCA}
+_SCAN = b"\xff\xda"
+"""The marker that begins a scan. Entropy-coded data hold none: a 0 follows each of their 0xFF."""
+_HEAD = 4 << 10
+"""Bytes in which the first scan begins, where no profile and no thumbnail stands before it."""
+MOST_SCANS = 100
+"""The most scans of a picture. A scan of a few bytes costs a pass over all blocks of the picture,
+so that libjpeg-turbo advises programs to set a limit, and itself fails beyond 500 if it is told
+to. Encoders write 10 or so. Source: libjpeg-turbo.org/pmwiki/uploads/About/
+TwoIssueswiththeJPEGStandard.pdf; turbojpeg.h, TJFLAG_LIMITSCANS."""
+_PASSES = 32
+"""Times ``max_pixels`` that all scans of a picture may go over pixels."""
+_ONE_BY_ONE = threading.Lock()
+"""Held while Pillow decodes a damaged picture, whose memory its header did not tell."""
 
 
 def read(contents: memoryview, wanted: Wanted) -> Picture:
@@ -58,7 +74,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
         ConfigError: simplejpeg is not installed.
     """
     with _refusing(contents):
-        size, stored_as, is_named = _header(contents, wanted)
+        size, stored_as, is_named, work = _header(contents, wanted)
     inks = stored_as in ("CMYK", "YCCK")
     allowed = (0, 3) if inks else (0, 1, 3)
     check_channels("CMYK JPEG" if inks else "JPEG", wanted.channels, allowed)
@@ -74,11 +90,16 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
         fast = is_fast(wanted.dct_method)
         return is_named and not inks and decode_region(contents, window, fast, out)
 
-    return Picture((*size, channels), fill, fill_part=fill_part)
+    # Inks are decoded whole before they are mixed, and what TurboJPEG cannot name by Pillow.
+    work += 4 * size[0] * size[1] * (inks + (not is_named))
+    return Picture((*size, channels), fill, fill_part=fill_part, work=work)
 
 
-def _header(contents: memoryview, wanted: Wanted) -> tuple[tuple[int, int], str, bool]:
-    """Return ``(height, width)``, the colours, and whether TurboJPEG can name the sampling."""
+def _header(contents: memoryview, wanted: Wanted) -> tuple[tuple[int, int], str, bool, int]:
+    """Return ``(height, width)``, the colours, whether TurboJPEG can name the sampling, and work.
+
+    The work is what :class:`Picture` says of it.
+    """
     header = partial(library("simplejpeg").decode_jpeg_header, contents, strict=False)
     try:
         height, width, stored_as, _ = header()
@@ -86,12 +107,33 @@ def _header(contents: memoryview, wanted: Wanted) -> tuple[tuple[int, int], str,
         image = opened("JPEG", contents)
         check_size((image.height, image.width, 3), wanted.max_pixels)
         _check_supported(contents)
-        return (image.height, image.width), _SPACES[image.mode], False
+        work = _check_scans(contents, image.height * image.width, wanted.max_pixels)
+        return (image.height, image.width), _SPACES[image.mode], False, work
     check_size((height, width, 3), wanted.max_pixels)
+    work = _check_scans(contents, height * width, wanted.max_pixels)
     if any(wanted.least):
         # Only by halves: other fractions take longer than the whole.
         height, width, _, _ = header(*wanted.least, 2)
-    return (height, width), stored_as, True
+    return (height, width), stored_as, True, work
+
+
+def _check_scans(contents: memoryview, pixels: int, most: int) -> int:
+    """Refuse a picture of too many scans; return the bytes of the coefficients that they share.
+
+    Raises:
+        PictureTooLarge: It has more scans than are allowed, or they go over too many pixels.
+    """
+    layout = _layout(contents)
+    if layout.is_one_scan:
+        return 0
+    scans = bytes(contents[layout.at :]).count(_SCAN)
+    allowed = min(MOST_SCANS, max(1, _PASSES * most // max(1, pixels)))
+    if scans > allowed:
+        raise PictureTooLarge(
+            f"the JPEG has {scans} scans of {pixels:,} pixels, and {allowed} are allowed, since "
+            "each costs a pass over all of them; write it anew with fewer, if you trust it"
+        )
+    return layout.coefficients
 
 
 @contextmanager
@@ -107,7 +149,7 @@ def _refusing(contents: memoryview) -> Iterator[None]:
 
 def _check_supported(contents: memoryview) -> None:
     """Refuse a JPEG whose frame says that libjpeg-turbo does not decode it."""
-    kind, frame = _frame(contents)
+    kind, frame, *_ = _layout(contents)
     if len(frame) < 6 or len(frame) != 6 + 3 * frame[5]:
         return
     height = int.from_bytes(frame[1:3], "big")
@@ -127,19 +169,53 @@ def _check_supported(contents: memoryview) -> None:
     ) from None
 
 
-def _frame(contents: memoryview) -> tuple[int, bytes]:
-    """Return the marker and the content of the first segment that begins a frame, if there is one.
+class _Layout(NamedTuple):
+    """The segments of a JPEG that say how its pixels are stored."""
 
-    What stands between segments is passed over, as libjpeg does.
-    """
-    octets = bytes(contents)
+    kind: int = 0
+    """The marker of the first frame; 0: there is none."""
+    frame: bytes = b""
+    """The content of its segment."""
+    together: int = 0
+    """The number of channels that the first scan holds; 0: there is none."""
+    at: int = 0
+    """The byte at which that scan begins."""
+
+    @property
+    def is_one_scan(self) -> bool:
+        """True if a single scan holds all pixels, so that they are decoded as they come."""
+        count = self.frame[5] if len(self.frame) > 5 else 0
+        return self.kind not in _PROGRESSIVE and self.together == count
+
+    @property
+    def coefficients(self) -> int:
+        """Bytes of the coefficients, which are kept until the last scan: two for each number."""
+        height, width = (int.from_bytes(self.frame[at : at + 2], "big") for at in (1, 3))
+        sides = [(octet >> 4 or 1, octet & 15 or 1) for octet in self.frame[7::3]]
+        across = max((one[0] for one in sides), default=1)
+        down = max((one[1] for one in sides), default=1)
+        units = -(-width // (8 * across)) * -(-height // (8 * down))
+        return 128 * units * sum(one[0] * one[1] for one in sides)
+
+
+def _layout(contents: memoryview) -> _Layout:
+    """Read the segments up to the first scan."""
+    found = _segments(bytes(contents[:_HEAD]))
+    return found if found.together else _segments(bytes(contents))
+
+
+def _segments(octets: bytes) -> _Layout:
+    """Read segments; what stands between them is passed over, as libjpeg does."""
+    kind, frame = 0, b""
     at = octets.find(b"\xff", 2)
-    while 0 <= at < len(octets) - 3:
+    while 0 <= at < len(octets) - 4:
         marker, size = octets[at + 1], int.from_bytes(octets[at + 2 : at + 4], "big")
-        if marker in _FRAMES:
-            return marker, octets[at + 4 : at + 2 + size]
+        if marker in _FRAMES and not kind:
+            kind, frame = marker, octets[at + 4 : at + 2 + size]
+        elif marker == _SCAN[1]:
+            return _Layout(kind, frame, octets[at + 4], at)
         at = octets.find(b"\xff", at + (1 if marker in _ALONE else 2 + size))
-    return 0, b""
+    return _Layout(kind, frame)
 
 
 def _decode(contents: memoryview, space: str, wanted: Wanted, out: npt.NDArray[Any]) -> None:
@@ -161,9 +237,13 @@ def _decode_by_pillow(contents: memoryview, out: npt.NDArray[Any]) -> None:
     Of a sampling that it cannot name it decodes nothing.
     """
     mode, size = _PILLOWS[out.shape[2]], opened("JPEG", contents).size
-    # By the codec alone: a program may have told Pillow to load truncated pictures.
-    image = library().frombytes(mode, size, contents, "jpeg", mode, "", 1, 0)
-    out[...] = np.asarray(image.resize(out.shape[1::-1])).reshape(out.shape)
+    with _ONE_BY_ONE:
+        # By the codec alone: a program may have told Pillow to load truncated pictures.
+        image = library().frombytes(mode, size, contents, "jpeg", mode, "", 1, 0)
+        if size != out.shape[1::-1]:
+            image = image.resize(out.shape[1::-1])
+        for rows, part in bands(image):
+            out[rows] = np.asarray(part).reshape(out[rows].shape)
 
 
 def _mix(contents: memoryview, wanted: Wanted, out: npt.NDArray[Any]) -> None:
@@ -172,5 +252,6 @@ def _mix(contents: memoryview, wanted: Wanted, out: npt.NDArray[Any]) -> None:
     _decode(contents, "CMYK", wanted, stored)
     # Adobe's marker says that CMYK is stored inverted; a shorter one is none to libjpeg.
     inverted = "adobe_transform" in opened("JPEG", contents).info
-    bright = (stored if inverted else 255 - stored).astype(np.uint16)
-    out[...] = bright[..., :3] * bright[..., 3:] // 255
+    for inks, colours in zip(stored, out, strict=True):  # by rows, which are soon forgotten
+        bright = (inks if inverted else 255 - inks).astype(np.uint16)
+        colours[...] = bright[..., :3] * bright[..., 3:] // 255

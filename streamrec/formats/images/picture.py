@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.config.extras import install
-from streamrec.errors import ConfigError, DataError, MalformedImage, WrongFeatureType
+from streamrec.config.memory_budget import MOST_PIXELS
+from streamrec.errors import (
+    ConfigError,
+    DataError,
+    MalformedImage,
+    PictureTooLarge,
+    WrongFeatureType,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +33,7 @@ __all__ = [
     "Picture",
     "Wanted",
     "Window",
+    "bands",
     "check_channels",
     "check_size",
     "is_fast",
@@ -43,10 +51,6 @@ _RAISED = (
 """By the readers, of data that are corrupt; a warning where the program makes it an error."""
 _DCT_METHODS = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
 """TensorFlow's names of a JPEG's inverse transforms, and whether it is libjpeg's fast one."""
-
-
-MOST_PIXELS = (1 << 30) // 4 // 3
-"""Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
 
 
 class Window(NamedTuple):
@@ -90,6 +94,13 @@ class Picture(NamedTuple):
     dtype: type[np.uint8 | np.uint16] = np.uint8
     fill_part: Callable[[Window, npt.NDArray[Any]], bool] = lambda *_: False
     """Decodes a window alone into an array of its shape; returns False where it cannot."""
+    work: int = 0
+    """Bytes that the decoder takes besides the array that it fills, at most."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded picture."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def decode(self) -> npt.NDArray[Any]:
         """Return the pixels, in memory of their own.
@@ -120,7 +131,29 @@ def windowed(picture: Picture, window: Window) -> Picture:
         if not picture.fill_part(window, out):
             out[...] = picture.decode()[top:bottom, left:right]
 
-    return picture._replace(shape=(height, width, picture.shape[2]), fill=fill)
+    work = picture.work + picture.nbytes
+    return picture._replace(shape=(height, width, picture.shape[2]), fill=fill, work=work)
+
+
+def bands(image: Any) -> Iterator[tuple[slice, Any]]:
+    """Yield the parts of a Pillow image, of some rows each, and these rows.
+
+    To turn an image into an array takes two more copies of what is turned.
+    """
+    height = max(1, _BAND // max(1, image.width))
+    if height >= image.height:
+        yield slice(0, image.height), image
+        return
+    image.load()
+    for top in range(0, image.height, height):
+        bottom = min(top + height, image.height)
+        # image.crop() would compare with Pillow's own limit, which a program may have lowered.
+        part = image.im.crop((0, top, image.width, bottom))
+        yield slice(top, bottom), image._new(part)  # noqa: SLF001
+
+
+_BAND = 1 << 18
+"""Pixels of a band: all of a picture of 512 x 512, which is not cut."""
 
 
 def library(name: str = "PIL.Image") -> Any:
@@ -189,12 +222,12 @@ def check_size(shape: tuple[int, ...], most: int) -> None:
     """Refuse a picture of more pixels than a limit, all frames together.
 
     Raises:
-        MalformedImage: It has more.
+        PictureTooLarge: It has more.
     """
     count = math.prod(shape[:-1])
     if count > most:
         sides = " x ".join(map(str, shape[:-1]))
-        raise MalformedImage(
+        raise PictureTooLarge(
             f"the picture claims {sides} = {count:,} pixels, and {most:,} are allowed; "
             "raise max_pixels, if you trust it"
         )

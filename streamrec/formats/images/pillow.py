@@ -10,11 +10,13 @@ from streamrec.errors import UnsupportedFormat
 from streamrec.formats.images.picture import (
     Picture,
     Wanted,
+    bands,
     check_channels,
     check_size,
     opened,
     refusing,
 )
+from streamrec.formats.images.tiff_directory import check_tiff
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,6 +29,11 @@ _TIFF_CHANNELS = {
     **dict.fromkeys(("LA", "PA", "RGBA"), 4),
 }
 """The channels in which a TIFF is given, by Pillow's mode of its pixels."""
+_WEBP_WORK = 24
+"""Bytes for each pixel of the canvas: two of libwebp's own, its copy for Pillow, Pillow's, and
+four of a picture without loss."""
+_TIFF_WORK = 12
+"""Bytes for each pixel: Pillow's, and libtiff's of a strip that holds all."""
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's modes, by the number of channels."""
 
@@ -39,10 +46,9 @@ def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
         WrongFeatureType: It is not given in so many channels.
         ConfigError: Pillow has no WebP.
     """
-    if bytes(contents[12:16]) == b"VP8X":
-        # Older Pillows set memory aside for the canvas, of any size, before they can be asked.
-        sides = (int.from_bytes(contents[at : at + 3], "little") + 1 for at in (27, 24))
-        check_size((*sides, 4), wanted.max_pixels)
+    sides = _webp_sides(contents)
+    # Pillow sets memory aside for the canvas, of any size, before it can be asked.
+    check_size((*sides, 4), wanted.max_pixels)
     image = opened("WebP", contents)
     held = 4 if image.mode == "RGBA" or image.is_animated else 3
     shape = image.n_frames if wanted.animation else 1, image.height, image.width, held
@@ -56,10 +62,28 @@ def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
         with refusing("WebP"):
             for number, frame in enumerate(out.reshape(shape)):
                 image.seek(number)
-                array = np.asarray(image)
-                frame[..., : array.shape[2]] = array
+                for rows, part in bands(image):
+                    array = np.asarray(part)
+                    frame[rows, :, : array.shape[2]] = array
 
-    return Picture(shape if wanted.animation else shape[1:], fill)
+    work = _WEBP_WORK * image.height * image.width
+    return Picture(shape if wanted.animation else shape[1:], fill, work=work)
+
+
+def _webp_sides(contents: memoryview) -> tuple[int, int]:
+    """Return the height and width that a WebP's first chunk says; 0 of one that does not.
+
+    Source: developers.google.com/speed/webp/docs/riff_container, RFC 6386 (9.1).
+    """
+    kind, body = bytes(contents[12:16]), bytes(contents[20:30])
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(body[at : at + 3], "little") + 1 for at in (4, 7))
+    elif kind == b"VP8L":
+        bits = int.from_bytes(body[1:5], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    else:
+        width, height = (int.from_bytes(body[at : at + 2], "little") & 0x3FFF for at in (6, 8))
+    return height, width
 
 
 def read_tiff(contents: memoryview, wanted: Wanted) -> Picture:
@@ -69,6 +93,7 @@ def read_tiff(contents: memoryview, wanted: Wanted) -> Picture:
         MalformedImage: It is no TIFF that can be decoded, or has more pixels.
         UnsupportedFormat: It is of a kind that Pillow does not decode to 8 bits a channel.
     """
+    check_tiff(contents, wanted.max_pixels)
     image = opened("TIFF", contents)
     held = _TIFF_CHANNELS.get(image.mode)
     if held is None:
@@ -81,7 +106,8 @@ def read_tiff(contents: memoryview, wanted: Wanted) -> Picture:
 
     def fill(out: npt.NDArray[Any]) -> None:
         with refusing("TIFF"):
-            pixels = opened("TIFF", contents).convert(_MODES[shape[2]])
-        out[...] = np.asarray(pixels).reshape(shape)
+            image = opened("TIFF", contents)
+            for rows, part in bands(image):
+                out[rows] = np.asarray(part.convert(_MODES[shape[2]])).reshape(out[rows].shape)
 
-    return Picture(shape, fill)
+    return Picture(shape, fill, work=_TIFF_WORK * image.height * image.width)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamrec.errors import MalformedImage, UnsupportedFormat
-from streamrec.formats.images.picture import Picture, Wanted, opened, refusing
+from streamrec.formats.images.picture import Picture, Wanted, bands, opened, refusing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
 __all__ = ["read"]
@@ -26,6 +29,8 @@ _CLOSE = 5000
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Numbers stored for a pixel, by the header's colour type."""
 _CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
+_READABLE = {"P": "RGBA", "1": "L"}
+"""Pillow's modes that are converted before their numbers are taken."""
 _INTENTS = 4
 """The number of rendering intents that sRGB may have."""
 
@@ -52,7 +57,9 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
         held = 4 if "transparency" in image.info else 3
     shape = image.height, image.width, wanted.channels or held
     dtype = np.uint8 if wanted.bits == 8 else np.uint16
-    return Picture(shape, lambda out: _fill(image, contents, out), dtype)
+    # Pillow keeps four bytes a pixel, and reads pictures of two bytes a number twice.
+    work = 4 * image.height * image.width * (2 if depth == 16 else 1)
+    return Picture(shape, lambda out: _fill(image, contents, out), dtype, work=work)
 
 
 def _without_extras(contents: memoryview) -> memoryview:
@@ -60,7 +67,8 @@ def _without_extras(contents: memoryview) -> memoryview:
 
     Pillow refuses some of them that TensorFlow passes over: profiles, texts, frames of an APNG.
     """
-    kept, at, before = [contents[:8]], 8, True
+    kept: list[memoryview] = []
+    first, at, before, last = 0, 8, True, b""  # all from ``first`` to ``at`` is kept
     while at + 12 <= len(contents):
         end = at + 12 + int.from_bytes(contents[at : at + 4], "big")
         kind = bytes(contents[at + 4 : at + 8])
@@ -69,15 +77,17 @@ def _without_extras(contents: memoryview) -> memoryview:
         before &= kind != b"IDAT"
         if kind[:1].isupper():
             _check_critical(kind, contents[at:end])
-            kept.append(contents[at:end])
+            last = kind
         elif before and _counts(kind, contents[at + 8 : end - 4]):
-            kept.append(contents[at:end])
-        elif all(bytes(each[4:8]) == b"IDAT" for each in (kept[-1], contents[end:])):
+            last = kind
+        elif last == b"IDAT" == bytes(contents[end + 4 : end + 8]):
             break  # the pixels are interrupted, which Pillow refuses
+        else:
+            kept += [contents[first:at]] if first < at else []
+            first = end
         at = end
-    kept.append(contents[at:])
-    whole = sum(map(len, kept)) == len(contents)
-    return contents if whole else memoryview(b"".join(kept))
+    kept.append(contents[first:])
+    return contents if len(kept) == 1 else memoryview(b"".join(kept))
 
 
 def _check_critical(kind: bytes, chunk: memoryview) -> None:
@@ -97,19 +107,26 @@ def _counts(kind: bytes, body: memoryview) -> bool:
 
 
 def _fill(image: Any, contents: memoryview, out: npt.NDArray[Any]) -> None:
-    channels, bits = out.shape[2], out.itemsize * 8
+    depth, gamma = contents[24], _gamma(image.info)
     with refusing("PNG"):
         # The CRCs, as image.verify() does, after which it would have to be opened again.
         image.fp.seek(image.tile[0][2] - 8)
         image.png.verify()
-        stored = _stored(image, contents)
+        for rows, stored in _stored(image, contents):
+            _fill_rows(stored, image, depth, gamma, out[rows])
+
+
+def _fill_rows(
+    stored: npt.NDArray[Any], image: Any, depth: int, gamma: int | None, out: npt.NDArray[Any]
+) -> None:
+    channels, bits = out.shape[2], out.itemsize * 8
     decoded = stored[..., : 3 if image.mode == "P" or stored.shape[2] > 2 else 1]
     if channels < 3 and decoded.shape[2] == 3:
-        decoded = _gray(decoded, _gamma(image.info), bits)
+        decoded = _gray(decoded, gamma, bits)
     opaque = channels % 2 == 0
     out[..., : channels - opaque] = _fitted(decoded, bits)
     if opaque:
-        out[..., -1:] = _fitted(_opacity(stored, image, contents[24]), bits)
+        out[..., -1:] = _fitted(_opacity(stored, image, depth), bits)
 
 
 def _fitted(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
@@ -119,27 +136,32 @@ def _fitted(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
     return numbers * np.uint16(257) if numbers.itemsize * 8 < bits else numbers
 
 
-def _stored(image: Any, contents: memoryview) -> npt.NDArray[Any]:
-    """Return the stored numbers ``[height, width, channels]``, a palette's colours as RGBA."""
+def _stored(image: Any, contents: memoryview) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    """Yield rows and their numbers ``[rows, width, channels]``; a palette's colours as RGBA."""
     stored_as = image.tile[0][3]
     if image.mode == "P":
         # Black where the palette has no colour.
         image.palette.palette = image.palette.palette.ljust(768, b"\0")
-        array = np.asarray(image.convert("RGBA"))
-    elif stored_as == "LA;16B":
-        array = _loaded(image, "RGBA").view(">u2").astype(np.uint16)
-    elif stored_as in ("RGB;16B", "RGBA;16B"):
+    if stored_as in ("RGB;16B", "RGBA;16B"):
         # Pillow keeps 8 bits: read as if the low byte came first, it takes these for the high ones.
-        high = _loaded(image, stored_as).astype(np.uint16)
-        array = high << 8 | _loaded(opened("PNG", contents), f"{stored_as[:-1]}L")
-    else:
-        array = np.asarray(image.convert("L") if image.mode == "1" else image)
-    return array.reshape(image.height, image.width, -1)
+        low = _read_as(opened("PNG", contents), f"{stored_as[:-1]}L")
+        for (rows, part), (_, lower) in zip(bands(image), bands(low), strict=True):
+            yield rows, np.asarray(part).astype(np.uint16) << 8 | np.asarray(lower)
+        return
+    if stored_as == "LA;16B":
+        _read_as(image, "RGBA")
+    for rows, part in bands(image):
+        if stored_as == "LA;16B":
+            array = np.asarray(part).view(">u2").astype(np.uint16)
+        else:
+            wanted = _READABLE.get(part.mode)
+            array = np.asarray(part.convert(wanted) if wanted else part)
+        yield rows, array.reshape(rows.stop - rows.start, image.width, -1)
 
 
-def _loaded(image: Any, stored_as: str) -> npt.NDArray[np.uint8]:
+def _read_as(image: Any, stored_as: str) -> Any:
     image.tile = [(*image.tile[0][:3], stored_as)]
-    return np.asarray(image)
+    return image
 
 
 def _opacity(stored: npt.NDArray[Any], image: Any, depth: int) -> npt.NDArray[Any]:
@@ -178,6 +200,7 @@ def _gray(colours: npt.NDArray[Any], gamma: int | None, bits: int) -> npt.NDArra
     return np.where(equal, colours[..., :1], gray)
 
 
+@lru_cache(8)
 def _curve(exponent: int, dtype: np.dtype[Any], dropped: int) -> npt.NDArray[np.uint32]:
     """Return the power of every number of a dtype, which is taken from 0 to 1.
 

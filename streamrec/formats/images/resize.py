@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from streamrec.formats.images.picture import Picture
 
-__all__ = ["at_least", "fill_resized"]
+__all__ = ["at_least", "fill_resized", "work_of"]
 
 _GAP = 2
 """Times the size to which a picture is resized that a JPEG is decoded at, at least: as Pillow's
@@ -23,6 +24,15 @@ thumbnails. By 1, it is up to 5 of 255 off the whole's on average; by 2, up to 2
 def at_least(size: tuple[int, int] | None) -> tuple[int, int]:
     """Return the ``(height, width)`` at least to decode for a size; without one, ``(0, 0)``."""
     return (_GAP * size[0], _GAP * size[1]) if size else (0, 0)
+
+
+def work_of(picture: Picture, shape: tuple[int, ...]) -> int:
+    """Return the bytes that :func:`fill_resized` takes besides an array of this shape, at most."""
+    if picture.shape == shape:
+        return picture.work
+    # The whole picture, and Pillow's copies of it and of what it makes, of four bytes a pixel.
+    pixels = math.prod(picture.shape[:2]) + 2 * math.prod(shape[:2])
+    return picture.work + picture.nbytes + 4 * pixels
 
 
 def fill_resized(picture: Picture, out: npt.NDArray[np.uint8]) -> None:

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from streamrec.errors import MalformedImage, UnsupportedFormat, WrongFeatureType
+from streamrec.errors import (
+    MalformedImage,
+    PictureTooLarge,
+    UnsupportedFormat,
+    WrongFeatureType,
+)
 from streamrec.formats.images.image import decode_jpeg, read_picture
+from streamrec.formats.images.jpeg import MOST_SCANS
 from streamrec.formats.images.picture import Wanted, Window
 from tests.by_day import stops
 from tests.formats.pictures.encoded import saved, smooth, without_segment
@@ -227,3 +233,35 @@ def test_such_a_sampling_with_a_smaller_size_a_window_or_cut_off(kind: str) -> N
 def test_channels_that_are_not_given(contents: bytes, channels: int) -> None:
     with pytest.raises(WrongFeatureType, match=f"not {channels}; ask for one"):
         read(contents, channels)
+
+
+def of_scans(count: int, pixels: tuple[int, int] = (29, 37), most: int = 1 << 20) -> Picture:
+    """Read a progressive picture whose last scan, which changes nothing, stands there again."""
+    contents = saved(smooth(*pixels, channels=1), "JPEG", progressive=True)
+    last = contents.rindex(b"\xff\xda")
+    more = count - contents.count(b"\xff\xda")
+    repeated = contents[:last] + contents[last:-2] * more + contents[last:]
+    return read_picture(repeated, Wanted(1, max_pixels=most))
+
+
+def test_more_scans_than_any_encoder_writes() -> None:
+    assert of_scans(MOST_SCANS).decode().shape == (29, 37, 1)
+    with pytest.raises(PictureTooLarge, match="has 101 scans of 1,073 pixels, and 100 are allowed"):
+        of_scans(MOST_SCANS + 1)
+
+
+def test_large_pictures_may_have_fewer_scans() -> None:
+    most = 64 * 64
+    assert of_scans(32, (64, 64), most).shape == (64, 64, 1)
+    with pytest.raises(PictureTooLarge, match="33 scans of 4,096 pixels, and 32 are allowed"):
+        of_scans(33, (64, 64), most)
+
+
+@pytest.mark.parametrize(("progressive", "work"), [(False, 0), (True, 2 * 64 * 64 * 3 // 2)])
+def test_coefficients_of_several_scans_are_kept(progressive: bool, work: int) -> None:
+    assert read(saved(smooth(64, 64), "JPEG", progressive=progressive)).work == work
+
+
+def test_a_profile_before_the_first_scan_does_not_hide_it() -> None:
+    contents = saved(smooth(64, 64), "JPEG", progressive=True, icc_profile=b"\xff\xda" * 9000)
+    assert read(contents).work == 2 * 64 * 64 * 3 // 2

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import io
 import sys
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
+from streamrec.formats.images import picture
+from streamrec.formats.images.image import decode_image
 from streamrec.formats.images.picture import (
     Picture,
     Window,
+    bands,
     check_channels,
     check_size,
     is_fast,
@@ -18,6 +23,7 @@ from streamrec.formats.images.picture import (
     refusing,
     windowed,
 )
+from tests.formats.pictures.encoded import noise
 
 
 def test_what_pillow_raises_is_a_malformed_image() -> None:
@@ -91,3 +97,25 @@ class TestWindowed:
     def test_refuses_a_window_that_is_not_inside(self, window: Any) -> None:
         with pytest.raises(WrongFeatureType, match="5 x 7 pixels, which do not hold the window"):
             windowed(self.picture(), Window(*window))
+
+
+@pytest.mark.parametrize(("size", "rows"), [((512, 512), [512]), ((1 << 18, 3), [1, 1, 1])])
+def test_bands_of_a_large_image(size: tuple[int, int], rows: list[int]) -> None:
+    image = PIL.Image.new("L", size)
+    assert [part.height for _, part in bands(image)] == rows
+    assert [part.stop - part.start for part, _ in bands(image)] == rows
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WebP", "JPEG"])
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA"])
+def test_a_picture_in_bands_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, kind: str, mode: str
+) -> None:
+    if kind == "JPEG" and mode not in ("L", "RGB"):
+        return
+    image = PIL.Image.fromarray(noise((9, 40, 4)).astype(np.uint8)).convert(mode)
+    file = io.BytesIO()
+    image.save(file, kind, **({"lossless": True} if kind == "WebP" else {}))
+    whole = decode_image(file.getvalue())
+    monkeypatch.setattr(picture, "_BAND", 70)
+    np.testing.assert_array_equal(decode_image(file.getvalue()), whole)

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import io
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from streamrec.errors import UnsupportedFormat
+from streamrec.errors import MalformedImage, PictureTooLarge, UnsupportedFormat
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.tiff_directory import check_tiff
 from tests.formats.pictures.encoded import noise, saved
 
 
@@ -73,3 +75,47 @@ def test_both_sizes_of_offsets(big: bool) -> None:
 def test_opacity_beside_gray() -> None:
     shown = read(encoded(Image.fromarray(PIXELS[..., :2], "LA")))
     np.testing.assert_array_equal(shown, PIXELS[..., [0, 0, 0, 1]])
+
+
+def with_entries(
+    *entries: tuple[int, int, int, int], data: bytes = b"", big: bool = False
+) -> bytes:
+    """Return a TIFF whose directory has these entries: tag, type, count and value."""
+    head = (
+        struct.pack("<2sHHHQ", b"II", 43, 8, 0, 16) if big else struct.pack("<2sHI", b"II", 42, 8)
+    )
+    number, entry, end = ("<Q", "<HHQQ", "<Q") if big else ("<H", "<HHII", "<I")
+    body = b"".join(struct.pack(entry, *each) for each in entries)
+    return head + struct.pack(number, len(entries)) + body + struct.pack(end, 0) + data
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_entries_that_share_their_bytes(big: bool) -> None:
+    shared = with_entries(*[(tag, 7, 900, 8) for tag in range(1000)], data=bytes(1000), big=big)
+    with pytest.raises(MalformedImage, match="directory lists 900,000 bytes of values, but the fi"):
+        read(shared)
+
+
+def test_more_strips_than_allowed() -> None:
+    with pytest.raises(MalformedImage, match="70,000 strips or tiles, and 65,536 are allowed"):
+        read(with_entries((273, 4, 70_000, 8), data=bytes(280_000)))
+
+
+@pytest.mark.parametrize("sides", [(256, 257), (322, 323)])
+def test_a_picture_or_a_tile_of_more_pixels_than_allowed(sides: tuple[int, int]) -> None:
+    contents = with_entries(*[(tag, 4, 1, 1 << 15) for tag in sides])
+    with pytest.raises(PictureTooLarge, match="32768 x 32768"):
+        read(contents)
+
+
+def test_a_directory_behind_the_end() -> None:
+    with pytest.raises(MalformedImage):
+        read(with_entries((256, 4, 1, 1))[:12])
+
+
+def test_an_intact_directory_of_each_byte_order() -> None:
+    little = encoded(Image.fromarray(PIXELS[..., :3]))
+    assert little.startswith(b"II")
+    check_tiff(memoryview(little), 15)
+    with pytest.raises(PictureTooLarge, match="5 x 3"):
+        check_tiff(memoryview(little), 14)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import features
 
-from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
+from streamrec.errors import ConfigError, MalformedImage, PictureTooLarge, WrongFeatureType
+from streamrec.formats.images import pillow
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted
 from tests.formats.pictures.encoded import animation, saved, smooth
@@ -93,3 +94,14 @@ def test_a_pillow_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "check", lambda name: False)
     with pytest.raises(ConfigError, match="has no WebP"):
         read(LOSSY)
+
+
+@pytest.mark.parametrize("lossless", [False, True])
+def test_the_sides_are_known_before_pillow_sets_the_canvas_aside(
+    monkeypatch: pytest.MonkeyPatch, lossless: bool
+) -> None:
+    contents = saved(np.zeros((300, 20, 3), np.uint8), "WEBP", lossless=lossless)
+    assert contents[12:16] == (b"VP8L" if lossless else b"VP8 ")
+    monkeypatch.setattr(pillow, "opened", lambda *_: pytest.fail("it is opened"))
+    with pytest.raises(PictureTooLarge, match="300 x 20 = 6,000 pixels"):
+        read(contents, most=5999)
