@@ -75,6 +75,12 @@ class DaemonSettings(Settings):
         """Processes that serve clients; auto: as many as there are cores to use."""
         memory_budget: Annotated[Bytes | Literal["auto"], AfterValidator(large_enough)] = "auto"
         """Bytes that all sessions together may take; auto: half of the memory limit."""
+        max_bytes: Annotated[Bytes, Field(gt=0)] | Literal["auto"] = "auto"
+        """Bytes of the largest batch of any dataset, and of what decoding its pictures takes
+        besides; auto: a quarter of the memory budget, 48 MiB at least."""
+        max_pixels: PositiveInt | Literal["auto"] = "auto"
+        """Pixels of the largest picture of any dataset; auto: as many as max_bytes, and 89,478,485
+        at most."""
         tls: TlsSettings | None = None
         """The certificate of ``tls://`` addresses."""
         token: Annotated[SecretStr, Field(min_length=1)] | None = None

@@ -142,6 +142,12 @@ class DatasetSettings(Settings):
     ranks of this machine, and 1 GiB at most."""
     max_record_bytes: Annotated[Bytes, Field(gt=0)] | Literal["auto"] = "auto"
     """Bytes of the longest record that is read; auto: the memory budget."""
+    max_bytes: Annotated[Bytes, Field(gt=0)] | Literal["auto"] = "auto"
+    """Bytes of the columns of one batch, and of what decoding its pictures takes besides; auto: a
+    third of the memory budget, 48 MiB at least."""
+    max_pixels: PositiveInt | Literal["auto"] = "auto"
+    """Pixels of the largest picture that is decoded; auto: as many as max_bytes, and 89,478,485 at
+    most, which are a quarter of a GiB in colour."""
     max_concurrency: PositiveInt | Literal["auto"] = "auto"
     """The most requests in flight; auto: as many as make it faster."""
     prefetch: PositiveInt | Literal["auto"] = "auto"

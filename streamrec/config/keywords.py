@@ -118,6 +118,8 @@ class ColumnKeywords(TypedDict, total=False):
     compression: Literal["auto", "none", "gzip", "zlib", "zstd", "GZIP", "ZLIB", ""] | None
     memory_budget: Bytes
     max_record_bytes: Bytes
+    max_bytes: Bytes
+    max_pixels: int | Literal["auto"]
     max_concurrency: int | Literal["auto"]
     prefetch: int | Literal["auto"]
     stall_timeout: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import wait
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,7 +15,11 @@ __all__ = ["share_work"]
 
 
 def share_work(
-    threads: ThreadPoolExecutor, most: int, work: Callable[[int], None], count: int
+    threads: ThreadPoolExecutor,
+    most: int,
+    work: Callable[[int], None],
+    count: int,
+    at_once: int = sys.maxsize,
 ) -> None:
     """Call ``work`` with every number of ``range(count)``, helped by the idle threads of a pool.
 
@@ -27,6 +32,7 @@ def share_work(
         most: The most threads that help.
         work: One piece of the work.
         count: The number of pieces.
+        at_once: The most of them at once, in the calling thread too.
 
     Raises:
         Exception: The error of the failed call with the lowest number.
@@ -45,7 +51,7 @@ def share_work(
 
     helpers: list[Future[None]] = []
     with suppress(RuntimeError):  # the pool shuts down: this thread does the work alone
-        for _ in range(min(most, count - 1)):
+        for _ in range(min(most, count - 1, at_once - 1)):
             helpers.append(threads.submit(pull))  # noqa: PERF401 - it may end early
     try:
         pull()

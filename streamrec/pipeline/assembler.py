@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import ConfigError, DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
+from streamrec.flow.decoded_memory import DecodedMemory
 from streamrec.flow.loop_share import LoopShare
 from streamrec.flow.silence import Silence
 from streamrec.flow.work_sharing import share_work
@@ -33,10 +33,11 @@ from streamrec.plan.ranges import LaneRanges
 from streamrec.plan.window import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from streamrec.errors import StreamrecError
+    from streamrec.formats.examples.needs import Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.fetch.range_queue import Shards
@@ -76,6 +77,8 @@ class Assembler:
         corruption_log: The log of skipped damage; ``None``: damage ends the run.
         allocate: Allocates the columns of batches; by default the decoder does.
         measures: The run's counters, to count on.
+        borrow: Borrows memory for batches that take more than their share; by default the run
+            overdraws.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Assembler:
         corruption_log: CorruptionLog | None,
         allocate: Allocate | None,
         measures: Measures,
+        borrow: Callable[[int], object] | None = None,
     ) -> None:
         self.sent = plan.position
         """The position behind the last batch that was sent."""
@@ -101,7 +105,8 @@ class Assembler:
         inflating = [feed for feed in feeds if isinstance(feed, InflatingQueue)]
         self.inflater = Inflater(self.fetcher, inflating, plan.memory) if inflating else None
         """``None``: no shard is compressed."""
-        self.decoder = _decoder(plan, shards, threads, allocate, measures)
+        self._decoded = DecodedMemory(plan.memory.decoded, *([borrow] if borrow else []))
+        self.decoder = _decoder(plan, shards, self._share_pictures, allocate, measures)
         self._builder = LaneBuilder(
             *(plan, shards, self.fetcher, corruption_log, threads, self.decoder, measures.waits)
         )
@@ -122,6 +127,17 @@ class Assembler:
         # Otherwise reference cycles would hold the memory until the garbage collector runs.
         self._lanes.clear()
         self._batcher.close()
+
+    def abandon(self) -> None:
+        """Let the batches that are being decoded come to nothing: each thread ends its picture."""
+        self._decoded.close()
+
+    def _share_pictures(self, work: Callable[[int], None], count: int, at_once: int) -> None:
+        def unless_abandoned(number: int) -> None:
+            self._decoded.check()
+            work(number)
+
+        share_work(self._threads, THREADS - 1, unless_abandoned, count, at_once)
 
     def statistics(self) -> dict[str, Any]:
         """Return the stages' counters and current sizes."""
@@ -173,7 +189,8 @@ class Assembler:
     def _single_records(self, step: int) -> int:
         """Return the number of single records to send together."""
         end = self._plan.end_step
-        most = MOST_TOGETHER if end is None else min(MOST_TOGETHER, end - step)
+        together = 1 if self._plan.is_one_by_one else MOST_TOGETHER
+        most = together if end is None else min(together, end - step)
         return min(most, self._batcher.pending)
 
     async def _gather(self, wanted: int) -> None:
@@ -246,7 +263,7 @@ class Assembler:
         self._waits.produce("queue")
         await self.channel.wait_for_room(size)
         self._waits.produce("order")
-        work = Work(self._waits)
+        work = Work(self._waits, self._decoded.open())
         decode = self.decoder.decode
         decoding = self._threads.submit(work.run, decode, chunk, position, padding, rows)
         del chunk  # the thread has the last reference: decoding frees the ranges
@@ -275,7 +292,7 @@ class Assembler:
 def _decoder(
     plan: RunPlan,
     shards: Shards,
-    threads: ThreadPoolExecutor,
+    share: Share,
     allocate: Allocate | None,
     measures: Measures,
 ) -> Decoder:
@@ -285,7 +302,7 @@ def _decoder(
         features,
         shards.urls,
         single=_is_single(plan),
-        share=partial(share_work, threads, THREADS - 1),
+        share=share,
         functions=plan.functions,
         masks=plan.keeps_placeholders,
         components=plan.components,
@@ -293,6 +310,7 @@ def _decoder(
         allocate=allocate,
         fill_picture=pictures.fill if pictures else made_anew,
         mapped=mapped,
+        limits=plan.limits,
     )
 
 

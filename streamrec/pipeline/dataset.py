@@ -7,9 +7,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
 from streamrec.config.dataset import DEFAULT_LANES
-from streamrec.config.memory_budget import memory_budget
+from streamrec.config.memory_budget import batch_limit, memory_budget, pixel_limit
 from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.formats.examples.claims import Limits
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
+from streamrec.pipeline.assembler import THREADS
 from streamrec.pipeline.batch.batch import Components
 from streamrec.pipeline.cache.batch_cache import BatchCache, versions_of
 from streamrec.pipeline.cache.cached_run import CachedRun
@@ -29,7 +31,7 @@ from streamrec.pipeline.dataset_opening import (
 )
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.functions import Functions
-from streamrec.pipeline.memory_needs import MemoryNeeds
+from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling, MemoryNeeds
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.plan.fingerprint import (
@@ -300,6 +302,7 @@ class Dataset:
         allocate: Allocate | None = None,
         budget: int | None = None,
         measures: Measures | None = None,
+        ceiling: Ceiling = NO_CEILING,
     ) -> Run:
         """Make one rank's run, from a position or the beginning of an epoch (by default the first).
 
@@ -312,6 +315,8 @@ class Dataset:
             budget: Bytes that the run may take, at least :meth:`least_budget`; by default the
                 dataset's ``memory_budget``. It changes the speed and never the order.
             measures: The measures to count on; by default the run has its own.
+            ceiling: The limits of a feeder, and its memory for batches that take more than their
+                share of the budget.
 
         Raises:
             ConfigError: The settings contradict each other.
@@ -331,17 +336,27 @@ class Dataset:
             self._draws,
             self._components,
             self._next_use(orders[0]),
-            self._stores.cache if self._keeps("pictures", "mapped") else None,
-            self._is_inferred,
+            limits=self._limits(ceiling),
+            decoded=self._stores.cache if self._keeps("pictures", "mapped") else None,
+            is_inferred=self._is_inferred,
         )
         plan.check()
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         shards.indexed = self._indexed.copy()
         shards.entries = self._index.entries if self._index is not None else ()
         if not self._keeps("batches") or self._stores.cache is None:
-            return Run(plan, shards, self._stores, allocate, measures)
+            return Run(plan, shards, self._stores, allocate, measures, ceiling.borrow)
         cache = BatchCache(plan, self._stores.cache, self._versions)
-        return CachedRun(plan, shards, self._stores, allocate, measures, cache=cache)
+        parts = plan, shards, self._stores, allocate, measures, ceiling.borrow
+        return CachedRun(*parts, cache=cache)
+
+    def _limits(self, ceiling: Ceiling) -> Limits:
+        """Return the limits of a batch: those of the settings, and of the feeder."""
+        return Limits(
+            min(batch_limit(self.settings), ceiling.max_bytes),
+            min(pixel_limit(self.settings), ceiling.max_pixels),
+            THREADS,
+        )
 
     def _keeps(self, *kinds: Kept) -> bool:
         """Return whether the settings name a cache of one of these kinds."""

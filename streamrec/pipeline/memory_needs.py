@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError
 from streamrec.plan.ranges import MemoryPlan, least_budget
 
-__all__ = ["MemoryNeeds"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NO_CEILING", "Ceiling", "MemoryNeeds"]
 
 MIB = 1 << 20
+
+
+class Ceiling(NamedTuple):
+    """The limits that a feeder sets to each of its runs, whatever the dataset's settings say."""
+
+    max_bytes: int = sys.maxsize
+    """Bytes of a batch, and of what decoding takes besides."""
+    max_pixels: int = sys.maxsize
+    """Pixels of a picture."""
+    borrow: Callable[[int], object] | None = None
+    """Lends the run so many bytes more; ``None``: it overdraws."""
+
+
+NO_CEILING = Ceiling()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,14 @@ from streamrec.errors import MissingFeature, Stalled, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, end_threads, finish
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
-from streamrec.pipeline.batch.decoder import SuspectPayload
+from streamrec.pipeline.batch.decoder import SuspectPayload, TooManyTogether
 from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
 from streamrec.pipeline.lane.quarantine import corruption_log_of
 from streamrec.pipeline.measures import Measures
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.assembler import Decoding
     from streamrec.pipeline.batch.batch import Batch
@@ -52,6 +54,7 @@ class Run:
         stores: The stores of the shards.
         allocate: Allocates the columns of batches; by default the run does.
         measures: The measures to count on; by default the run has its own.
+        borrow: Borrows memory for batches that take more than their share.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Run:
         stores: OpensStores,
         allocate: Allocate | None = None,
         measures: Measures | None = None,
+        borrow: Callable[[int], object] | None = None,
     ) -> None:
         self.position = plan.position
         """The position of the next batch."""
@@ -69,6 +73,7 @@ class Run:
         self._shards = shards
         self._stores = stores
         self._allocate = allocate
+        self._borrow = borrow
         self._task: asyncio.Task[None] | None = None
         self._next: Decoding | None = None
         self._hangs = False
@@ -90,17 +95,15 @@ class Run:
         plan, shards = self._plan, self._shards
         self._assembler = Assembler(
             *(plan, shards, self._stores, self._threads, self._corruption_log, self._allocate),
-            self.measures,
+            *(self.measures, self._borrow),
         )
         self._task = asyncio.create_task(self._assembler.run(), name="streamrec-run")
 
-    async def _begin_again(self) -> None:
-        """Read again from the next batch on, and check every payload in its lane.
-
-        A lane can read a corrupt record once more, and tell which one it is.
-        """
+    async def _begin_again(self, plan: RunPlan) -> None:
+        """Read again from the next batch on, by a changed plan."""
         await self._stop()
-        self._plan = replace(self._plan, position=self.position, is_suspicious=True)
+        self._assembler.abandon()
+        self._plan = replace(plan, position=self.position)
         self._next = None
         self._begin()
 
@@ -115,6 +118,7 @@ class Run:
 
     async def _close(self) -> None:
         await self._stop()
+        self._assembler.abandon()
         await self._end_threads()
         if self._corruption_log is not None:
             await self._corruption_log.aclose()
@@ -159,12 +163,19 @@ class Run:
             raise
         try:
             batch = await self._decoded(self._next)
-        except SuspectPayload:
-            await finish(self._begin_again())
+        except SuspectPayload:  # a lane can read the record once more, and tell which one it is
+            await finish(self._begin_again(replace(self._plan, is_suspicious=True)))
             batch = await self._take()
             self.measures.counts["refetched"] += 1
             return batch
+        except TooManyTogether as many:
+            if self._plan.is_one_by_one or self._plan.batch_size is not None:
+                raise many.cause from None
+            await finish(self._begin_again(replace(self._plan, is_one_by_one=True)))
+            return await self._take()
         self.measures.counts["bytes_used"] += self._next.used
+        if self._next.work.memory is not None:
+            self._next.work.memory.deliver()
         self._next = None
         self._count(batch)
         return batch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.errors import MalformedPosition
+from streamrec.formats.examples.claims import UNLIMITED, Limits
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.lane.quarantine import keeps_placeholders
 from streamrec.plan.buckets import Buckets
@@ -58,6 +59,8 @@ class RunPlan:
     """The components of a mix; ``None``: nothing is mixed."""
     next_use: NextUse | None = None
     """The forecast to tell which ranges are read; ``None``: there is no cache."""
+    limits: Limits = UNLIMITED
+    """The limits of what the columns of a batch claim."""
     decoded: PieceCache | None = None
     """The cache of decoded pictures or of mapped records; ``None``: there is none."""
     is_inferred: bool = False
@@ -65,6 +68,9 @@ class RunPlan:
 
     is_suspicious: bool = False
     """True if the run has begun again since a large payload did not match its CRC."""
+
+    is_one_by_one: bool = False
+    """True if the run has begun again since single records took too much memory together."""
 
     @property
     def checks_late(self) -> bool:

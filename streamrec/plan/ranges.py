@@ -119,6 +119,12 @@ class MemoryPlan:
         return 3 * self.reserve // 8
 
     @property
+    def decoded(self) -> int:
+        """Bytes that decoded batches may hold until the consumer has the next one."""
+        # Their sizes are estimates at first, by which ``waiting`` bounds them; these are exact.
+        return self.total // 2
+
+    @property
     def for_ranges(self) -> int:
         """Bytes that all ranges together may take, those in windows included."""
         return self._for_ranges(self.read_ahead)

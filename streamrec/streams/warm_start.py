@@ -13,7 +13,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config.dataset import DEFAULT_LANES, MIB
-from streamrec.config.memory_budget import memory_budget, record_limit
+from streamrec.config.memory_budget import (
+    batch_limit,
+    memory_budget,
+    pixel_limit,
+    record_limit,
+)
 from streamrec.errors import FeedError, Stalled, StreamrecError
 from streamrec.feeder.engine import order_for
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
@@ -177,5 +182,10 @@ def _small(settings: DatasetSettings) -> DatasetSettings:
     """Return the settings with less memory, if the lanes can do with it, for the same records."""
     lanes = DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
     budget = min(memory_budget(settings), max(BUDGET, least_budget(lanes)))
-    limits = {"memory_budget": budget, "max_record_bytes": record_limit(settings)}
+    limits = {
+        "memory_budget": budget,
+        "max_record_bytes": record_limit(settings),
+        "max_bytes": batch_limit(settings),
+        "max_pixels": pixel_limit(settings),
+    }
     return settings.model_copy(update=limits)

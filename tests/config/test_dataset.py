@@ -38,6 +38,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "compression": "auto",
         "memory_budget": "auto",
         "max_record_bytes": "auto",
+        "max_bytes": "auto",
+        "max_pixels": "auto",
         "max_concurrency": "auto",
         "prefetch": "auto",
         "stall_timeout": 300.0,

@@ -7,6 +7,7 @@ checks the batch as a whole, and only if asked to.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_EMPTY_ROWS", "Misfit", "compile_ragged", "compile_sparse", "partitioned"]
 
+_OFFSET = 8
+"""Bytes of the end of a row, which an empty one has too."""
 MOST_EMPTY_ROWS = 1 << 16
 """The most empty rows that ValueRowIds may give a record, as one number could ask for any size."""
 
@@ -54,6 +57,10 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: Kind) -> 
         for each in reversed(spec.partitions)
     ]
     keys = [by and values_of(by, "int64", needs, kind) for _, by in parts]
+    claims = needs.claims
+
+    def claim(feature: str, rows: Integers) -> None:
+        claims.rows(rows, int(rows.sum()), _OFFSET, feature)
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
@@ -64,7 +71,7 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: Kind) -> 
             if outer is not None and numbers is not None:
                 numbers = _aligned(numbers, outer, by, key)
             try:
-                column = partitioned(column, partition, numbers)
+                column = partitioned(column, partition, numbers, partial(claim, by or key))
             except Misfit as misfit:
                 row = misfit.record if outer is None else row_of(misfit.record, outer)
                 raise ColumnFault(row, by or key, _no_fit(by, key, misfit.why)) from None
@@ -101,13 +108,19 @@ class Misfit(Exception):
         self.why = why
 
 
-def partitioned(column: Ragged, partition: Partition, keys: Ragged | None) -> Ragged:
+def partitioned(
+    column: Ragged,
+    partition: Partition,
+    keys: Ragged | None,
+    claim: Callable[[Integers], object] = len,
+) -> Ragged:
     """Put each record's values into rows: dense ones, where all rows inside are of one length.
 
     Args:
         column: The records' values, which may be rows themselves.
         partition: The partition.
         keys: The records' numbers in the partition's feature; ``None`` where it has no feature.
+        claim: Called with the rows of each record before they are made, where some may be empty.
 
     Returns:
         The records' rows.
@@ -128,6 +141,8 @@ def partitioned(column: Ragged, partition: Partition, keys: Ragged | None) -> Ra
         rows = np.diff(keys.row_splits)
         most = counts + MOST_EMPTY_ROWS if isinstance(partition, ValueRowIds) else counts
         _check_range(numbers, rows, most)
+        if isinstance(partition, ValueRowIds):
+            claim(_made(numbers, rows))
         lengths, rows = _LENGTHS[type(partition)](numbers, rows, counts)
         ends = offsets_of(lengths)[offsets_of(rows)]
         _refuse(np.flatnonzero(np.diff(ends) != counts), "the rows take another number of values")
@@ -166,10 +181,16 @@ def _starts(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Intege
 def _row_ids(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
     _refuse(np.flatnonzero(rows != counts), "there is not one row number a value")
     _limits(numbers, rows, counts)
-    made = np.zeros(len(rows), np.int64)
-    made[rows > 0] = numbers[_firsts(rows) + rows[rows > 0] - 1] + 1
+    made = _made(numbers, rows)
     places = numbers + np.repeat(offsets_of(made)[:-1], rows)
     return np.bincount(places, minlength=int(made.sum())).astype(np.int64, copy=False), made
+
+
+def _made(numbers: Integers, rows: Integers) -> Integers:
+    """Return the rows that row numbers make of each record."""
+    made = np.zeros(len(rows), np.int64)
+    made[rows > 0] = numbers[_firsts(rows) + rows[rows > 0] - 1] + 1
+    return made
 
 
 _LENGTHS: dict[type[Partition], Callable[..., tuple[Integers, Integers]]] = {

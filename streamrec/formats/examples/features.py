@@ -16,6 +16,7 @@ from streamrec.errors import (
     WrongFeatureType,
     located,
 )
+from streamrec.formats.examples.claims import Claims
 from streamrec.formats.examples.descriptions import (
     LENGTH,
     SequenceFeatures,
@@ -103,6 +104,7 @@ class FeatureParser:
         scratch: The same, for what other columns are made of: pictures, sizes, indices.
         share: A function that decodes a batch's pictures; one after the other by default.
         fill_picture: A function that fills an array with a picture; it is decoded by default.
+        claims: Takes note of the memory that columns claim, and sets its limits; none by default.
 
     Raises:
         ConfigError: A spec is wrong, or two need the same feature in different ways.
@@ -117,13 +119,15 @@ class FeatureParser:
         scratch: Allocate = fresh,
         share: Share = one_by_one,
         fill_picture: FillPicture = made_anew,
+        claims: Claims | None = None,
     ) -> None:
         self._of_sequences = isinstance(features, tuple | list)
         if self._of_sequences:
             specs = as_sequence_features(features)
         else:
             specs = SequenceFeatures(as_specs(features), {})
-        needs, steps = (Needs(allocate, share, fill_picture) for _ in range(2))
+        claims = claims or Claims()
+        needs, steps = (Needs(allocate, share, fill_picture, claims) for _ in range(2))
         self._context = {
             name: compile_spec(feature_of(name, spec), spec, needs, Kind.VARLEN, pad=pad)
             for name, spec in specs.context.items()
@@ -149,6 +153,7 @@ class FeatureParser:
         lists = steps.plans if self._of_sequences else None
         # Pictures, sizes and indices are read again: nobody else may be able to change them.
         every = (*specs.context.values(), *specs.sequence.values())
+        self._claims = needs.claims
         self._parser = kernel.Parser(
             needs.plans, lists, allocate if all(map(_is_plain, every)) else scratch
         )
@@ -168,6 +173,7 @@ class FeatureParser:
             WrongFeatureType: A record holds other values than the spec says.
             MalformedImage: A picture cannot be decoded.
         """
+        self._claims.begin()
         try:
             columns = self._parser.parse(rows)
             if self._unproven and len(rows):
@@ -240,6 +246,7 @@ def parser_of(
     scratch: Allocate = fresh,
     share: Share = one_by_one,
     fill_picture: FillPicture = made_anew,
+    claims: Claims | None = None,
 ) -> FeatureParser:
     """Make the parser for features in their plain form.
 
@@ -251,6 +258,7 @@ def parser_of(
         scratch: As in :class:`FeatureParser`.
         share: As in :class:`FeatureParser`.
         fill_picture: As in :class:`FeatureParser`.
+        claims: As in :class:`FeatureParser`.
 
     Raises:
         ConfigError: A spec is wrong, or two columns would have the same name.
@@ -263,6 +271,7 @@ def parser_of(
         scratch=scratch,
         share=share,
         fill_picture=fill_picture,
+        claims=claims,
     )
 
 

@@ -14,12 +14,12 @@ from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted, Window, library
-from streamrec.formats.images.resize import at_least, fill_resized
+from streamrec.formats.images.resize import at_least, fill_resized, work_of
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -77,59 +77,56 @@ def _decoded(
 ) -> npt.NDArray[np.uint8] | Arrays:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
-    wanted = _wanted(spec)
+    claims = needs.claims
+    wanted = _wanted(spec, claims.limits.max_pixels)
+    found: dict[int, Picture] = {}
+    shapes = np.empty((count, 3), np.int64)
+    works = np.zeros(count, np.int64)
 
     # These run in several threads at once.
-    def read(number: int) -> Picture:
+    def read(number: int) -> None:
         try:
             picture = read_picture(octets[offsets[number] : offsets[number + 1]], wanted)
         except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
         if spec.shape not in (None, picture.shape[:2]):
             raise ColumnFault(number, name, _other_size(picture, spec))
-        return picture
+        found[number] = picture
+        shapes[number] = picture.shape if spec.size is None else (*spec.size, spec.channels)
+        works[number] = work_of(picture, tuple(shapes[number].tolist()))
 
-    def decode(number: int, picture: Picture, target: npt.NDArray[np.uint8]) -> None:
+    def decode(number: int) -> None:
+        picture, target = found.pop(number), pictures[number]
         encoded = octets[offsets[number] : offsets[number + 1]]
         try:
             needs.fill_picture(encoded, wanted, target, lambda: fill_resized(picture, target))
         except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
 
-    if spec.size is None:
-        return _of_any_size(count, read, decode, needs)
-    decoded = _array((count, *spec.size, spec.channels), needs)
-    needs.share(lambda number: decode(number, read(number), decoded[number]), count)
-    return decoded
+    # All headers come first: nothing is set aside before it is known that all of it fits.
+    needs.share(read, count, count)
+    sizes = shapes.prod(axis=1)
+    at_once = claims.pictures(sizes.tolist(), works.tolist(), name, spec.max_bytes)
+    places = offsets_of(sizes)
+    memory = needs.allocate(int(places[-1]))
+    pictures: Any = Arrays(memory, places, shapes)
+    if spec.size is not None:
+        pictures = memory.reshape(count, *spec.size, spec.channels)
+    needs.share(decode, count, at_once)
+    return pictures  # type: ignore[no-any-return]
 
 
-def _wanted(spec: Image) -> Wanted:
+def _wanted(spec: Image, max_pixels: int) -> Wanted:
     """Return the form of the pictures; a window is in pixels of the whole, not of a fraction."""
     window = None if spec.crop is None else Window(*spec.crop)
     least = at_least(None if window else spec.resize)
-    return Wanted(spec.channels, dct_method=spec.dct_method, least=least, window=window)
-
-
-def _of_any_size(
-    count: int, read: Callable[[int], Picture], decode: Callable[..., None], needs: Needs
-) -> Arrays:
-    """Read sizes first, so that the pictures are decoded to where they stay."""
-    shapes = np.empty((count, 3), np.int64)
-    found: dict[int, Picture] = {}
-
-    def measure(number: int) -> None:
-        found[number] = read(number)
-        shapes[number] = found[number].shape
-
-    needs.share(measure, count)
-    offsets = offsets_of(shapes.prod(axis=1))
-    pictures = Arrays(_array((int(offsets[-1]),), needs), offsets, shapes)
-    needs.share(lambda number: decode(number, found[number], pictures[number]), count)
-    return pictures
-
-
-def _array(shape: tuple[int, ...], needs: Needs) -> npt.NDArray[np.uint8]:
-    return needs.allocate(math.prod(shape)).reshape(shape)
+    return Wanted(
+        spec.channels,
+        dct_method=spec.dct_method,
+        least=least,
+        window=window,
+        max_pixels=spec.max_pixels or max_pixels,
+    )
 
 
 def _other_size(picture: Picture, spec: Image) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
+from streamrec.config.validation import byte_size
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import normal_shape, normal_sizes
 from streamrec.formats.examples.partitions import check_optional_key
@@ -38,6 +39,11 @@ class Image(Spec[Gives_co]):
             installed (the extra ``crop``).
         key: The feature's name in the records; ``None``: that of the column, which is the spec's
             key in the mapping. One picture may so make several columns.
+        max_pixels: Pixels of the largest picture that is decoded, as :func:`decode_image`'s;
+            ``None``: as many as the stream's ``max_pixels``.
+        max_bytes: Bytes that the column may take in one batch, with what decoding takes besides:
+            a number, or a text such as ``"256MiB"``; ``None``: the stream's ``max_bytes`` alone,
+            which holds in any case.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -49,6 +55,8 @@ class Image(Spec[Gives_co]):
     dct_method: str = ""
     crop: Any = None
     key: str | None = None
+    max_pixels: int | None = None
+    max_bytes: Any = None
 
     if TYPE_CHECKING:
 
@@ -61,6 +69,8 @@ class Image(Spec[Gives_co]):
             dct_method: str = "",
             crop: None = None,
             key: str | None = None,
+            max_pixels: int | None = None,
+            max_bytes: int | str | None = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -71,6 +81,8 @@ class Image(Spec[Gives_co]):
             dct_method: str = "",
             crop: Shape | None = None,
             key: str | None = None,
+            max_pixels: int | None = None,
+            max_bytes: int | str | None = None,
         ) -> None: ...
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -103,7 +115,12 @@ class Image(Spec[Gives_co]):
             )
         is_fast(self.dct_method)
         check_optional_key("key", self.key)
+        pixels, most = self.max_pixels, self.max_bytes
+        if pixels is not None and (type(pixels) is not int or pixels < 1):
+            raise ConfigError(f"max_pixels must be a number from 1 up, not {pixels!r}")
+        most = None if most is None else byte_size("max_bytes", most)
         self._set(shape=shape and shape[:2], channels=channels, resize=resize, crop=crop)
+        self._set(max_bytes=most)
 
     @property
     def size(self) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from streamrec.errors import ConfigError
+from streamrec.formats.examples.claims import Claims
 from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_of
 from streamrec.formats.examples.faults import ColumnFault, Need
 from streamrec.kernel.contract import ColumnPlan, Kind, fresh
@@ -37,10 +38,11 @@ __all__ = [
 
 Make: TypeAlias = "Callable[[Sequence[Column]], Column]"
 """A function that makes a spec's column from the kernel's columns."""
-Share: TypeAlias = "Callable[[Callable[[int], None], int], None]"
+Share: TypeAlias = "Callable[[Callable[[int], None], int, int], None]"
 """A function that calls another with each number below a count, in any threads.
 
-If calls fail, it raises the error of the one with the lowest number.
+Its arguments are that function, the count, and the most calls at once. If calls fail, it raises the
+error of the one with the lowest number.
 """
 FillPicture: TypeAlias = (
     "Callable[[memoryview, Wanted, npt.NDArray[np.uint8], Callable[[], None]], None]"
@@ -52,7 +54,7 @@ that decodes it into the array.
 """
 
 
-def one_by_one(work: Callable[[int], None], count: int) -> None:
+def one_by_one(work: Callable[[int], None], count: int, _at_once: int = 1) -> None:
     """Call ``work`` with each number below ``count``: a :data:`Share` without threads."""
     for number in range(count):
         work(number)
@@ -75,6 +77,7 @@ class Needs:
         allocate: A function that gives the memory of large columns.
         share: A function that does many pieces of work, as :func:`one_by_one` does.
         fill_picture: A function that fills an array with a picture, as :func:`made_anew` does.
+        claims: Takes note of the memory that columns claim.
     """
 
     def __init__(
@@ -82,12 +85,14 @@ class Needs:
         allocate: Allocate = fresh,
         share: Share = one_by_one,
         fill_picture: FillPicture = made_anew,
+        claims: Claims | None = None,
     ) -> None:
         self.by_name: dict[str, Need] = {}
         self.numbers: dict[str, int] = {}
         self.allocate = allocate
         self.share = share
         self.fill_picture = fill_picture
+        self.claims = Claims() if claims is None else claims
 
     @property
     def plans(self) -> list[ColumnPlan]:

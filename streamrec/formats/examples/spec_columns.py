@@ -33,9 +33,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.formats.examples.claims import Claims
     from streamrec.values.columns import Column
 
 __all__ = ["as_items", "compile_spec", "padded"]
+
+_OFFSET = 8
+"""Bytes of the place of a string, which an empty one has too."""
 
 
 def compile_spec(name: str, spec: FeatureSpec, needs: Needs, kind: Kind, *, pad: bool) -> Make:
@@ -102,18 +106,18 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
             "FixedLenSequenceFeature allow_missing=True"
         )
     get = values_of(name, "bytes" if spec.raw else spec.dtype, needs, Kind.VARLEN)
-    count = math.prod(spec.shape)
+    count, claims = math.prod(spec.shape), needs.claims if pad else None
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
         if spec.raw:
-            return _raw_items(column.values, column.row_splits, name, spec, pad)
+            return _raw_items(column.values, column.row_splits, name, spec, claims)
         held = np.diff(column.row_splits)
         odd = np.flatnonzero(held % count)
         if len(odd):
             why = f"which is no multiple of the {count} that shape {spec.shape} takes"
             raise _odd(int(odd[0]), name, f"the record holds {held[odd[0]]} values, {why}")
-        return _items(column.values, column.row_splits // count, spec, pad)
+        return _items(column.values, column.row_splits // count, name, spec, claims)
 
     return make
 
@@ -124,6 +128,7 @@ def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) ->
     plan = ColumnPlan(name, Kind.STEPS, HELD_AS[dtype], default=default)
     get = column_of(plan, dtype, needs, spec.shape)
     count = 1 if spec.raw else math.prod(spec.shape)
+    claims = needs.claims if pad else None
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
@@ -135,8 +140,8 @@ def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) ->
             why = "but a raw one takes 1" if spec.raw else f"but shape {spec.shape} takes {count}"
             raise _odd(row, name, f"step {step} holds {held[odd[0]]} values, {why}")
         if spec.raw:
-            return _raw_items(column.values.values, column.row_splits, name, spec, pad)
-        return _items(column.values.values, column.row_splits, spec, pad)
+            return _raw_items(column.values.values, column.row_splits, name, spec, claims)
+        return _items(column.values.values, column.row_splits, name, spec, claims)
 
     return make
 
@@ -146,7 +151,7 @@ def _raw_items(
     row_splits: npt.NDArray[np.int64],
     name: str,
     spec: FixedLenSequenceFeature,
-    pad: bool,
+    claims: Claims | None,
 ) -> Column:
     """Return items that are byte strings, each of the bytes of an array."""
     size = math.prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
@@ -159,7 +164,7 @@ def _raw_items(
         raise _odd(row, name, f"{what}, but shape {spec.shape} of {spec.dtype} takes {size}")
     octets = strings.values[strings.offsets[0] : strings.offsets[-1]]
     numbers = numbers_in(Ragged(octets, row_splits * size), spec.dtype, name)
-    return _items(numbers, row_splits, spec, pad)
+    return _items(numbers, row_splits, name, spec, claims)
 
 
 def _odd(row: int, name: str, what: str) -> ColumnFault:
@@ -167,10 +172,21 @@ def _odd(row: int, name: str, what: str) -> ColumnFault:
 
 
 def _items(
-    values: Any, row_splits: npt.NDArray[np.int64], spec: FixedLenSequenceFeature, pad: bool
+    values: Any,
+    row_splits: npt.NDArray[np.int64],
+    name: str,
+    spec: FixedLenSequenceFeature,
+    claims: Claims | None,
 ) -> Column:
+    """Return rows of items; with claims, which they make first, as rows of one length."""
     items = Ragged(as_items(values, spec.shape), row_splits)
-    return padded(items, spec.default_value) if pad else items
+    if claims is None:
+        return items
+    lengths = np.diff(row_splits)
+    each = _OFFSET if isinstance(values, BytesColumn) else values.itemsize
+    count = len(lengths) * int(lengths.max(initial=0))
+    claims.rows(lengths, count, each * math.prod(spec.shape), name)
+    return padded(items, spec.default_value)
 
 
 def as_items(

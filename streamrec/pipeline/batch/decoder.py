@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec import kernel
-from streamrec.errors import OutOfMemory
+from streamrec.errors import BatchTooLarge, OutOfMemory
 from streamrec.flow.attribution import WaitClock
 from streamrec.flow.pool import BatchMemory
+from streamrec.formats.examples.claims import UNLIMITED, Claims, Limits
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import made_anew, one_by_one
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.flow.decoded_memory import BatchInFlight
     from streamrec.formats.examples.needs import FillPicture, Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Components
@@ -38,11 +40,19 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordRows
 
-__all__ = ["Decoder", "SuspectPayload", "Work"]
+__all__ = ["Decoder", "SuspectPayload", "TooManyTogether", "Work"]
 
 
 class SuspectPayload(Exception):
     """A large payload that does not match its CRC, and must be read once more."""
+
+
+class TooManyTogether(Exception):
+    """Single records that may fit one by one take too much memory together."""
+
+    def __init__(self, cause: BatchTooLarge) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class Work:
@@ -50,14 +60,26 @@ class Work:
 
     Args:
         waits: The run's attribution of time, whose clock it has.
+        memory: The account of the memory that the batch holds; ``None``: nobody counts it.
     """
 
-    __slots__ = ("_waits", "transform_since")
+    __slots__ = ("_waits", "memory", "transform_since")
 
-    def __init__(self, waits: WaitClock) -> None:
+    def __init__(self, waits: WaitClock, memory: BatchInFlight | None = None) -> None:
         self._waits = waits
+        self.memory = memory
         self.transform_since: float | None = None
         """The time at which the first of the user's functions was called; ``None``: none was."""
+
+    def admit(self, size: int) -> None:
+        """Take so many bytes for the batch; wait until they are free."""
+        if self.memory is not None:
+            self.memory.admit(size)
+
+    def settle(self, size: int) -> None:
+        """Note the bytes that the decoded batch has."""
+        if self.memory is not None:
+            self.memory.settle(size)
 
     def note_transform(self) -> None:
         """Note that one of the user's functions is called next."""
@@ -93,6 +115,7 @@ class Decoder:
             functions get have memory of the decoder's own, as these may keep it.
         fill_picture: A function that fills an array with a picture; it is decoded by default.
         mapped: The cache of what the map makes; ``None``: there is none.
+        limits: The limits of what the columns of a batch claim.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -112,9 +135,12 @@ class Decoder:
         allocate: Allocate | None = None,
         fill_picture: FillPicture = made_anew,
         mapped: MappedCache | None = None,
+        limits: Limits = UNLIMITED,
     ) -> None:
         self._mapped = mapped
         self._is_padded = not single and is_padded(features)
+        self._claims = Claims(limits)
+        self._single = single
         self._masks = masks
         self._components = components
         self._checks_large = checks_large
@@ -135,6 +161,7 @@ class Decoder:
                 scratch=self._memory.allocate,
                 share=share,
                 fill_picture=fill_picture,
+                claims=self._claims,
             )
 
     def size(self, chunk: Chunk) -> int:
@@ -167,6 +194,7 @@ class Decoder:
 
         Raises:
             SuspectPayload: A large payload does not match its CRC.
+            TooManyTogether: Single records take too much memory together.
             DataError: A record cannot be parsed.
             OutOfMemory: There is no memory for its columns.
             FunctionFailed: One of the user's functions raised.
@@ -180,11 +208,14 @@ class Decoder:
             shards = _padded(shards, padding)
             ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
         epochs = chunk.epochs if rows.passes is None else rows.passes
-        if mask is None:
-            columns = self.columns(rows, epochs, work)
-        else:
-            columns = self._filled(rows, epochs, mask, work)
-        self._made += sum(map(size_of, columns.values()))  # an estimate: threads may lose a sum
+        with self._claims.admitted_by(work.admit):
+            if mask is None:
+                columns = self.columns(rows, epochs, work)
+            else:
+                columns = self._filled(rows, epochs, mask, work)
+        size = sum(map(size_of, columns.values()))
+        work.settle(size)
+        self._made += size  # an estimate: threads may lose a sum
         self._taken += chunk.nbytes
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())
@@ -272,6 +303,10 @@ class Decoder:
             if self._parser is None:
                 return {"records": kernel.gather(rows, self._allocate)}
             return self._parser.parse(rows, self._urls.__getitem__)
+        except BatchTooLarge as cause:
+            if self._single and len(rows) > 1:
+                raise TooManyTogether(cause) from None
+            raise
         except MemoryError as error:
             url, record = self._urls[rows.shards[0]], int(rows.ordinals[0])
             raise OutOfMemory.of(error, url=url, record=record) from None

@@ -32,7 +32,8 @@ WITHOUT_EFFECT = frozenset(
         *("source", "index", "lanes", "batch_size", "remainder"),
         # The end of the run is told by its epoch.
         *("epochs", "steps_per_epoch"),
-        *("memory_budget", "max_record_bytes", "max_concurrency", "prefetch", "stall_timeout"),
+        *("memory_budget", "max_record_bytes", "max_bytes", "max_pixels"),
+        *("max_concurrency", "prefetch", "stall_timeout"),
         *("transform", "quarantine", "cache", "storage_options"),
     }
 )

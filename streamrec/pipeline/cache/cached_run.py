@@ -42,6 +42,7 @@ class CachedRun(Run):
         stores: The stores of the shards.
         allocate: Allocates the columns of batches that are not in the cache.
         measures: The measures to count on; by default the run has its own.
+        borrow: Borrows memory for batches that take more than their share.
         cache: The cache of this run's batches.
     """
 
@@ -52,12 +53,13 @@ class CachedRun(Run):
         stores: OpensStores,
         allocate: Allocate | None = None,
         measures: Measures | None = None,
+        borrow: Callable[[int], object] | None = None,
         *,
         cache: BatchCache,
     ) -> None:
         # A transform may keep the columns that it gets.
         allocate = None if plan.functions.transform else allocate
-        super().__init__(plan, shards, stores, allocate, measures)
+        super().__init__(plan, shards, stores, allocate, measures, borrow)
         self._cache = cache
         self._sent = plan.position
         self._cached = 0
@@ -160,7 +162,8 @@ class CachedRun(Run):
         """
         plan = self._plan_behind()
         plan.check()
-        inner = Run(plan, self._shards, self._stores, self._allocate, self.measures)
+        parts = self._shards, self._stores, self._allocate, self.measures, self._borrow
+        inner = Run(plan, *parts)
         async with inner as self._inner:
             while True:
                 try:

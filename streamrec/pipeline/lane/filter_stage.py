@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from streamrec import kernel
-from streamrec.errors import DataError, FunctionFailed, StreamrecError
+from streamrec.errors import (
+    BatchTooLarge,
+    DataError,
+    FunctionFailed,
+    PictureTooLarge,
+    StreamrecError,
+)
+from streamrec.formats.examples.claims import UNLIMITED, Claims, Limits
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.pipeline.batch.batch import Origin
@@ -25,11 +32,13 @@ from streamrec.values.records import RecordRows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.functions import Function
     from streamrec.pipeline.lane.lane import Source
     from streamrec.pipeline.lane.record_span import RecordSpan
-    from streamrec.values.columns import Column
+    from streamrec.values.columns import Column, Indices
 
 __all__ = ["Filter", "FilterStage"]
 
@@ -47,11 +56,14 @@ class Filter:
         function: The user's.
         features: The specs in their plain form, or ``None`` for raw records.
         urls: The shards' URLs, for errors.
+        limits: The limits of a batch. Records are parsed in parts, of which each thread may have
+            one at a time; so each has a thread's share, or is a single record.
     """
 
     function: Function
     features: dict[str, Any] | None
     urls: Sequence[str]
+    limits: Limits = UNLIMITED
     _used: tuple[str, ...] = ()
 
     def apply(self, span: RecordSpan, allocate: Allocate) -> RecordSpan:
@@ -66,17 +78,7 @@ class Filter:
             DataError: A record cannot be parsed.
         """
         rows = span.rows
-        origin = Origin(rows.shards, rows.ordinals)
-        epochs = span.extent.epoch if rows.passes is None else rows.passes
-        columns = self._columns(rows)
-        try:
-            mask = self.function.keep(columns, origin, self.urls.__getitem__, epochs)
-        except FunctionFailed as failed:
-            # Columns are parsed inside the function; what they hold is not its mistake.
-            if isinstance(columns, _Columns) and failed.__cause__ is columns.fault is not None:
-                raise columns.fault from None
-            raise
-        kept = np.flatnonzero(mask)
+        kept = np.flatnonzero(self._mask(rows, span.extent.epoch))
         if len(kept) == len(rows):
             return span
         few = rows.take(kept)
@@ -86,11 +88,36 @@ class Filter:
             few = replace(own, shards=few.shards, ordinals=few.ordinals, passes=few.passes)
         return span.keep(kept, few)
 
+    def _mask(self, rows: RecordRows, epoch: int) -> npt.NDArray[np.bool_]:
+        """Return the mask of some records, by halves where together they take too much memory."""
+        origin = Origin(rows.shards, rows.ordinals)
+        epochs = epoch if rows.passes is None else rows.passes
+        try:
+            return self._whole_mask(rows, origin, epochs)
+        except (BatchTooLarge, PictureTooLarge):
+            if len(rows) == 1:
+                raise
+        half = len(rows) // 2
+        parts = rows.part(0, half), rows.part(half, len(rows))
+        return np.concatenate([self._mask(part, epoch) for part in parts])
+
+    def _whole_mask(
+        self, rows: RecordRows, origin: Origin, epochs: Indices | int
+    ) -> npt.NDArray[np.bool_]:
+        columns = self._columns(rows)
+        try:
+            return self.function.keep(columns, origin, self.urls.__getitem__, epochs)
+        except FunctionFailed as failed:
+            # Columns are parsed inside the function; what they hold is not its mistake.
+            if isinstance(columns, _Columns) and failed.__cause__ is columns.fault is not None:
+                raise columns.fault from None
+            raise
+
     def _columns(self, rows: RecordRows) -> Mapping[str, Any]:
         if self.features is None:
             return {"records": kernel.gather(rows)}
         if is_pair(self.features):
-            return parser_of(self.features, pad=False).parse(rows, self.urls.__getitem__)
+            return self._parsed(self.features, rows)
         return _Columns(self.features, rows, self._parse)
 
     def _parse(self, rows: RecordRows, name: str) -> Columns:
@@ -99,7 +126,14 @@ class Filter:
         if name not in self._used:
             self._used = (*self._used, name)
         features = {used: self.features[used] for used in self._used}
-        return parser_of(features, pad=False).parse(rows, self.urls.__getitem__)
+        return self._parsed(features, rows)
+
+    def _parsed(self, features: dict[str, Any], rows: RecordRows) -> Columns:
+        limits = self.limits
+        if limits.max_bytes is not None and len(rows) > 1:
+            limits = limits._replace(max_bytes=limits.max_bytes // limits.at_once)
+        parser = parser_of(features, pad=False, claims=Claims(limits))
+        return parser.parse(rows, self.urls.__getitem__)
 
 
 class _Columns(Mapping[str, Any]):

@@ -64,8 +64,9 @@ class LaneBuilder:
 
     def __post_init__(self) -> None:
         features: Any = self.plan.settings.features
-        function = self.plan.functions.filter
-        self._filter = None if function is None else Filter(function, features, self.shards.urls)
+        function, limits = self.plan.functions.filter, self.plan.limits
+        parts = features, self.shards.urls, limits
+        self._filter = None if function is None else Filter(function, *parts)
         self._loop = asyncio.get_running_loop()
 
     def lane(self, j: int) -> Lane:

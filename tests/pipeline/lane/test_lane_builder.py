@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.attribution import WaitClock
+from streamrec.formats.examples.claims import UNLIMITED
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from tests.support import asynchronous
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 def builder(threads: ThreadPoolExecutor, notify: Callable[[int], object]) -> LaneBuilder:
     """Return a builder of the running loop, with no more than starts work."""
     plan: Any = SimpleNamespace(
-        settings=SimpleNamespace(features=None), functions=SimpleNamespace(filter=None)
+        settings=SimpleNamespace(features=None),
+        functions=SimpleNamespace(filter=None),
+        limits=UNLIMITED,
     )
     fetcher: Any = SimpleNamespace(notify=notify)
     decoder: Any = None

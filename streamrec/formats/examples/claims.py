@@ -1,0 +1,153 @@
+"""The memory that the columns of a batch claim, compared with limits before it is taken."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamrec.errors import BatchTooLarge, PictureTooLarge
+from streamrec.formats.examples.faults import ColumnFault
+from streamrec.formats.images.picture import MOST_PIXELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["UNLIMITED", "Claims", "Limits"]
+
+MIB = 1 << 20
+
+
+class Limits(NamedTuple):
+    """The limits of a stream."""
+
+    max_bytes: int | None = None
+    """Bytes of the columns of one batch, and of what decoding takes besides; ``None``: any."""
+    max_pixels: int = MOST_PIXELS
+    """Pixels of one picture."""
+    at_once: int = sys.maxsize
+    """The most pictures that are decoded at once."""
+
+
+UNLIMITED = Limits()
+"""The limits of a call that parses records which are in memory already."""
+
+
+def _nothing(_: int) -> None:
+    """Take no note of a claim."""
+
+
+class Claims(threading.local):
+    """What the batch that this thread parses has claimed so far; each thread has its own.
+
+    Args:
+        limits: The limits of the stream.
+    """
+
+    def __init__(self, limits: Limits = UNLIMITED) -> None:
+        self.limits = limits
+        self._claimed = 0
+        self._admit: Callable[[int], None] = _nothing
+
+    def begin(self) -> None:
+        """Begin with another batch."""
+        self._claimed = 0
+
+    @contextmanager
+    def admitted_by(self, admit: Callable[[int], None]) -> Iterator[None]:
+        """Tell of each claim while the block runs.
+
+        Args:
+            admit: Called with the bytes of a claim; it may wait until they are free.
+        """
+        self._admit = admit
+        try:
+            yield
+        finally:
+            self._admit = _nothing
+
+    def rows(self, counts: npt.NDArray[np.int64], items: int, size: int, feature: str) -> None:
+        """Claim the memory of a column that has more items than the records hold.
+
+        Args:
+            counts: The items that each record asks for.
+            items: All items of the column.
+            size: Bytes of an item.
+            feature: The feature that asks for them.
+
+        Raises:
+            ColumnFault: The batch would take too much.
+        """
+        total, most = items * size, self.limits.max_bytes
+        if most is not None and self._claimed + total > most:
+            row = int(counts.argmax())
+            what = f"the column takes {_mib(total)} in this batch"
+            message = _too_large(what, int(counts[row]) * size, most)
+            raise ColumnFault(row, feature, message, BatchTooLarge)
+        self._claim(total)
+
+    def pictures(
+        self, sizes: Sequence[int], works: Sequence[int], feature: str, own: int | None
+    ) -> int:
+        """Claim the memory of a column of pictures.
+
+        Args:
+            sizes: Bytes of each decoded picture.
+            works: Bytes that decoding each of them takes besides.
+            feature: The pictures' feature.
+            own: The limit of the column itself; ``None``: that of the batch alone.
+
+        Returns:
+            The number of pictures that may be decoded at once.
+
+        Raises:
+            ColumnFault: The pictures would take too much.
+        """
+        total, most = sum(sizes), self.limits.max_bytes
+        for limit, claimed in ((own, 0), (most, self._claimed)):
+            if limit is not None and claimed + total + max(works, default=0) > limit:
+                raise _refused(sizes, works, feature, limit)
+        at_once, taken = 0, 0
+        for work in sorted(works, reverse=True)[: self.limits.at_once]:
+            if most is not None and self._claimed + total + taken + work > most:
+                break
+            at_once, taken = at_once + 1, taken + work
+        self._claim(total + taken)
+        return max(1, at_once)
+
+    def _claim(self, size: int) -> None:
+        self._claimed += size
+        self._admit(size)
+
+
+def _largest(sizes: Sequence[int]) -> int:
+    return max(range(len(sizes)), key=sizes.__getitem__)
+
+
+def _refused(sizes: Sequence[int], works: Sequence[int], feature: str, most: int) -> ColumnFault:
+    needed = [size + work for size, work in zip(sizes, works, strict=True)]
+    row = _largest(needed)
+    if needed[row] > most:
+        message = (
+            f"the picture takes {_mib(sizes[row])} of pixels and {_mib(works[row])} to decode, and "
+            f"max_bytes allows {_mib(most)}; raise max_bytes or memory_budget, if you trust it"
+        )
+        return ColumnFault(row, feature, message, PictureTooLarge)
+    what = f"the batch's pictures take {_mib(sum(sizes) + max(works))}"
+    return ColumnFault(row, feature, _too_large(what, needed[row], most), BatchTooLarge)
+
+
+def _too_large(what: str, largest: int, most: int) -> str:
+    return (
+        f"{what}, of which this record takes {_mib(largest)}, the most of all, and max_bytes "
+        f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or set batch_size to "
+        "less"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:,.1f} MiB"

@@ -1,0 +1,145 @@
+"""The limits of what a batch claims, which hold before memory is taken."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+from streamrec.errors import BatchTooLarge, ConfigError, DataError, PictureTooLarge
+from streamrec.formats.examples.claims import Claims, Limits
+from streamrec.formats.examples.example import encode_example, encode_sequence_example
+from streamrec.formats.examples.features import FeatureParser
+from streamrec.formats.examples.image_spec import Image
+from streamrec.kernel.contract import fresh
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1 << 20
+
+
+def encoded(kind: str, height: int, width: int, **options: Any) -> bytes:
+    file = io.BytesIO()
+    Pillow.new("RGB", (width, height)).save(file, kind, **options)
+    return file.getvalue()
+
+
+class Parsing:
+    """A parser with limits, which notes what it claims and what it allocates."""
+
+    def __init__(self, features: Any, limits: Limits) -> None:
+        self.claimed: list[int] = []
+        self.allocated: list[int] = []
+        self.at_once: list[int] = []
+        self._claims = Claims(limits)
+        self._parser = FeatureParser(
+            features, allocate=self._allocate, share=self._share, claims=self._claims
+        )
+
+    def parse(self, records: list[bytes]) -> Any:
+        with self._claims.admitted_by(self.claimed.append):
+            return self._parser.parse(RecordRows.of(records))
+
+    def _allocate(self, size: int) -> Any:
+        self.allocated.append(size)
+        return fresh(size)
+
+    def _share(self, work: Callable[[int], None], count: int, at_once: int) -> None:
+        self.at_once.append(at_once)
+        for number in range(count):
+            work(number)
+
+
+def examples(*pictures: bytes) -> list[bytes]:
+    return [encode_example({"p": picture}) for picture in pictures]
+
+
+def test_the_sum_of_a_batch_is_refused_before_anything_is_allocated() -> None:
+    pictures = examples(*[encoded("PNG", 100, 100)] * 9, encoded("PNG", 100, 200))
+    size = 11 * 30_000 + 200 * 100 * 4  # all pixels, and Pillow's of the largest
+    with pytest.raises(BatchTooLarge, match=r"this record takes 0.1 MiB") as caught:
+        Parsing({"p": Image()}, (small := Limits(size - 1))).parse(pictures)
+    assert caught.value.record == 9
+    assert caught.value.feature == "p"
+    parsing = Parsing({"p": Image()}, small._replace(max_bytes=size))
+    assert len(parsing.parse(pictures)["p"].values) == 11 * 30_000
+    assert parsing.at_once == [10, 1]
+    assert parsing.allocated == [11 * 30_000]
+
+
+def test_a_picture_that_cannot_be_decoded_at_all_is_told_as_such() -> None:
+    pictures = examples(encoded("PNG", 10, 10), encoded("PNG", 1000, 1000))
+    with pytest.raises(PictureTooLarge, match=r"takes 2.9 MiB of pixels and 3.8 MiB to") as caught:
+        Parsing({"p": Image()}, Limits(6 * MIB)).parse(pictures)
+    assert caught.value.record == 1
+
+
+def test_as_many_pictures_are_decoded_at_once_as_fit() -> None:
+    pictures = examples(*[encoded("PNG", 100, 100)] * 4)
+    for room, at_once in [(1, 1), (2, 2), (3, 3), (9, 3)]:
+        limits = Limits(4 * 30_000 + room * 40_000, at_once=3)
+        parsing = Parsing({"p": Image()}, limits)
+        parsing.parse(pictures)
+        assert parsing.at_once == [4, at_once]
+        assert parsing.claimed == [4 * 30_000 + at_once * 40_000]
+
+
+def test_columns_of_one_batch_add_up_and_batches_do_not() -> None:
+    pictures = examples(encoded("JPEG", 64, 64))
+    features = {name: Image(key="p") for name in ("a", "b")}
+    parsing = Parsing(features, Limits(2 * 64 * 64 * 3))
+    for _ in range(3):
+        parsing.parse(pictures)
+    assert parsing.claimed == [64 * 64 * 3] * 6
+    with pytest.raises(BatchTooLarge):
+        Parsing(features, Limits(2 * 64 * 64 * 3 - 1)).parse(pictures)
+
+
+def test_a_picture_that_is_resized_takes_its_own_pixels_too() -> None:
+    pictures = examples(encoded("PNG", 100, 100))
+    parsing = Parsing({"p": Image(resize=(10, 10))}, Limits())
+    parsing.parse(pictures)
+    assert parsing.claimed == [300 + 40_000 + 30_000 + 4 * (10_000 + 2 * 100)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits"),
+    [(Image(), Limits(max_pixels=99)), (Image(max_pixels=99), Limits(max_pixels=100))],
+)
+def test_a_picture_of_more_pixels_than_allowed(spec: Image[Any], limits: Limits) -> None:
+    with pytest.raises(PictureTooLarge, match=r"10 x 10 = 100 pixels, and 99 are allowed"):
+        Parsing({"p": spec}, limits).parse(examples(encoded("PNG", 10, 10)))
+
+
+def test_a_spec_may_take_more_pixels_and_bounds_its_own_bytes() -> None:
+    pictures = examples(encoded("JPEG", 10, 10))
+    Parsing({"p": Image(max_pixels=100, max_bytes=300)}, Limits(max_pixels=99)).parse(pictures)
+    with pytest.raises(DataError, match="max_bytes"):
+        Parsing({"p": Image(max_bytes="299B")}, Limits(1000)).parse(pictures)
+
+
+@pytest.mark.parametrize("argument", [{"max_pixels": 0}, {"max_pixels": 1.5}, {"max_bytes": "x"}])
+def test_limits_of_a_spec_that_are_none(argument: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(argument))):
+        Image(**argument)
+
+
+def test_the_step_is_named() -> None:
+    steps = [encoded("PNG", 1, 1), encoded("PNG", 50, 50)]
+    record = encode_sequence_example({}, {"v": steps})
+    with pytest.raises(PictureTooLarge, match="step 1: the picture takes"):
+        Parsing(({}, {"v": Image()}), Limits(4000)).parse([record])
+
+
+def test_a_limit_of_another_thread_s_batch_is_its_own() -> None:
+    claims = Claims(Limits(10))
+    claims.rows(np.array([1]), 10, 1, "p")
+    with pytest.raises(Exception, match="max_bytes"):
+        claims.rows(np.array([1]), 1, 1, "p")
+    claims.begin()
+    claims.rows(np.array([1]), 10, 1, "p")
