@@ -59,6 +59,24 @@ class Budget:
             ConfigError: It needs more than the whole budget.
             FeederDraining: Too little is free now.
         """
+        self._check(least)
+        granted = min(asked, max(least, self.free // SHARE))
+        self.lent += granted
+        self.sessions += 1
+        return granted
+
+    def grow(self, more: int) -> None:
+        """Lend more bytes to a session that has some; it gives all back together.
+
+        Raises:
+            ConfigError: They are more than the whole budget.
+            FeederDraining: Too little is free now.
+        """
+        self._check(more)
+        self.lent += more
+
+    def _check(self, least: int) -> None:
+        """Refuse to lend what there is not."""
         if least > self.total:
             raise ConfigError(
                 f"the feeder's memory_budget is {self.total / MIB:.0f} MiB, and this dataset needs "
@@ -71,10 +89,6 @@ class Budget:
                 f"{least / MIB:.0f} MiB; go on elsewhere, or raise memory_budget in the feeder's "
                 "[server]"
             )
-        granted = min(asked, max(least, self.free // SHARE))
-        self.lent += granted
-        self.sessions += 1
-        return granted
 
     def give_back(self, granted: int) -> None:
         """Take back what a session got."""

@@ -199,14 +199,15 @@ class Conversation:
             replica = partial(self._feeder.readings.replica, Reader(*part))
             await self._each_run(subscribe, replica)
             return
-        async with self._feeder.memory(dataset, hello.world_size) as budget:
+        async with self._feeder.memory(dataset, hello.world_size) as loan:
             run = partial(
                 dataset.run,
                 rank=subscribe.rank,
                 world_size=hello.world_size,
                 batch_size=batch_size,
                 allocate=self._allocate(dataset),
-                budget=budget,
+                budget=loan.budget,
+                ceiling=loan.ceiling,
             )
             await self._each_run(subscribe, lambda position: run(position=position))
 

@@ -29,6 +29,7 @@ from streamrec.feeder.exposure import check_exposure
 from streamrec.feeder.handshake import greet, shake_hands
 from streamrec.feeder.heap import Heap
 from streamrec.feeder.listener import Listener, bind, first_bytes, peer_of, remote_host
+from streamrec.feeder.loan import Loan
 from streamrec.feeder.replicas import WINDOW, Readings
 from streamrec.feeder.served_dataset import ServedDataset
 from streamrec.feeder.session_log import SessionLog
@@ -119,9 +120,7 @@ class Feeder:
             raise FeederDraining(refusal)
 
     @asynccontextmanager
-    async def memory(
-        self, dataset: Dataset, world_size: int, more: int = 0
-    ) -> AsyncIterator[int | None]:
+    async def memory(self, dataset: Dataset, world_size: int, more: int = 0) -> AsyncIterator[Loan]:
         """Lend a session its memory while the block runs.
 
         Args:
@@ -130,7 +129,7 @@ class Feeder:
             more: Bytes that it needs besides.
 
         Yields:
-            The bytes that it may take; ``None``: as many as the dataset's settings say.
+            The bytes that it may take, and the limits of its batches.
 
         Raises:
             FeederDraining: Other sessions have too much of it now.
@@ -145,16 +144,26 @@ class Feeder:
             raise
         if granted is not None and granted < asked:
             log.info("a session gets %d of the %d MiB it asks for", granted >> 20, asked >> 20)
+        loan = Loan(self, granted, more)
         try:
-            yield None if granted is None else granted - more
+            yield loan
         finally:
-            if granted is not None:
-                self.give_back(granted)
+            loan.end()
             self._heap.shrink_soon()
 
     async def lend(self, asked: int, least: int) -> int | None:
         """Lend memory as :meth:`streamrec.feeder.budget.Budget.lend` does, if there is a budget."""
         return None if self.budget is None else self.budget.lend(asked, least)
+
+    async def grow(self, granted: int, more: int) -> None:  # noqa: ARG002 - workers tell it
+        """Lend more memory to a session; errors as of :meth:`streamrec.feeder.budget.Budget.grow`.
+
+        Args:
+            granted: The bytes that it has.
+            more: The bytes that it needs besides.
+        """
+        assert self.budget is not None
+        self.budget.grow(more)
 
     def give_back(self, granted: int) -> None:
         """Take back what was lent."""
@@ -169,13 +178,14 @@ class Feeder:
         """Start a run whose batches go to several clients."""
         dataset = reader.dataset
         kept = min(WINDOW, daemon_budget(self.settings) // 4)
-        async with self.memory(dataset, reader.world_size, kept) as budget:
+        async with self.memory(dataset, reader.world_size, kept) as loan:
             run = dataset.run(
                 rank=reader.rank,
                 world_size=reader.world_size,
                 batch_size=reader.batch_size,
                 position=position,
-                budget=budget,
+                budget=loan.budget,
+                ceiling=loan.ceiling,
             )
             with self.statistics.reading(reader.name, run):
                 async with run as batches:

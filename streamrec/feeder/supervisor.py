@@ -248,6 +248,8 @@ class Supervisor(Feeder):
                 self._leave(message["left"])
             elif "lend" in message:
                 worker.link.answer(message, await self._lend(worker, message))
+            elif "grow" in message:
+                worker.link.answer(message, await self._grow(worker, message))
             elif "give_back" in message:
                 worker.loans.remove(message["give_back"])
                 self.give_back(message["give_back"])
@@ -278,6 +280,16 @@ class Supervisor(Feeder):
         assert granted is not None
         worker.loans.append(granted)
         return granted
+
+    async def _grow(self, worker: Worker, message: dict[str, Any]) -> StreamrecError | None:
+        granted, more = message["granted"], message["grow"]
+        try:
+            await self.grow(granted, more)
+        except StreamrecError as error:
+            return error
+        worker.loans.remove(granted)
+        worker.loans.append(granted + more)
+        return None
 
     def _answer_later(self, worker: Worker, message: dict[str, Any]) -> None:
         """Answer once a dataset is open."""

@@ -141,6 +141,10 @@ class WorkerFeeder(Feeder):
             answer.add_done_callback(self._return)
             raise
 
+    async def grow(self, granted: int, more: int) -> None:
+        """Borrow more memory for a session; errors as those of a budget."""
+        await asyncio.shield(self._link.ask(grow=more, granted=granted))
+
     def give_back(self, granted: int) -> None:
         """Give memory back to the supervisor."""
         self._link.send(give_back=granted)

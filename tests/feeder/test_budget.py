@@ -74,3 +74,16 @@ def test_a_refusal_says_what_is_lent_and_what_to_raise() -> None:
 def test_what_can_never_fit_is_a_fault_of_the_configuration() -> None:
     with pytest.raises(ConfigError, match="memory_budget is 30 MiB, and this dataset needs 40 MiB"):
         Budget(30 * MIB).lend(64 * MIB, 40 * MIB)
+
+
+def test_a_session_grows_and_is_still_one() -> None:
+    budget = Budget(100 * MIB)
+    granted = budget.lend(20 * MIB, 20 * MIB)
+    budget.grow(70 * MIB)
+    assert (budget.free, budget.sessions) == (10 * MIB, 1)
+    with pytest.raises(FeederDraining, match="this one needs 11 MiB"):
+        budget.grow(11 * MIB)
+    with pytest.raises(ConfigError, match="needs 101 MiB"):
+        budget.grow(101 * MIB)
+    budget.give_back(granted + 70 * MIB)
+    assert (budget.lent, budget.sessions) == (0, 0)
