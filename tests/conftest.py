@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import blocking
 from tests.by_day import PROFILE, is_day
 from tests.skips import Skips
 from tests.support import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # A loaded machine is no defect: no test depends on how fast it runs. How many examples each profile
 # gives is in relation to Hypothesis' hundred; `tests.support.examples` scales a test's own number.
@@ -90,6 +91,13 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 def pytest_make_parametrize_id(val: Any) -> str | None:
     """Name bytes by their length: serialized maps have no order, but tests must have one name."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
+@pytest.fixture
+def loops_never_block() -> Iterator[None]:
+    """Refuse calls that block an event loop."""
+    with blocking.refused():
+        yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import stat
 import struct
@@ -20,7 +21,16 @@ from streamrec.feeder.address import Address, is_loopback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Listener", "address_of", "bind", "first_bytes", "peer_of", "readable", "remote_host"]
+__all__ = [
+    "Listener",
+    "address_of",
+    "bind",
+    "bind_in_thread",
+    "first_bytes",
+    "peer_of",
+    "readable",
+    "remote_host",
+]
 
 BACKLOG = 512
 PAUSE = 1.0
@@ -46,6 +56,7 @@ class Listener:
         sock: Bound; owned from now on.
         accepted: Called with each connection, which is then its own.
         burst: Connections that are accepted as fast as they come, 10 or more.
+        at_once: The most connections that are accepted in one turn of the loop.
     """
 
     def __init__(
@@ -53,6 +64,7 @@ class Listener:
         sock: socket.socket,
         accepted: Callable[[socket.socket], object],
         burst: float = BURST,
+        at_once: float = math.inf,
     ) -> None:
         self.address = address_of(sock)
         self._socket = sock
@@ -61,6 +73,7 @@ class Listener:
         self._inode = _inode(self.address)
         self._pause: asyncio.TimerHandle | None = None
         self._lacks_files = False
+        self._at_once = at_once
         self._burst = self._allowed = burst
         """Connections that may be accepted at once, and now."""
         self._counted_at = self._loop.time()
@@ -91,7 +104,10 @@ class Listener:
 
     def _accept(self) -> None:
         # All who wait: with hundreds of sessions a turn of the loop takes a quarter of a second.
+        accepted = 0
         while self._is_allowed():
+            if accepted >= self._at_once:
+                return  # the loop calls again in its next turn
             try:
                 connection, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -99,6 +115,7 @@ class Listener:
             except OSError as error:
                 self._wait_for_files(error)
                 return
+            accepted += 1
             self._allowed -= 1
             self._accepted(connection)
         # Strangers who come and come again would take the loop from those who are served.
@@ -135,6 +152,21 @@ def bind(place: Address) -> socket.socket:
         return _bound(family, address)
     except OSError as error:
         raise ConfigError(f"cannot listen at {place}: {error.strerror or error}") from None
+
+
+async def bind_in_thread(place: Address) -> socket.socket:
+    """Return a socket as :func:`bind` does, which looks names up; errors as of that."""
+    binding = asyncio.get_running_loop().run_in_executor(None, bind, place)
+    try:
+        return await asyncio.shield(binding)
+    except asyncio.CancelledError:
+        binding.add_done_callback(_close)
+        raise
+
+
+def _close(binding: asyncio.Future[socket.socket]) -> None:
+    if not binding.cancelled() and binding.exception() is None:
+        binding.result().close()
 
 
 def _bound(family: int, address: Any) -> socket.socket:

@@ -28,7 +28,7 @@ from streamrec.feeder.datasets import obstacle_of
 from streamrec.feeder.exposure import check_exposure
 from streamrec.feeder.handshake import greet, shake_hands
 from streamrec.feeder.heap import Heap
-from streamrec.feeder.listener import Listener, bind, first_bytes, peer_of, remote_host
+from streamrec.feeder.listener import Listener, bind_in_thread, first_bytes, peer_of, remote_host
 from streamrec.feeder.loan import Loan
 from streamrec.feeder.replicas import WINDOW, Readings
 from streamrec.feeder.served_dataset import ServedDataset
@@ -234,7 +234,7 @@ class Feeder:
         """
         place = Address.parse(where, listen=True)
         check_exposure(place, self.access.server, self.access.own)
-        bound = await asyncio.to_thread(bind, place)
+        bound = await bind_in_thread(place)
         listener = Listener(bound, partial(self._accepted, tls=place.tls))
         self._listeners.append(listener)
         return replace(listener.address, tls=place.tls)

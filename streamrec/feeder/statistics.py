@@ -24,7 +24,7 @@ __all__ = ["VERSION", "Statistics", "counted", "merged"]
 
 VERSION = 1
 """The version of the form of snapshots; it changes where a name changes its meaning or goes."""
-DROPS = ("full", "crowd", "handshake", "tls", "idle", "garbage")
+DROPS = ("full", "crowd", "handshake", "tls", "idle", "garbage", "status")
 MOST_ERRORS = 20
 """The number of last errors that are kept."""
 COUNTERS = ("connections_opened", "dropped", "faults", "timings")
@@ -51,7 +51,8 @@ class Statistics:
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROPS, 0))
     """Connections that the feeder ended, by reason: no room for the client (``full``), or for so
     many handshakes (``crowd``), a handshake that took too long, or whose TLS failed (``tls``), no
-    sign of life (``idle``), not HTTP at the status port (``garbage``)."""
+    sign of life (``idle``), not HTTP at the status port (``garbage``), there too many or too slow
+    (``status``)."""
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     """The subscriptions that are served now, by number."""
     traces: Traces | None = None

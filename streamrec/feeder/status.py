@@ -18,11 +18,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from streamrec.errors import ConfigError
 from streamrec.feeder.address import host_and_port
 from streamrec.feeder.metrics import SnapshotCollector
 from streamrec.feeder.page import render
 from streamrec.feeder.samples import EVERY, Samples
+from streamrec.feeder.status_port import StatusPort, host_check
 from streamrec.flow.cleanup import end, finish
 
 if TYPE_CHECKING:
@@ -96,7 +96,13 @@ def application(feeder: Feeder, samples: Samples) -> web.Application:
         text = await asyncio.to_thread(render.page, shown, refreshes=refreshes)
         return web.Response(text=text, content_type="text/html", headers=render.headers())
 
-    app = web.Application()
+    async def close(_: web.Request, answer: web.StreamResponse) -> None:
+        answer.force_close()  # a connection is for one request
+        answer.headers["Connection"] = "close"
+
+    host, _ = host_and_port(feeder.settings.status or "127.0.0.1:0")
+    app = web.Application(middlewares=[host_check(host, feeder.settings.status_hosts)])
+    app.on_response_prepare.append(close)
     app.add_routes(
         [
             web.get("/", page),
@@ -130,14 +136,18 @@ async def serving(where: str, feeder: Feeder) -> AsyncIterator[str]:
         pages, access_log=None, shutdown_timeout=1.0, logger=_RequestLog(feeder.statistics)
     )
     await runner.setup()
+    assert runner.server is not None
+
+    def count() -> None:
+        feeder.statistics.dropped["status"] += 1
+
     try:
+        opened = await StatusPort.open(host, port, runner.server, count)
         try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise ConfigError(f"cannot listen at {where}: {error.strerror or error}") from None
-        bound = runner.addresses[0]
-        async with sampling(feeder, samples):
-            yield f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+            async with sampling(feeder, samples):
+                yield str(opened.address).removeprefix("tcp://")
+        finally:
+            await finish(opened.aclose())
     finally:
         await finish(runner.cleanup())
 

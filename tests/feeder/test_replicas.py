@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run import Run
     from streamrec.plan.position import Position
 
+pytestmark = pytest.mark.usefixtures("loops_never_block")
+
 ROOM = 4
 """The batches that a reading keeps."""
 BATCH = sum(size_of(column) for column in fake_dataset.batch(0).values())
