@@ -44,7 +44,6 @@ def _does_not_wait(_: Executor, wait: bool = True, **__: Any) -> bool:
 
 MORE: dict[str, Any] = {
     "concurrent.futures.ThreadPoolExecutor.shutdown": _does_not_wait,
-    "os.fsync": None,
     "socket.getaddrinfo": None,
     "ssl.SSLContext.load_cert_chain": None,
     "ssl.SSLContext.load_verify_locations": None,

@@ -75,13 +75,21 @@ class Budget:
         self._check(more)
         self.lent += more
 
-    def _check(self, least: int) -> None:
-        """Refuse to lend what there is not."""
+    def check(self, least: int) -> None:
+        """Check that a session could get memory if it were alone.
+
+        Raises:
+            ConfigError: It needs more than the whole budget.
+        """
         if least > self.total:
             raise ConfigError(
                 f"the feeder's memory_budget is {self.total / MIB:.0f} MiB, and this dataset needs "
                 f"{least / MIB:.0f} MiB for a session; raise memory_budget in the feeder's [server]"
             )
+
+    def _check(self, least: int) -> None:
+        """Refuse to lend what there is not."""
+        self.check(least)
         if least > self.free:
             raise FeederDraining(
                 f"the feeder has lent {self.lent / MIB:.0f} MiB of its memory_budget of "

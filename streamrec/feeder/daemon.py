@@ -7,10 +7,11 @@ import contextlib
 import logging
 import signal
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamrec.config.cores import worker_count
-from streamrec.config.memory_budget import daemon_budget
+from streamrec.config.memory_budget import daemon_budget, memory_budget
 from streamrec.feeder import status
 from streamrec.feeder.access import Access
 from streamrec.feeder.budget import Budget
@@ -72,9 +73,11 @@ async def serve(
     """
     notifier = Notifier.of()
     async with contextlib.AsyncExitStack() as stack:
-        datasets = await stack.enter_async_context(ServedDatasets(settings.datasets, opener))
+        budget = Budget(daemon_budget(settings.server))
+        served = ServedDatasets(settings.datasets, opener, partial(_check_memory, budget))
+        datasets = await stack.enter_async_context(served)
         traces = await stack.enter_async_context(exporting(settings.server.traces))
-        feeder = await stack.enter_async_context(await _feeder(settings, datasets))
+        feeder = await stack.enter_async_context(await _feeder(settings, datasets, budget))
         feeder.statistics.traces = traces
         stack.enter_context(watching(feeder.statistics.loop))
         stop = stack.enter_context(_signals())
@@ -103,17 +106,27 @@ def run(
         runner.run(serve(settings, ready=ready, load=load))
 
 
-async def _feeder(settings: DaemonSettings, datasets: ServedDatasets) -> Feeder:
+async def _feeder(settings: DaemonSettings, datasets: ServedDatasets, budget: Budget) -> Feeder:
     """Return a feeder in this process, or the supervisor of several."""
     server = settings.server
     workers = worker_count(server)
-    budget = Budget(daemon_budget(server))
     own = {name: one.tokens for name, one in settings.datasets.items()}
     access = await asyncio.to_thread(Access, server, own)
     if workers == 1:
         return Feeder({**datasets}, server, budget=budget, access=access)
     log.info("starts %d worker processes", workers)
     return Supervisor(datasets, server, workers, budget, access)
+
+
+def _check_memory(budget: Budget, dataset: Dataset) -> None:
+    """Check that a rank of some world size can read a dataset.
+
+    Raises:
+        ConfigError: None can.
+    """
+    dataset.check_memory()
+    wanted = memory_budget(dataset.settings)
+    budget.check(min(wanted, dataset.least_budget(dataset.lanes)))
 
 
 async def _opened(feeder: Feeder, datasets: ServedDatasets) -> None:

@@ -24,21 +24,24 @@ class ServedDatasets(dict[str, ServedDataset]):
     Args:
         settings: Their settings.
         opener: Opens one.
+        check: Raises an error for one that can serve nobody.
     """
 
     def __init__(
         self,
         settings: Mapping[str, DatasetSettings],
         opener: Callable[[DatasetSettings], Awaitable[Dataset]],
+        check: Callable[[Dataset], object] = lambda _: None,
     ) -> None:
         super().__init__()
+        self._check = check
         self._opener = opener
         for name, dataset in settings.items():
             self.add(name, dataset)
 
     def add(self, name: str, settings: DatasetSettings) -> ServedDataset:
         """Begin to open another dataset, and return it."""
-        self[name] = ServedDataset(name, settings, self._opener)
+        self[name] = ServedDataset(name, settings, self._opener, check=self._check)
         return self[name]
 
     @property

@@ -12,7 +12,7 @@ import logging
 from random import Random
 from typing import TYPE_CHECKING
 
-from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
+from streamrec.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
 from streamrec.feeder.map_identity import with_identity
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.retry import Backoff
@@ -40,6 +40,7 @@ class ServedDataset:
         settings: The settings of the configuration.
         opener: Opens it.
         random: The source of the waits' jitter.
+        check: Raises an error for a dataset that can serve nobody.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class ServedDataset:
         settings: DatasetSettings,
         opener: Callable[[DatasetSettings], Awaitable[Dataset]],
         random: Random | None = None,
+        check: Callable[[Dataset], object] = lambda _: None,
     ) -> None:
         self.settings = settings
         self.trouble: str | None = None
         """What is wrong with the store now; ``None`` where nothing is known to be."""
         self._name = name
         self._opener = opener
+        self._check = check
         self._random = random or Random()
         self.found: Dataset | Exception | None = None
         """The open dataset, or the reason why it will never be open."""
@@ -113,13 +116,23 @@ class ServedDataset:
 
     async def _open(self) -> None:
         try:
-            self.found = await self._opened()
+            self.found = await self._checked(await self._opened())
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of a defect too
             self.found = error
             log.error("the dataset cannot be opened: %s", error, extra=self._facts)  # noqa: TRY400
         else:
             self._log_shards(self.found)
         self._tried.set()
+
+    async def _checked(self, dataset: Dataset) -> Dataset:
+        try:
+            self._check(dataset)
+        except ConfigError as error:
+            await finish(dataset.aclose())
+            raise ConfigError(
+                f"the dataset {self._name!r} can serve nobody: {error.message}"
+            ) from None
+        return dataset
 
     async def _probe(self) -> None:
         """Return when the store answers again."""

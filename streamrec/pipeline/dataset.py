@@ -498,6 +498,14 @@ class Dataset:
             return ChunkWindows(order, windows)
         return windows
 
+    def check_memory(self) -> None:
+        """Check that one rank can run at least, where there are as many as lanes.
+
+        Raises:
+            ConfigError: Its share of the windows or packs does not fit ``memory_budget``.
+        """
+        self._memory(self.lanes)
+
     def least_budget(self, world_size: int) -> int:
         """Return the smallest budget of a rank's run, in bytes."""
         return self._needs(world_size).least

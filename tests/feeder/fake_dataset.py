@@ -154,6 +154,9 @@ class FakeDataset(Dataset):
             raise StateError(f"the position is of rank {point.rank}")
         return point
 
+    def check_memory(self) -> None:
+        """Find that it fits."""
+
     def least_budget(self, world_size: int) -> int:
         return 8 << 20
 

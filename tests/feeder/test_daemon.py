@@ -165,6 +165,28 @@ async def test_a_dataset_that_cannot_be_opened(tmp_path: Path) -> None:
     assert not (tmp_path / "feeder.sock").exists()
 
 
+@pytest.mark.parametrize(
+    ("server", "dataset", "message"),
+    [
+        ({}, {"shuffle": True, "shuffle_window": "1GiB"}, "window"),
+        (
+            {"memory_budget": "64MiB"},
+            {"shuffle": True, "shuffle_window": "2GiB", "memory_budget": "4GiB"},
+            "feeder's memory_budget is 64 MiB",
+        ),
+    ],
+)
+@on_both_loops
+async def test_a_dataset_that_can_serve_nobody_ends_the_start(
+    server: dict[str, Any], dataset: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    values = {"source": write_shards(tmp_path, shards=2, records=10), "batch_size": 4, "lanes": 2}
+    made = ServedSettings(**{"memory_budget": "64MiB", **values, **dataset})
+    start = settings(tmp_path, **server).model_copy(update={"datasets": {"train": made}})
+    with pytest.raises(ConfigError, match=f"dataset 'train' can serve nobody: .*{message}"):
+        await daemon.serve(start)
+
+
 @on_both_loops
 async def test_the_service_manager_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
