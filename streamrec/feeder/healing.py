@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from streamrec.errors import (
     FeedError,
-    OtherOrder,
     Stalled,
     StateError,
     StreamrecError,
@@ -27,10 +26,10 @@ from streamrec.feeder.failover import Failover, Pause
 from streamrec.feeder.session import state_of
 from streamrec.feeder.tls import client_context
 from streamrec.feeder.token_file import read_token
+from streamrec.feeder.welcome import check_same
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish, until_done
 from streamrec.pipeline.run import COUNTERS
-from streamrec.plan.agreement import ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,10 +137,10 @@ class _HealingFeed:
         """Compare a new feed with the one before.
 
         Raises:
-            OtherOrder: Its runs end elsewhere.
+            OtherOrder: Its batches differ, or its runs end elsewhere.
         """
         if self._has_begun:
-            _check_ends(self.settings, feed.settings)
+            check_same(self.settings, feed.settings)
             self._reconnections += 1
         self._has_begun = True
         self.fingerprint, self.settings = feed.fingerprint, feed.settings
@@ -363,16 +362,3 @@ class BlockingHealingFeed(_HealingFeed):
             feed.close()
             raise
         return feed
-
-
-def _check_ends(before: dict[str, Any], now: dict[str, Any]) -> None:
-    differing = [
-        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
-        for name in ENDS
-        if before.get(name) != now.get(name)
-    ]
-    if differing:
-        raise OtherOrder(
-            f"its runs end elsewhere than before: {'; '.join(differing)}; configure all feeders of "
-            "a dataset alike"
-        )

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
 from streamrec.config import Settings, validate
 from streamrec.config.dataset import ends
-from streamrec.errors import ConfigError, RemoteProtocolError, StateError
+from streamrec.errors import ConfigError, OtherOrder, RemoteProtocolError, StateError
+from streamrec.pipeline.functions import name_of
+from streamrec.plan.agreement import ENDS
 from streamrec.plan.position import MOST_LANES, Fingerprint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["facts_of", "mapping_of", "read_welcome"]
+__all__ = ["check_same", "facts_of", "mapping_of", "read_welcome"]
+
+FUNCTIONS = ("filter", "map", "transform")
+CONTENTS = ("length_buckets", "check_crc", "on_corrupt")
 
 _Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Number: TypeAlias = Annotated[int, Field(ge=1, lt=1 << 63)]
@@ -36,6 +45,9 @@ class _Facts(Settings):
     epochs: _Number | None = None
     steps_per_epoch: _Number | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
+    contents: dict[str, Any] | None = None
+    """The settings that decide what is in a batch; ``None``: the feeder is of a version that does
+    not tell them."""
 
 
 def facts_of(
@@ -58,6 +70,54 @@ def facts_of(
         "length": dataset.length(batch_size, world_size),
         "surplus": dataset.surplus(batch_size, world_size),
         **ends(dataset.settings),
+        "contents": _contents(dataset.settings),
+    }
+
+
+def _contents(settings: DatasetSettings) -> dict[str, Any]:
+    """Return the settings, beside the features, that decide what is in a batch.
+
+    Functions are told by name; their code is not compared.
+    """
+    functions = {name: getattr(settings, name) for name in FUNCTIONS}
+    return {
+        **{name: getattr(settings, name) for name in CONTENTS},
+        **{name: one and name_of(one) for name, one in functions.items()},
+        "pack": settings.pack and asdict(settings.pack),
+    }
+
+
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Check that a feeder serves batches of the same columns and the same end as the one before.
+
+    Args:
+        before: The settings of its WELCOME.
+        now: Those of the next one.
+
+    Raises:
+        OtherOrder: They differ; the message names the settings.
+    """
+    old, new = (_compared(settings) for settings in (before, now))
+    names = [name for name in old if name in new and old[name] != new[name]]
+    if names:
+        differing = "; ".join(f"{name} was {old[name]!r} and is {new[name]!r}" for name in names)
+        raise OtherOrder(
+            f"its batches or the ends of its runs are not those of before: {differing}; "
+            "configure all feeders of a dataset alike"
+        )
+
+
+def _compared(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be the same, by name; the features one by one."""
+    features = settings.get("features")
+    named = {"features": features}
+    if isinstance(features, dict):
+        named = {"features": sorted(features)}
+        named |= {f"feature {name!r}": spec for name, spec in features.items()}
+    return {
+        **named,
+        **{name: settings.get(name) for name in ENDS},
+        **(settings.get("contents") or {}),
     }
 
 

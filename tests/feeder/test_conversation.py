@@ -108,6 +108,15 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
                 "epochs": 1,
                 "steps_per_epoch": None,
                 "remainder": None,
+                "contents": {
+                    "length_buckets": None,
+                    "check_crc": True,
+                    "on_corrupt": "raise",
+                    "filter": None,
+                    "map": None,
+                    "transform": None,
+                    "pack": None,
+                },
                 "length": None,
                 "surplus": None,
             }

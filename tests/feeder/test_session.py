@@ -52,6 +52,15 @@ SETTINGS = {
     "epochs": 1,
     "steps_per_epoch": None,
     "remainder": None,
+    "contents": {
+        "length_buckets": None,
+        "check_crc": True,
+        "on_corrupt": "raise",
+        "filter": None,
+        "map": None,
+        "transform": None,
+        "pack": None,
+    },
 }
 
 
