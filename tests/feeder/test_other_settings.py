@@ -73,6 +73,8 @@ OTHERS: dict[str, tuple[dict[str, Any], Any]] = {
     "compression": ({}, "none"),
     "memory_budget": ({}, "32MiB"),
     "max_record_bytes": ({}, 1 << 20),
+    "max_bytes": ({}, "8MiB"),
+    "max_pixels": ({}, 10_000),
     "max_concurrency": ({}, 1),
     "prefetch": ({}, 1),
     "stall_timeout": ({}, 7.0),
