@@ -208,7 +208,7 @@ def test_other_specs_have_records_of_their_own(store: DevStore, cache: dict[str,
 
     for dtype in ("int64", "int32", "int64"):
         features = {"label": sr.FixedLenFeature((), dtype)}
-        options = {"features": features, "map": same, "engine": "thread"}
+        options: dict[str, Any] = {"features": features, "map": same, "engine": "thread"}
         with sr.open(
             SOURCE, batch_size=8, cache=cache, storage_options=store.gcs_options, **options
         ) as stream:
