@@ -19,7 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, StreamrecError
+from streamrec.errors import (
+    FeederLost,
+    FeederRefused,
+    RemoteProtocolError,
+    Stalled,
+    StreamrecError,
+)
 from streamrec.flow.retry import Backoff
 
 if TYPE_CHECKING:
@@ -30,6 +36,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Failover", "Pause"]
 
+SHARE = 0.1
+"""The part of an outage over which clients spread when they come again: a feeder that is back
+welcomes hundreds of them one after the other."""
+LONGEST_SPREAD = 15.0
+"""Seconds over which they spread at most."""
+SAY_EVERY = 30.0
+"""Seconds between two lines about an outage that goes on."""
 MOST_NAMED = 8
 """The most addresses that an error names one by one."""
 
@@ -75,7 +88,14 @@ class Failover:
         self._failed_at: float | None = None
         """The time of the first failure since the last batch."""
         self._time_left = retry_for
+        self._outage = 0.0
+        """Seconds from the first failure since the last batch to the last one."""
         self._trials: dict[str, _Trial] = {}
+        self._random = random
+        self._served: set[tuple[object, ...]] = set()
+        """The places that have said WELCOME."""
+        self._said_at = 0.0
+        """The time of the last line about the present outage, or of its beginning."""
 
     def __repr__(self) -> str:
         return f"<Failover at {self.address}, {self.failures} failures>"
@@ -88,7 +108,7 @@ class Failover:
     def next(self) -> Address | Pause:
         """Return the address to connect to now, or the pause that comes before."""
         if not self._left:
-            wait = self._backoff.next() if self._begun else 0.0
+            wait = max(self._backoff.next(), self._spread()) if self._begun else 0.0
             return Pause(max(0.0, min(wait, self._time_left)))
         self._left -= 1
         self.address = self._addresses[self._turn % len(self._addresses)]
@@ -102,11 +122,16 @@ class Failover:
         self._rounds += 1
         self._begun = True
 
+    def welcomed(self) -> None:
+        """Note that the feeder at the present address has said WELCOME."""
+        self._served.add(_place(self.address))
+
     def delivered(self) -> None:
         """Note that a batch came: whatever fails next is a new failure, with all of its time."""
         if self._rounds:
             self._left = self._rounds = 0
             self._failed_at, self._time_left = None, self._retry_for
+            self._outage = 0.0
             self._backoff.reset()
             self._trials.clear()
 
@@ -128,8 +153,10 @@ class Failover:
         trial = self._trials.setdefault(str(self.address), _Trial())
         trial.failures += 1
         trial.reason = str(error).partition(";")[0]
-        self._failed_at = now if self._failed_at is None else self._failed_at
-        self._time_left = self._failed_at + self._retry_for - now
+        if self._failed_at is None:
+            self._failed_at = self._said_at = now
+        self._outage = now - self._failed_at
+        self._time_left = self._retry_for - self._outage
         is_first_round = self._left and self._rounds == 1
         if self._time_left > 0 or is_first_round:
             return None
@@ -139,18 +166,43 @@ class Failover:
         """Return whether the same request may succeed elsewhere, or later."""
         if isinstance(error, Stalled):
             return len(self._addresses) > 1
-        # Whoever has not said WELCOME yet may be no feeder at all, and never become one.
-        return error.retryable or (welcomed and isinstance(error, RemoteProtocolError))
+        # Whoever has never said WELCOME may be no feeder at all, and never become one. Where one
+        # has been, a proxy may answer in its place for a while, or bits may flip.
+        if error.retryable or not (welcomed or _place(self.address) in self._served):
+            return error.retryable
+        return isinstance(error, RemoteProtocolError) or (
+            isinstance(error, FeederRefused) and error.code == "tls"
+        )
 
-    def _exhausted(self, seconds: float) -> FeederLost:
+    def news(self, now: float) -> str | None:
+        """Return what was tried in an outage that goes on, if it is time for another line."""
+        if self._failed_at is None or now < self._said_at + SAY_EVERY:
+            return None
+        self._said_at, seconds = now, now - self._failed_at
+        return f"no feeder has sent a batch for {seconds:.0f} s; tried {self._tried()}"
+
+    def _spread(self) -> float:
+        """Return a random part of the time over which clients spread after this outage."""
+        most = min(LONGEST_SPREAD, SHARE * self._outage)
+        return self._random.uniform(0, most) if most > 0 else 0.0
+
+    def _tried(self) -> str:
         named = [
             f"{address} ({trial.failures} x, at last: {trial.reason})"
             for address, trial in list(self._trials.items())[:MOST_NAMED]
         ]
         more = len(self._trials) - len(named)
         named += [f"{more} more addresses"] if more else []
+        return ", ".join(named)
+
+    def _exhausted(self, seconds: float) -> FeederLost:
         return FeederLost(
             f"no feeder sent a batch for {seconds:.3g} s (retry_for is {self._retry_for:g} s); "
-            f"tried {', '.join(named)}; see that a feeder runs at one of them, and go on from the "
+            f"tried {self._tried()}; see that a feeder runs at one of them, and go on from the "
             "position"
         )
+
+
+def _place(address: Address | None) -> tuple[object, ...]:
+    """Return what stays the same of an address when its name stands for another machine."""
+    return () if address is None else (address.host, address.port, address.path)

@@ -143,6 +143,7 @@ class _HealingFeed:
             check_same(self.settings, feed.settings)
             self._reconnections += 1
         self._has_begun = True
+        self._failover.welcomed()
         self.fingerprint, self.settings = feed.fingerprint, feed.settings
         self._options["fingerprint"] = feed.fingerprint
         if self._failover.failures:
@@ -165,8 +166,11 @@ class _HealingFeed:
         """
         final = self._failover.failed(error, now, welcomed=welcomed)
         if final is None:
-            if self._failover.failures == 1:
-                rank, step = self._options.get("rank", 0), (self.position or {}).get("step", 0)
+            rank, step = self._options.get("rank", 0), (self.position or {}).get("step", 0)
+            news = self._failover.news(now)
+            if news is not None:
+                log.warning("rank %d waits behind step %d: %s", rank, step, news)
+            elif self._failover.failures == 1:
                 log.warning("rank %d connects again, behind step %d: %s", rank, step, error)
             return
         if isinstance(final, FeedError | Stalled):

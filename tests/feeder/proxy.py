@@ -29,6 +29,10 @@ class Proxy:
         """The number of connections that came."""
         self.flips = False
         """True: change a byte of what the feeder sends next, once."""
+        self.flips_hello = False
+        """True: change a byte of what the next client sends first, once."""
+        self.page = b""
+        """Bytes for the next client, in place of the feeder's, once."""
         self._bridge = Bridge()
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
@@ -64,10 +68,23 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         self._writers.add(writer)
+        page, self.page = self.page, b""
+        if page:
+            await reader.read(CHUNK)
+            writer.write(page)
+            await writer.drain()
+            writer.close()
+            self._writers.discard(writer)
+            return
         with contextlib.suppress(OSError):
             await self._flowing.wait()
             theirs, to_them = await self._connect()
             self._writers.add(to_them)
+            if self.flips_hello:
+                self.flips_hello = False
+                hello = bytearray(await reader.read(CHUNK))
+                hello[len(hello) // 2] ^= 1
+                to_them.write(hello)
             with contextlib.suppress(OSError):
                 await asyncio.gather(self._pump(reader, to_them), self._pump(theirs, writer))
             self._end(to_them)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -195,3 +196,64 @@ def test_a_policy_shows_where_it_is() -> None:
     policy = begun(1)
     policy.failed(LOST, 0)
     assert repr(policy) == "<Failover at tcp://10.0.0.0:7070/train, 1 failures>"
+
+
+@pytest.mark.parametrize(
+    "error", [RemoteProtocolError("a page of a proxy"), FeederRefused("no TLS", code="tls")]
+)
+def test_what_is_no_handshake_heals_where_a_feeder_has_been(error: StreamrecError) -> None:
+    assert begun(1).failed(error, 0) is error
+    policy = begun(2)
+    policy.welcomed()
+    policy.delivered()
+    assert policy.failed(LOST, 0) is None
+    policy.next()
+    policy.found([replace(place, ip="10.1.1.1") for place in addresses(2)])
+    policy.next()
+    assert policy.address == replace(addresses(2)[1], ip="10.1.1.1")
+    assert policy.failed(error, 1) is error, "no feeder was ever there"
+    policy = begun(1)
+    policy.welcomed()
+    policy.delivered()
+    assert policy.failed(LOST, 0) is None
+    policy.next()
+    policy.found([replace(place, ip="10.1.1.1") for place in addresses(1)])
+    policy.next()
+    assert policy.failed(error, 1) is None, "the machine is another one, the name the same"
+
+
+@pytest.mark.parametrize("code", ["token", "certificate", "dataset", "version"])
+def test_a_refusal_is_final_where_a_feeder_has_been(code: str) -> None:
+    policy, error = begun(1), FeederRefused("x", code=code)
+    policy.welcomed()
+    assert policy.failed(error, 0) is error
+
+
+@pytest.mark.parametrize(("outage", "least", "most"), [(0, 0, 0.1), (60, 5, 6), (400, 13, 15)])
+def test_clients_spread_over_a_part_of_the_outage(outage: float, least: float, most: float) -> None:
+    waits = []
+    for seed in range(100):
+        policy = begun(1, seed=seed)
+        policy.failed(LOST, 0)
+        policy.failed(LOST, outage)
+        pause = policy.next()
+        assert isinstance(pause, Pause)
+        waits.append(pause.seconds)
+    assert least <= max(waits) <= most
+    assert len({round(wait, 6) for wait in waits}) > 90
+
+
+def test_an_outage_has_a_line_every_half_minute() -> None:
+    policy = begun(1, retry_for=float("inf"))
+    assert policy.news(50) is None
+    said = []
+    for now in range(100, 200, 5):
+        policy.failed(FeederLost("refused; check it"), now)
+        said += [news for news in [policy.news(now)] if news]
+    assert said == [
+        f"no feeder has sent a batch for {seconds} s; tried tcp://10.0.0.0:7070/train "
+        f"({seconds // 5 + 1} x, at last: refused)"
+        for seconds in (30, 60, 90)
+    ]
+    policy.delivered()
+    assert policy.news(500) is None

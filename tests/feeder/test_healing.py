@@ -225,6 +225,27 @@ def test_what_a_feeder_lacks_for_a_while(opened: Open, error: Exception, fleet: 
         assert rest(feed) == list(range(1, 13))
 
 
+PAGE = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 11\r\n\r\nBad Gateway, and some more words"
+
+
+@both
+@pytest.mark.parametrize("fault", [{"flips_hello": True}, {"page": PAGE}], ids=["flip", "page"])
+def test_a_handshake_that_fails_is_tried_again_where_a_feeder_has_been(
+    opened: Open, fault: dict[str, Any], fleet: Fleet
+) -> None:
+    fleet.datasets[0].hang_at = 4
+    port = int(fleet.places[0].rpartition(":")[2])
+    with Proxy(port) as proxy, closing(_at(opened, proxy)) as feed:
+        assert steps(feed, 4) == [1, 2, 3, 4]
+        fleet.datasets[0].hang_at = None
+        ((name, value),) = fault.items()
+        setattr(proxy, name, value)
+        proxy.cut()
+        assert rest(feed) == list(range(5, 13))
+        assert not getattr(proxy, name)
+        assert proxy.accepted == 3
+
+
 class OtherwiseSet(FakeDataset):
     """A dataset whose fingerprint, or the ends of whose runs, are not those of the others."""
 
