@@ -87,6 +87,8 @@ class _Totals:
     first_bytes: list[int]
     """The counts of the histogram of reads, over all stores."""
     waits: dict[str, float]
+    kept_back: dict[str, float]
+    """The seconds of each cause for which no more requests were in flight."""
     subscriptions: dict[Key, _Counters]
 
     @classmethod
@@ -99,6 +101,7 @@ class _Totals:
             sent=_Counters(sent.get("bytes", 0), sent.get("records", 0)),
             first_bytes=reads["first_byte"]["counts"] if reads else [],
             waits=added(dataset["waits"] for dataset in datasets),
+            kept_back=added(dataset["kept_back"] for dataset in datasets),
             subscriptions={_key(each): _counters(each) for each in snapshot["subscriptions"]},
         )
 
@@ -116,7 +119,6 @@ def _counters(subscription: Mapping[str, Any]) -> _Counters:
 def _sample(before: _Totals, now: _Totals, snapshot: Mapping[str, Any]) -> dict[str, Any]:
     seconds = now.time - before.time
     rates = now.sent.rates_since(before.sent, seconds)
-    waits = {stage: total - before.waits.get(stage, 0.0) for stage, total in now.waits.items()}
     earlier = before.first_bytes or [0] * len(now.first_bytes)
     answers = [count - old for count, old in zip(now.first_bytes, earlier, strict=True)]
     return {
@@ -125,7 +127,14 @@ def _sample(before: _Totals, now: _Totals, snapshot: Mapping[str, Any]) -> dict[
         "bytes_per_second": rates["bytes_per_second"],
         "records_per_second": rates["records_per_second"],
         "first_byte_p50": quantile(answers, 0.5),
-        "waits": {stage: wait for stage, wait in waits.items() if wait > 0},
+        "waits": _since(before.waits, now.waits),
+        "kept_back": _since(before.kept_back, now.kept_back),
         "subscriptions": len(now.subscriptions),
         "memory": snapshot["budget"]["used"],
     }
+
+
+def _since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """Return what has grown, and by how much."""
+    grown = {name: total - before.get(name, 0.0) for name, total in now.items()}
+    return {name: seconds for name, seconds in grown.items() if seconds > 0}

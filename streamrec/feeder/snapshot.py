@@ -24,6 +24,7 @@ __all__ = ["build", "snapshot_of"]
 _NOTHING: dict[str, Any] = {
     "sent": {"batches": 0, "records": 0, "bytes": 0},
     "fetch": {},
+    "kept_back": {},
     "waits": {},
     "now": {"subscriptions": 0},
 }

@@ -28,7 +28,7 @@ DROPS = ("full", "crowd", "handshake", "tls", "idle", "garbage", "status")
 MOST_ERRORS = 20
 """The number of last errors that are kept."""
 COUNTERS = ("connections_opened", "dropped", "faults", "timings")
-COUNTERS_OF_A_DATASET = ("sent", "fetch", "waits")
+COUNTERS_OF_A_DATASET = ("sent", "fetch", "kept_back", "waits")
 
 
 @dataclass
@@ -147,6 +147,7 @@ class Statistics:
                 "bytes": self.bytes[name],
             },
             "fetch": parts.get("fetch", {}),
+            "kept_back": parts.get("kept_back", {}),
             "waits": parts.get("waits", {}),
             "now": {"subscriptions": len(readers), **now},
         }

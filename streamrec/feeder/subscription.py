@@ -99,9 +99,14 @@ class Subscription:
 
 
 def measures_of(run: Run | Replica) -> dict[str, Any]:
-    """Return the counters, the waits and the times of requests of a run."""
+    """Return the counters, the waits and the times of requests of a run.
+
+    ``kept_back``: the seconds of each cause for which no more requests were in flight.
+    """
+    statistics = run.statistics()
     return {
-        "fetch": _some(run.statistics(), FETCHED),
+        "fetch": _some(statistics, FETCHED),
+        "kept_back": statistics.get("concurrency_seconds", {}),
         "waits": run.measures.waits.seconds(),
         "timings": run.measures.timings.to_dict(),
     }

@@ -25,6 +25,7 @@ def snapshot(
     sent: int = 0,
     first_bytes: list[int] | None = None,
     waits: dict[str, float] | None = None,
+    kept_back: dict[str, float] | None = None,
     subscriptions: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     reads = {"read": {"first_byte": {"counts": first_bytes, "sum": 0.0}}} if first_bytes else {}
@@ -34,8 +35,13 @@ def snapshot(
             "train": {
                 "sent": {"bytes": sent, "records": sent // 100, "batches": 0},
                 "waits": waits or {},
+                "kept_back": kept_back or {},
             },
-            "other": {"sent": {"bytes": 0, "records": 0, "batches": 0}, "waits": {}},
+            "other": {
+                "sent": {"bytes": 0, "records": 0, "batches": 0},
+                "waits": {},
+                "kept_back": {},
+            },
         },
         "timings": {"s3": reads} if reads else {"s3": {"list": {}}},
         "subscriptions": subscriptions or [],
@@ -55,7 +61,13 @@ def test_a_sample_is_what_has_happened_between_two_snapshots() -> None:
     before[5], after[5], after[4] = 9, 9, 4  # the 9 slower ones are of the past
     samples.take(snapshot(clock, sent=500, first_bytes=before, waits={"body": 1.0}))
     clock.now += 5
-    now = snapshot(clock, sent=1500, first_bytes=after, waits={"body": 1.0, "wire": 2.0})
+    now = snapshot(
+        clock,
+        sent=1500,
+        first_bytes=after,
+        waits={"body": 1.0, "wire": 2.0},
+        kept_back={"buffers": 3.0},
+    )
     samples.take(now)
     shown = samples.added_to(now)
     assert shown.items() > {key: now[key] for key in ("taken", "budget", "timings")}.items()
@@ -67,6 +79,7 @@ def test_a_sample_is_what_has_happened_between_two_snapshots() -> None:
         "records_per_second": 2.0,
         "first_byte_p50": pytest.approx((BOUNDS[3] + BOUNDS[4]) / 2),
         "waits": {"wire": 2.0},
+        "kept_back": {"buffers": 3.0},
         "subscriptions": 0,
         "memory": 7,
     }

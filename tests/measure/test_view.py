@@ -33,7 +33,10 @@ def test_parts_of_waits_add_up() -> None:
     rows = view_of(figures()).waits
     assert sum(row.part for row in rows) == pytest.approx(1)
     assert (rows[0].name, rows[0].text) == ("first_byte", "54%")
-    assert rows[0].detail == "10.9 s, the first bytes of the store's answers: its latency"
+    assert (
+        rows[0].detail
+        == "10.9 s, the first bytes of each read: the latency of the store, or of the disk"
+    )
     assert rows[-1].detail.endswith("the trainer")
 
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.feeder.page.words import counted, memory, percent, rate
 from streamrec.flow.timings import added
+from streamrec.plan.concurrency import Limit, kept_back_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FAST", "FOR", "Fill", "Stage", "path_of", "verdict_of"]
+__all__ = ["FAST", "FOR", "KEPT_BACK", "Fill", "Stage", "path_of", "verdict_of"]
 
+MOST = 0.5
+"""The part of the time from which on a cause counts as the reason."""
 WINDOW = 60.0
 """Seconds over which waits are added up: long enough to be steady, short enough to be now."""
 
@@ -36,6 +39,8 @@ class Stage:
     """The part of subscriptions' time that each of its stages held back, 0 to 1."""
     is_limit: bool = False
     """True: a faster feeder, or store, begins here; at ``client`` the feeder is fast enough."""
+    kept_back: str = ""
+    """The cause for which a limit that waits for the store made no more requests at a time."""
 
     @property
     def share(self) -> float:
@@ -96,8 +101,8 @@ PATH: tuple[tuple[str, tuple[str, ...], Callable[[Mapping[str, Any]], Fill] | No
 
 FOR = {
     "list": "datasets to be opened",
-    "first_byte": "the first bytes of the store's answers: its latency",
-    "body": "the store's bytes: its rate, or the link's",
+    "first_byte": "the first bytes of each read: the latency of the store, or of the disk",
+    "body": "the bytes that follow: the rate of the store, the link or the disk",
     "cache": "the cache of batches",
     "decompress": "decompression: this machine's cores",
     "quarantine": "damaged spans to be stored",
@@ -112,6 +117,13 @@ FOR = {
 }
 """The words for what clients wait for, by stage."""
 
+KEPT_BACK = {
+    Limit.BUFFERS: "the buffers of memory_budget are full",
+    Limit.MAXIMUM: "max_concurrency allows no more requests at a time",
+    Limit.THROTTLED: "the store asks to slow down",
+}
+"""The words for what keeps requests few, where a setting or the store does."""
+
 FAST = 0.9
 """A feeder is fast enough if its clients are busy with something else for this part of the time."""
 
@@ -125,8 +137,11 @@ def path_of(snapshot: Mapping[str, Any]) -> list[Stage]:
     ]
     if stages[-1].share >= FAST:
         return [*stages[:-1], replace(stages[-1], is_limit=True)]
-    most = max(stages[:-1], key=lambda stage: stage.share)
-    return [replace(stage, is_limit=stage is most and stage.share > 0) for stage in stages]
+    most = max(stages[:-1], key=lambda stage: max(stage.waits.values()))
+    if not most.share:
+        return stages
+    limit = replace(most, is_limit=True, kept_back=_kept_back(most, snapshot))
+    return [limit if stage is most else stage for stage in stages]
 
 
 def verdict_of(path: list[Stage]) -> str:
@@ -138,22 +153,36 @@ def verdict_of(path: list[Stage]) -> str:
         return "The trainers are the bottleneck, as it should be."
     waits = sum(stage.share for stage in path[:-1])
     most = max(limit.waits, key=lambda stage: limit.waits[stage])
-    return f"Clients wait for {percent(waits)} of the time, longest for {FOR[most]}."
+    because = f" Meanwhile {limit.kept_back}." if limit.kept_back else ""
+    return f"Clients wait for {percent(waits)} of the time, longest for {FOR[most]}.{because}"
 
 
 def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:
     """Return the part of the last minute that each stage held back, of all subscriptions."""
-    waits, covered = [], 0.0
+    total = _lately(snapshot, "waits")
+    whole = sum(total.values())
+    return {stage: wait / whole for stage, wait in total.items()} if whole else {}
+
+
+def _kept_back(limit: Stage, snapshot: Mapping[str, Any]) -> str:
+    """Return the cause that kept requests few for most of the time, if it is one to tell."""
+    if limit.name != "fetch":
+        return ""
+    cause, part = kept_back_by(_lately(snapshot, "kept_back")) or (None, 0.0)
+    return KEPT_BACK.get(cause, "") if cause and part >= MOST else ""
+
+
+def _lately(snapshot: Mapping[str, Any], name: str) -> dict[str, float]:
+    """Return seconds by name, added up over the last minute."""
+    parts, covered = [], 0.0
     for sample in reversed(snapshot["samples"]):
         if covered >= WINDOW:
             break
-        waits.append(sample["waits"])
+        parts.append(sample[name])
         covered += sample["seconds"]
-    if not waits:  # The feeder has just started.
-        waits = [dataset["waits"] for dataset in snapshot["datasets"].values()]
-    total = added(waits)
-    whole = sum(total.values())
-    return {stage: wait / whole for stage, wait in total.items()} if whole else {}
+    if not parts:  # The feeder has just started.
+        parts = [dataset[name] for dataset in snapshot["datasets"].values()]
+    return added(parts)
 
 
 def _now(snapshot: Mapping[str, Any]) -> dict[str, Any]:

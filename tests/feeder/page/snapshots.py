@@ -21,6 +21,7 @@ def sample(**changes: Any) -> dict[str, Any]:
         "records_per_second": 2500.0,
         "first_byte_p50": 0.048,
         "waits": {},
+        "kept_back": {},
         "subscriptions": 1,
         "memory": 0,
         **changes,

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.feeder.page.path import FOR, PATH, path_of, verdict_of
+from streamrec.feeder.page.path import FOR, KEPT_BACK, PATH, path_of, verdict_of
 from streamrec.flow.attribution import STAGES
+from streamrec.plan.concurrency import Limit
 from tests.feeder.page.snapshots import sample, snapshot
 
 
@@ -22,6 +23,34 @@ def test_the_largest_wait_is_named(stage: str) -> None:
     (limit,) = [each for each in path if each.is_limit]
     assert stage in limit.waits
     assert sum(each.share for each in path) == pytest.approx(1)
+
+
+def test_the_longest_stage_is_named_not_the_one_of_the_fullest_box() -> None:
+    waits = {"first_byte": 2.0, "body": 2.0, "decode": 3.0, "client": 3.0}
+    path = path_of(snapshot(samples=[sample(waits=waits)]))
+    assert verdict_of(path) == f"Clients wait for 70% of the time, longest for {FOR['decode']}."
+
+
+@pytest.mark.parametrize("cause", KEPT_BACK)
+def test_what_keeps_requests_few_is_told_where_clients_wait_for_the_store(cause: Limit) -> None:
+    waits, kept_back = {"body": 6.0, "client": 4.0}, {cause: 3.0, Limit.GROWING: 2.0}
+    path = path_of(snapshot(samples=[sample(waits=waits, kept_back=kept_back)]))
+    assert verdict_of(path).endswith(f"{FOR['body']}. Meanwhile {KEPT_BACK[cause]}.")
+
+
+@pytest.mark.parametrize(
+    ("waits", "kept_back"),
+    [
+        ({"decode": 6.0, "client": 4.0}, {Limit.BUFFERS: 5.0}),
+        ({"body": 6.0, "client": 4.0}, {Limit.BUFFERS: 2.0, Limit.GROWING: 3.0}),
+        ({"body": 6.0, "client": 4.0}, {Limit.SATISFIED: 5.0}),
+    ],
+)
+def test_what_keeps_requests_few_is_not_told_of_others(
+    waits: dict[str, float], kept_back: dict[str, float]
+) -> None:
+    path = path_of(snapshot(samples=[sample(waits=waits, kept_back=kept_back)]))
+    assert "Meanwhile" not in verdict_of(path)
 
 
 def test_a_feeder_that_is_fast_enough() -> None:

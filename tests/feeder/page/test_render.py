@@ -74,7 +74,10 @@ def test_a_full_page() -> None:
     budget = {"used": 1 << 20, "lent": 8 << 20, "limit": 4 << 20}
     document = page(snapshot(samples=samples, clients=MOST_ROWS + 1, budget=budget))
     text = Tags(document).text
-    assert "longest for the first bytes of the store's answers: its latency." in text
+    assert (
+        "longest for the first bytes of each read: the latency of the store, or of the disk."
+        in text
+    )
     assert "first_byte 75%, body 25%" in text
     assert "and 1 more subscriptions" in text
     assert len(document) < 200_000
