@@ -237,7 +237,7 @@ def test_a_handshake_that_fails_is_tried_again_where_a_feeder_has_been(
     port = int(fleet.places[0].rpartition(":")[2])
     with Proxy(port) as proxy, closing(_at(opened, proxy)) as feed:
         assert steps(feed, 4) == [1, 2, 3, 4]
-        fleet.datasets[0].hang_at = None
+        fleet.datasets[0].hang_at = 100
         ((name, value),) = fault.items()
         setattr(proxy, name, value)
         proxy.cut()
