@@ -71,7 +71,7 @@ def serving(directory: Path, workers: int, together: int) -> Any:
     datasets = {
         "pictures": {
             "source": f"{pictures}/*.tfrecord",
-            "batch_size": 64,
+            "batch_size": 32,
             "memory_budget": 1 << 30,
             "features": describe({"image": sr.Image()}),
             "epochs": 1000,
@@ -118,6 +118,9 @@ async def measure(
         with suppress(asyncio.CancelledError):
             await largest
     shown = await asyncio.to_thread(running.snapshot)
+    for line in running.log.read_text().splitlines():
+        if "stands still" in line:
+            say(line)
     late = sum(shown["loop"]["delay"]["counts"][7:])
     recent = shown["loop"]["recent"]
     return f"{alone:,.0f}", f"{meanwhile:,.0f}", f"{recent:.3f}", f"{late}"
