@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from streamrec.errors import MissingFeature, Stalled, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, end_threads, finish
+from streamrec.flow.decoded_memory import Abandoned
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
 from streamrec.pipeline.batch.decoder import SuspectPayload, TooManyTogether
 from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
@@ -168,6 +169,9 @@ class Run:
             batch = await self._take()
             self.measures.counts["refetched"] += 1
             return batch
+        except Abandoned:  # somebody has interrupted the wait, and goes on after all
+            await finish(self._begin_again(self._plan))
+            return await self._take()
         except TooManyTogether as many:
             if self._plan.is_one_by_one or self._plan.batch_size is not None:
                 raise many.cause from None
@@ -187,6 +191,14 @@ class Run:
         self._records += len(batch)
         if batch.components is not None:
             self._of_components.update(batch.components.rows_of(batch.origin.shards))
+
+    def interrupt(self) -> None:
+        """Decode no further than to the end of the pictures begun, from any thread.
+
+        Nobody waits any more. Who still takes the next batch has it read again.
+        """
+        if self._plan.settings.ordered:  # else what is read again may be other records
+            self._assembler.abandon()
 
     async def halt(self) -> Position | None:
         """Stop reading; batches that are ready can still be received.

@@ -117,6 +117,11 @@ class LoopSession:
         self._ready.clear()
         self._wanted.set()
 
+    def interrupt(self) -> None:
+        """Decode no further than to the end of the pictures begun, from any thread."""
+        if self._ready.is_set():
+            self._run.interrupt()
+
     async def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
         await self._ready.wait()
@@ -211,6 +216,15 @@ class ThreadSession(_InThread[LoopSession]):
 
     def __init__(self, settings: DatasetSettings, rank: Rank, begin: Begin) -> None:
         super().__init__(LoopSession.open(settings, rank, begin))
+
+    def receive(self) -> Batch:
+        """Return the next batch; raise ``EndOfStream`` at the end of a run."""
+        try:
+            return super().receive()
+        except KeyboardInterrupt:
+            # An interpreter that ends waits for its threads, which might decode for minutes.
+            self._session.interrupt()
+            raise
 
     def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""

@@ -10,7 +10,11 @@ import pytest
 from PIL import Image as Pillow
 
 import streamrec as sr
+from streamrec.config import DatasetSettings, validate
 from streamrec.errors import BatchTooLarge, PictureTooLarge
+from streamrec.formats.examples.descriptions import describe
+from streamrec.pipeline.dataset import Dataset
+from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,3 +120,22 @@ def test_a_row_that_fills_up_all_others(tmp_path: Path) -> None:
             with pytest.raises(BatchTooLarge, match="feature v: the column takes") as caught:
                 next(iter(stream))
             assert caught.value.record == 63
+
+
+@asynchronous
+async def test_who_goes_on_after_an_interrupt_misses_nothing(tmp_path: Path) -> None:
+    sides = [SIDE + k for k in range(40)]
+    plain = {"source": shard(tmp_path, *sides), "features": describe(FEATURES), "lanes": 1}
+    dataset = await Dataset.open(validate(DatasetSettings, plain))
+    found: list[int] = []
+    try:
+        run = dataset.run(rank=0, world_size=1, batch_size=4, position=None)
+        async with run:
+            for k in range(10):
+                batch: Any = await run.receive()
+                found += [picture.shape[0] for picture in batch["p"]]
+                if k % 3 == 1:
+                    run.interrupt()
+    finally:
+        await dataset.aclose()
+    assert found == sides

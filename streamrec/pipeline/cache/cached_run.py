@@ -97,6 +97,11 @@ class CachedRun(Run):
         self._count(batch)
         return batch
 
+    def interrupt(self) -> None:
+        """Decode no further; see :class:`~streamrec.pipeline.run.Run`."""
+        if self._inner is not None:
+            self._inner.interrupt()
+
     async def halt(self) -> Position | None:
         """Stop reading; see :class:`~streamrec.pipeline.run.Run`."""
         if not self._channel.is_closed:
