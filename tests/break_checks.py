@@ -68,6 +68,19 @@ BREAKS = [
         )
     ),
     Break(PYTEST + "tests/test_init.py", "streamrec/__init__.py", "merge_shards", "none_such"),
+    # calls that block an event loop, and settings that change a batch
+    Break(
+        PYTEST + "tests/pipeline/test_leaving.py -k plain",
+        "streamrec/pipeline/run.py",
+        "await end_threads(self._threads)",
+        "self._threads.shutdown(wait=True)",
+    ),
+    Break(
+        PYTEST + "tests/feeder/test_other_settings.py -k on_corrupt",
+        "streamrec/feeder/welcome.py",
+        '"on_corrupt")',
+        ")",
+    ),
     # the pages
     Break(PYTEST + "tests/test_docs.py -k link", "docs/glossary.md", "", "\n[x](no-page.md)\n"),
     Break(
