@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, is_loopback
+from streamrec.flow.cleanup import until_done
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,15 +159,18 @@ async def bind_in_thread(place: Address) -> socket.socket:
     """Return a socket as :func:`bind` does, which looks names up; errors as of that."""
     binding = asyncio.get_running_loop().run_in_executor(None, bind, place)
     try:
-        return await asyncio.shield(binding)
+        await until_done(binding)
     except asyncio.CancelledError:
-        binding.add_done_callback(_close)
+        if binding.exception() is None:
+            _unbind(binding.result(), place)
         raise
+    return binding.result()
 
 
-def _close(binding: asyncio.Future[socket.socket]) -> None:
-    if not binding.cancelled() and binding.exception() is None:
-        binding.result().close()
+def _unbind(sock: socket.socket, place: Address) -> None:
+    sock.close()
+    if place.path is not None:
+        Path(place.path).unlink(missing_ok=True)
 
 
 def _bound(family: int, address: Any) -> socket.socket:
