@@ -74,29 +74,33 @@ class Tree:
         self.patience = patience
         self.broken: set[str] = set()
         """Tests that fail without any change, too."""
+        self._sound: set[str] = set()
         self._output = Path(place, "output")
 
     def notices(self, mutant: Mutant) -> str:
         """Return the test that fails under a mutant; empty if none does before its time is up."""
         place = self.root / mutant.path.relative_to(ROOT)
         begun = _seconds_used()
-        _replace(place, mutant.source())
         try:
             for tests in suites_of(mutant.path):
-                if failed := self._failing(tests):
-                    return failed
+                _replace(place, mutant.source())
+                while (failed := self._failing(tests)) and failed not in self.broken:
+                    _replace(place, mutant.path.read_bytes())
+                    if self._passes_without(failed):
+                        return failed
+                    _replace(place, mutant.source())
                 if _seconds_used() - begun > self.patience:
                     break
         finally:
             _replace(place, mutant.path.read_bytes())
         return ""
 
-    def learn_broken(self, tests: set[str]) -> set[str]:
-        """Return which of the tests fail without any change, and leave them out from now on."""
-        self._run("-q", "-rfE", f"--timeout={HANG}", *sorted(tests))
-        found = set(FAILED.findall(self._output.read_text(errors="replace")))
-        self.broken |= found
-        return found
+    def _passes_without(self, test: str) -> bool:
+        """Return whether a test passes without any change; else leave it out from now on."""
+        if test not in self._sound:
+            code = self._run("-q", f"--timeout={HANG}", "--timeout-method=thread", test)
+            (self._sound if code in PASSED else self.broken).add(test)
+        return test in self._sound
 
     def _failing(self, tests: list[str]) -> str:
         """Return the first test that fails or hangs."""
@@ -219,20 +223,7 @@ def main(
 
 
 def attempt(mutants: Iterable[Mutant], tree: Tree) -> dict[Mutant, str]:
-    """Return the test that noticed each mutant; empty for none.
-
-    Those that were noticed by tests that fail without them, too, are tried once more.
-    """
-    noticed_by = _attempted(mutants, tree)
-    tests = set(noticed_by.values()) - {""}
-    broken = tree.learn_broken(tests) if tests else set()
-    again = [mutant for mutant, test in noticed_by.items() if test in broken]
-    if again:
-        click.echo(f"once more without {' '.join(sorted(broken))}")
-    return noticed_by | _attempted(again, tree)
-
-
-def _attempted(mutants: Iterable[Mutant], tree: Tree) -> dict[Mutant, str]:
+    """Return the test that noticed each mutant; empty for none."""
     noticed_by = {}
     for mutant in mutants:
         begun = time.monotonic()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tests.mutants import Mutant
 
 PATH = ROOT / "streamrec/plan/buckets.py"
 
@@ -37,24 +36,30 @@ def test_a_change_is_tried_and_taken_back(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_nearest_test_that_fails_has_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    mutant = mutants_of(PATH)[0]
     tree = tree_of(tmp_path, monkeypatch)
+    copied, seen = tmp_path / PATH.relative_to(ROOT), list[bytes]()
+
+    def run(*_: object) -> int:
+        seen.append(copied.read_bytes())
+        return 0
+
     monkeypatch.setattr(tree, "_failing", lambda tests: tests[0])
-    assert tree.notices(mutants_of(PATH)[0]) == "tests/plan/test_buckets.py"
+    monkeypatch.setattr(tree, "_run", run)
+    for _ in range(2):
+        assert attempt([mutant], tree) == {mutant: "tests/plan/test_buckets.py"}
+    assert seen == [PATH.read_bytes()], "once, and without the change"
 
 
-def test_what_a_broken_test_noticed_is_tried_again(
+def test_a_test_that_fails_without_the_change_has_noticed_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = tree_of(tmp_path, monkeypatch)
-    first, second = mutants_of(PATH)[:2]
-    answers = {first: ["a", ""], second: ["b"]}
-
-    def notices(mutant: Mutant) -> str:
-        return answers[mutant].pop(0)
-
-    monkeypatch.setattr(tree, "notices", notices)
-    monkeypatch.setattr(tree, "learn_broken", lambda tests: tests & {"a"})
-    assert attempt([first, second], tree) == {first: "", second: "b"}
+    failing = ["a", "b", "b"]
+    monkeypatch.setattr(tree, "_failing", lambda _: failing.pop(0) if failing else "")
+    monkeypatch.setattr(tree, "_run", lambda *_: 1)
+    assert not tree.notices(mutants_of(PATH)[0])
+    assert tree.broken == {"a", "b"}
 
 
 def test_the_test_that_failed() -> None:

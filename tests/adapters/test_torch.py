@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.adapters.torch import agree
+from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.errors import ConfigError
 from streamrec.plan.agreement import RankSummary
 from tests.by_day import at_night, is_day
@@ -47,6 +49,7 @@ def fake_torch(
     distributed.__dict__.update(
         is_available=lambda: True,
         is_initialized=lambda: initialized,
+        get_rank=lambda: 0,
         get_world_size=lambda: 1 + len(others),
         all_gather_object=all_gather_object,
     )
@@ -113,6 +116,40 @@ class TestAgree:
         fake_torch(monkeypatch, [])
         with pytest.raises(ConfigError, match="enter it"):
             agree(open_rank(source, 0))
+
+
+class TestAgreeAtFirst:
+    """The ranks agree by themselves where the stream has its rank from them."""
+
+    @pytest.mark.parametrize(
+        ("ranks", "values", "agreed"),
+        [
+            (2, {}, True),
+            (1, {}, False),
+            (2, {"rank": 0, "world_size": 2}, False),
+        ],
+    )
+    def test_where_the_stream_has_its_rank_from_them(
+        self,
+        source: str,
+        monkeypatch: pytest.MonkeyPatch,
+        ranks: int,
+        values: dict[str, int],
+        agreed: bool,
+    ) -> None:
+        others = [claim_of(source, rank) for rank in range(1, ranks)]
+        fake_torch(monkeypatch, others)
+        settings = {"batch_size": 2, "lanes": 2, "epochs": None, "engine": "thread", **values}
+        with closing(sr.open(source, **settings)) as stream:
+            assert agree_at_first(stream) is agreed
+
+    def test_differences_are_an_error(self, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        fake_torch(monkeypatch, [claim_of(source, 1, batch_size=3)])
+        with (
+            sr.open(source, batch_size=2, lanes=2, epochs=None, engine="thread") as stream,
+            pytest.raises(ConfigError, match="global_batch is 4 in process 0 and 6 in process 1"),
+        ):
+            agree_at_first(stream)
 
 
 PROGRAM = """

@@ -145,3 +145,24 @@ async def test_closed_while_it_waits_it_tries_no_more() -> None:
     tries = len(store.times)
     await asyncio.sleep(1000)
     assert len(store.times) == tries
+
+
+@pytest.mark.parametrize(("size", "told"), [(None, {}), (7, {"bytes": 7})])
+def test_the_log_of_an_open_dataset_has_its_bytes_where_they_are_known(
+    size: int | None,
+    told: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(FakeDataset, "stored_bytes", size)
+
+    @in_simulated_time
+    async def serve() -> None:
+        served = Store(None).serve()
+        await served
+        await served.aclose()
+
+    with caplog.at_level("INFO", "streamrec.feeder"):
+        serve()
+    (line,) = [each for each in caplog.records if "is open" in each.message]
+    assert {name: found for name, found in vars(line).items() if name == "bytes"} == told

@@ -47,6 +47,13 @@ def test_the_verdict_comes_first() -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize("title", ["Where the time goes", "The job over its time", "Machine"])
+def test_rows_of_a_table_lie_close_together(title: str) -> None:
+    lines = [line.strip() for line in shown(figures()).splitlines()]
+    begin = lines.index(title) + 1
+    assert "" not in lines[begin : begin + 3]
+
+
 def test_little_is_little() -> None:
     text = shown(bare())
     assert "No verdict: too little was measured." in text

@@ -66,6 +66,21 @@ def test_named_shards_take_their_sizes_from_the_index(tmp_path: Path) -> None:
     assert len(read(names)) == 13
 
 
+async def stored_bytes(source: list[str], **values: Any) -> int | None:
+    dataset = await Dataset.open(settings_of(source, lanes=1, **values))
+    await dataset.aclose()
+    return dataset.stored_bytes
+
+
+def test_the_bytes_of_named_shards_are_known_from_the_index_alone(tmp_path: Path) -> None:
+    indexed(tmp_path)
+    paths = sorted(tmp_path.glob("*.tfrecord"))
+    names = [str(path) for path in paths]
+    assert asyncio.run(stored_bytes(names)) is None
+    sizes = sum(path.stat().st_size for path in paths)
+    assert asyncio.run(stored_bytes(names, index=True)) == sizes
+
+
 def test_an_index_elsewhere(tmp_path: Path) -> None:
     source = indexed(tmp_path)
     (found,) = tmp_path.glob("*.streamrec-index")

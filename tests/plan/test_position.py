@@ -140,6 +140,19 @@ def test_what_no_stream_ever_says_is_refused(name: str, value: Any, words: str) 
         Position.from_dict({**fields, name: value})
 
 
+@pytest.mark.parametrize(
+    "since", [None, [1], [1, 3, 0], [1.0, 3], [True, 3], [-1, 3], [3, 3], [1, -1], [1, 8]]
+)
+def test_a_beginning_by_record_lies_before_the_run_and_the_step(since: Any) -> None:
+    by_record = replace(FINGERPRINT, order="record:0123456789abcdef")
+    start = Position.start(by_record, [0] * 12, rank=0, world_size=1, epoch=2, step=7)
+    fields = start.to_dict()
+    for allowed in ([2, 7], [0, 0]):
+        assert Position.from_dict({**fields, "since": allowed}).since == tuple(allowed)
+    with pytest.raises(MalformedPosition, match="'since'"):
+        Position.from_dict({**fields, "since": since})
+
+
 def test_single_records_skip_no_more_than_travel_together() -> None:
     singles = replace(FINGERPRINT, global_batch=None)
     fields = Position.start(singles, [0] * 12, rank=0, world_size=1).to_dict()

@@ -272,3 +272,12 @@ def test_lanes_have_the_same_records_again_after_a_period(oracle: RecordOracle, 
         first, later = (extents_of_epoch(order, lane, number) for number in (0, epoch))
         assert [records_of(e) for e in later] == [records_of(e) for e in first]
         assert [e.number - begin[1] for e in later] == [e.number - begin[0] for e in first]
+
+
+@pytest.mark.parametrize(("more", "begins"), [(0, [0, 2, 3]), (1, [0, 1, 2, 3])])
+def test_a_window_takes_chunks_up_to_its_very_size(more: int, begins: list[int]) -> None:
+    """The first two windows have room for 50 bytes; a frame takes 16 besides its record."""
+    order = RecordOrder(index_of(((9, 9 + more, 9),), 1).chunks(), 1, False, 0, joins=False)
+    windows = ChunkWindows(order, Windows(100, 1, 0))
+    opened = [windows.opens(0, 0, number) for number in range(len(begins) - 1)]
+    assert opened == np.diff(begins).tolist()

@@ -25,7 +25,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
-from streamrec.shard_tools.writer import TFRecordWriter
+from streamrec.shard_tools.writer import HELD_BYTES, LARGE, TFRecordWriter
 from streamrec.stores.targets import write_object
 from streamrec.values.columns import BytesColumn
 
@@ -97,6 +97,21 @@ class TestWrite:
             writer.write_many([])
             writer.write_many(BytesColumn.of([]))
         assert read(content(place)) == [b"a", encode_example({"b": 1}), b"c", b"", b"d"]
+
+    def test_small_and_large_records_keep_their_order(self, place: Any) -> None:
+        large = bytes(LARGE)
+        with TFRecordWriter(place) as writer:
+            writer.write(b"a")
+            writer.write(large)
+            writer.write(b"b")
+            writer.write_many(BytesColumn.of([b"c"]))
+        assert read(content(place)) == [b"a", large, b"b", b"c"]
+
+    def test_what_is_held_of_small_records_is_bounded(self, tmp_path: Path) -> None:
+        with TFRecordWriter(tmp_path / "x") as writer:
+            for _ in range(2 * HELD_BYTES // 1000):
+                writer.write(bytes(1000))
+            assert writer.nbytes - writer.stored <= HELD_BYTES
 
     def test_columns(self, place: Any) -> None:
         with TFRecordWriter(place) as writer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -70,6 +71,20 @@ class TestKilled:
             killed.kill()
             killed.wait()
         assert names(tmp_path) == []
+
+
+def test_the_object_survives_a_power_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are on the disk before the name, and the name before the commit ends."""
+    synced: list[tuple[bool, list[str]]] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), names(tmp_path)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_object(f"{tmp_path}/x", b"whole")
+    assert synced == [(False, [".x.part"]), (True, ["x"])]
 
 
 class TestSeveralWriters:

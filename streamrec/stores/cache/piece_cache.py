@@ -129,10 +129,12 @@ class PieceCache:
     def load(self, piece: Piece, at: int, view: memoryview) -> bool:
         """Read the bytes of a piece from byte ``at`` of its object on, as many as the view takes.
 
+        The piece has all of them.
+
         Returns:
             ``False`` if the piece is gone or damaged; the view's bytes are then undefined.
         """
-        if at == piece.begin and len(view) == piece.nbytes:
+        if len(view) == piece.nbytes:
             return self._shelf.load(piece, view)
         whole = memoryview(bytearray(piece.nbytes))
         loaded = self._shelf.load(piece, whole)

@@ -3,12 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from streamrec import Pack
 from streamrec.config import DatasetSettings
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.specs import FixedLenFeature
+from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.cache.batch_keys import WITHOUT_EFFECT, BatchKeys
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.resume_point import Beginning
@@ -134,3 +136,13 @@ def test_an_endless_run_has_the_same_keys_wherever_it_began() -> None:
     plan = plan_of(epochs=None)
     keys = BatchKeys(plan, [])
     assert keys.key(plan.position) == keys.key(replace(plan.position, run_epoch=3))
+
+
+def test_a_batch_is_kept_as_one_of_the_first_epoch_that_is_like_its_own() -> None:
+    """With 5 shards in 2 lanes, every second epoch is alike."""
+    plan = plan_of(epoch=5, shards=5)
+    origin = Origin(np.zeros(0, np.int32), np.zeros(0, np.int64))
+    batch = Batch({}, 0, 5, origin, plan.position)
+    kept = BatchKeys(plan, []).kept(batch)
+    assert (kept.epoch, kept.next_position.epoch) == (1, 1)
+    assert kept.next_position.lanes.tolist() == plan_of(epoch=1, shards=5).position.lanes.tolist()
