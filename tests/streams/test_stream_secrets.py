@@ -19,6 +19,7 @@ from streamrec.config.daemon import DaemonSettings
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import StreamrecError
 from streamrec.feeder.client import BlockingFeed
+from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.fingerprint import names_digest
@@ -178,8 +179,21 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def at_once(next_wait: Any) -> Any:
+    """Count attempts as ``next_wait`` does, and wait for none."""
+
+    def wait(backoff: Backoff, *given: Any) -> float:
+        next_wait(backoff, *given)
+        return 0.0
+
+    return wait
+
+
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_opened(wrong: str, seen: list[Any]) -> None:
+def test_what_cannot_be_opened(
+    wrong: str, seen: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Backoff, "next", at_once(Backoff.next))
     url, more = WRONG[wrong]
     with pytest.raises(StreamrecError) as caught, sr.open(url, engine="thread", **more) as stream:
         list(stream)
