@@ -502,7 +502,7 @@ def test_the_cause_is_told_where_patience_is_short() -> None:
     ]
     for url, more in cases:
         stream: sr.Stream[Any] = sr.open(
-            url, storage_options=options, stall_timeout=4, engine="thread", **more
+            url, storage_options=options, stall_timeout=1, engine="thread", **more
         )
         with pytest.raises(StoreUnavailable, match="Connection refused"):
             next(iter(stream))
