@@ -95,7 +95,7 @@ def test_the_longest_record_is_as_long_as_the_budget_or_as_is_set() -> None:
     [
         ({"memory_budget": "8MiB"}, (48 << 20, 48 << 20)),
         ({"memory_budget": "192MiB"}, (64 << 20, 64 << 20)),
-        ({"memory_budget": "1GiB"}, ((1 << 30) // 3, memory.MOST_PIXELS)),
+        ({"memory_budget": "1GiB"}, ((1 << 30) // 3, 89_478_485)),
         ({"max_bytes": "1MiB"}, (1 << 20, 1 << 20)),
         ({"max_bytes": "1MiB", "max_pixels": 7}, (1 << 20, 7)),
     ],
@@ -108,7 +108,7 @@ def test_the_largest_batch_and_picture(values: dict[str, object], limits: tuple[
 def test_the_largest_batch_of_a_daemon() -> None:
     server = validate(DaemonSettings.Server, {"memory_budget": "512MiB"})
     assert memory.daemon_batch_limit(server) == memory.daemon_batch_limit(server) == 128 << 20
-    assert memory.daemon_pixel_limit(server) == memory.MOST_PIXELS
+    assert memory.daemon_pixel_limit(server) == 89_478_485
     server = validate(DaemonSettings.Server, {"memory_budget": "8MiB"})
     assert memory.daemon_batch_limit(server) == memory.daemon_pixel_limit(server) == 48 << 20
     server = validate(DaemonSettings.Server, {"max_bytes": 9, "max_pixels": 8})

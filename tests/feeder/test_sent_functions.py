@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from base64 import b64encode
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from streamrec.feeder.sent_functions import SentFunctions, identity_of, unpickle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
 
 OTHER = """
 import threading
@@ -268,6 +270,11 @@ def test_what_cannot_be_sent(
     with pytest.raises(ConfigError, match=rf"it {why}.*; have the function .*or set engine="):
         raise refused.error or AssertionError
     assert sent(getattr(program, name)) == refused
+
+
+def test_the_page_names_the_limit() -> None:
+    page = ROOT / "docs/how-to/filter-and-map.md"
+    assert f"{sent_functions.MOST >> 20} MiB" in page.read_text()
 
 
 @pytest.mark.parametrize(

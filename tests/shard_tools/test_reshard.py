@@ -78,6 +78,14 @@ def test_a_global_shuffle(old: Path, new: Path) -> None:
     assert sorted(after) == sorted(before)
 
 
+def test_the_progress_of_a_shuffle_ends_with_all_its_bytes(old: Path, new: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    plan = Resharding(str(new / "x"), memory=MEMORY, shuffle=7, shards=2)
+    reshard(ShardSource.find(f"{old}/x-*"), plan, progress=lambda *news: told.append(news))
+    nbytes = sum(map(len, chain(*records(old))))
+    assert [news for news in told if news[0] == "writing"][-1] == ("writing", nbytes, nbytes)
+
+
 def test_tasks_shuffle_as_one_does(old: Path, new: Path) -> None:
     for task in range(3):
         written(old, new, shard_bytes=5000, shuffle=3, task=(task, 3))

@@ -216,7 +216,7 @@ class RangeClient:
         try:
             if response.status != 200:
                 raise await self._refusal(plain, response)
-            return check_response(plain, 200, response.headers).info
+            return check_response(plain, response.status, response.headers).info
         finally:
             response.close()
 

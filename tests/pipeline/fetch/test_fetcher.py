@@ -239,6 +239,17 @@ async def test_a_body_that_breaks_off_goes_on_at_its_last_byte() -> None:
 
 
 @asynchronous
+async def test_bytes_are_news_before_their_range_is_whole() -> None:
+    store = ScriptedStore(objects(3000), piece=1000)
+    seen = [0]
+    async with fetching(store, known=True) as (fetcher, _):
+        while seen[-1] < 3000:
+            await fetcher.wait_for(0)
+            seen.append(fetcher.feeds[0].ranges[0].filled)
+    assert {1000, 2000} <= set(seen)
+
+
+@asynchronous
 async def test_what_will_not_pass_fails_at_once() -> None:
     store = ScriptedStore(objects(MIB), faults=deque([ObjectNotFound("gone", url="o0")]))
     async with fetching(store) as (fetcher, _):
