@@ -59,6 +59,11 @@ def _server_faults(
     own = {name: one.tokens for name, one in datasets.items()} if is_right else None
     for where in server.listen:
         yield from _fault(_check_address, where, server, own)
+    if server.tls is not None and not any(where.startswith("tls://") for where in server.listen):
+        yield (
+            "the setting 'server.tls': no address in server.listen begins with tls://, so nothing "
+            "would be encrypted; write tls:// there, or leave tls out"
+        )
     if server.status is not None:
         found = _fault(host_and_port, server.status)
         yield from (f"the setting 'server.status': {fault}" for fault in found)

@@ -12,7 +12,11 @@ from streamrec.feeder.tls import load_authorities, load_pair
 if TYPE_CHECKING:
     from streamrec.config.access import TlsSettings
 
-__all__ = ["Certificates"]
+__all__ = ["CIPHERS", "Certificates"]
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2; those of Mozilla's "intermediate" configuration with forward secrecy and elliptic
+curves. TLS 1.3 has no others."""
 
 
 class Certificates:
@@ -79,6 +83,7 @@ def _read(path: str, setting: str) -> bytes:
 def _context(settings: TlsSettings) -> ServerContext:
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
     load_pair(context, settings.cert, settings.key, "server.tls")
     if settings.client_ca is not None:
         load_authorities(context, settings.client_ca, "server.tls.client_ca")

@@ -139,7 +139,13 @@ class TestAgreeAtFirst:
     ) -> None:
         others = [claim_of(source, rank) for rank in range(1, ranks)]
         fake_torch(monkeypatch, others)
-        settings = {"batch_size": 2, "lanes": 2, "epochs": None, "engine": "thread", **values}
+        settings: dict[str, Any] = {
+            "batch_size": 2,
+            "lanes": 2,
+            "epochs": None,
+            "engine": "thread",
+            **values,
+        }
         with closing(sr.open(source, **settings)) as stream:
             assert agree_at_first(stream) is agreed
 

@@ -47,6 +47,7 @@ def test_what_is_right_passes() -> None:
         ({"listen": ["tcp://x:1/train"]}, {}, "names no dataset"),
         ({"listen": ["tcp://0.0.0.0:1"]}, {}, r"tcp://0\.0\.0\.0:1: .*insecure = true"),
         ({"listen": ["tcp://x:1"], "token": "t", "insecure": True}, {}, "token in plain TCP"),
+        ({"tls": {"cert": "feeder.pem"}}, {}, r"server\.tls.*no address .* begins with tls://"),
         ({"status": "localhost"}, {}, "port is missing"),
         ({}, {"source": "s4://bucket/x"}, "datasets.train: s4://bucket/x.*did you mean 's3'"),
         ({}, {"source": "x-{9..1}"}, "backwards"),

@@ -23,6 +23,12 @@ def test_the_context_of_a_feeder(authority: Authority, asks: bool) -> None:
     context = Certificates(authority.server(asks=asks)).context
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is (ssl.CERT_REQUIRED if asks else ssl.CERT_NONE)
+    assert all("GCM" in name or "CHACHA20" in name for name in names_of(context))
+
+
+def names_of(context: ssl.SSLContext) -> list[str]:
+    """Return the names of the ciphers that are offered."""
+    return [cipher["name"] for cipher in context.get_ciphers()]
 
 
 def test_one_file_for_both(authority: Authority) -> None:
