@@ -370,6 +370,7 @@ class TestHttp:
             check(told(reading, f"{url}?X-Amz-Signature=1", {}), row)
 
     def test_a_ca_bundle_that_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
         monkeypatch.setenv("SSL_CERT_FILE", "/no/ca.pem")
         with pytest.raises(ConfigError, match=r"SSL_CERT_FILE names /no/ca\.pem, which is not a"):
             HttpStore({})
