@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from streamrec.formats.tensors.tensor import parse_tensor as parse_tensor
     from streamrec.formats.tensors.tensor import serialize_tensor as serialize_tensor
     from streamrec.pipeline.batch.batch import Batch as Batch
+    from streamrec.shard_tools.labels import labels as labels
     from streamrec.shard_tools.merge_shards import merge_index as merge_index
     from streamrec.shard_tools.sharded_writer import ShardedWriter as ShardedWriter
     from streamrec.shard_tools.writer import TFRecordWriter as TFRecordWriter
@@ -97,6 +98,7 @@ _NAMES = {
     ),
     "streamrec.formats.tensors.raw": "decode_raw",
     "streamrec.formats.tensors.tensor": "parse_tensor serialize_tensor",
+    "streamrec.shard_tools.labels": "labels",
     "streamrec.shard_tools.merge_shards": "merge_index",
     "streamrec.shard_tools.sharded_writer": "ShardedWriter",
     "streamrec.shard_tools.writer": "TFRecordWriter",

@@ -12,12 +12,13 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ShardNames", "Task", "owned_shards"]
+__all__ = ["ShardNames", "Task", "datasets_among", "owned_shards"]
 
 MOST_SHARDS = 100_000
 """The most shards of a dataset: their numbers have five digits."""
 _COMPRESSED = frozenset({".gz", ".gzip", ".zlib", ".zst", ".zstd"})
 _PART = ".streamrec-part"
+_SHARD = re.compile(r"(.+/|)([^/]+)-\d{5}-of-\d{5}[^/]*")
 
 
 class Task(NamedTuple):
@@ -129,6 +130,12 @@ class ShardNames:
 
     def _hidden(self, task: Task) -> str:
         return f".{self.stem}.task-{task.number:05}-of-{task.tasks:05}"
+
+
+def datasets_among(urls: Iterable[str]) -> set[ShardNames | None]:
+    """Return the datasets that shards are of, without suffix; ``None`` for shards of no dataset."""
+    matches = map(_SHARD.fullmatch, urls)
+    return {ShardNames(match[1], match[2], "") if match else None for match in matches}
 
 
 def _suffix(name: str) -> str:

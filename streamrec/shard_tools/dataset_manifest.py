@@ -60,7 +60,8 @@ class WriteSettings(_Document):
     tasks: int
     compression: str
     index: bool
-    labels: dict[str, int] | None
+    labels: dict[str, int] | dict[str, dict[str, int]] | None
+    """The numbers of the classes by name, or those of each feature that has classes."""
     source: Any
 
     def difference(self, there: WriteSettings) -> str:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Any
 
 from streamrec.formats.examples.specs import VarLenFeature
-from streamrec.plan.shard_names import ShardNames
+from streamrec.plan.shard_names import datasets_among
 from streamrec.shard_tools.dataset_manifest import Manifest
 from streamrec.stores.folder import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from streamrec.plan.shard_names import ShardNames
     from streamrec.shard_tools.shard_source import ShardSource
 
 __all__ = ["known_types"]
 
 log = logging.getLogger("streamrec.write")
-_SHARD = re.compile(r"(.+/|)([^/]+)-\d{5}-of-\d{5}[^/]*")
 
 
 def known_types(source: ShardSource) -> dict[str, Any]:
@@ -28,7 +27,7 @@ def known_types(source: ShardSource) -> dict[str, Any]:
     They are told where each of the source's datasets has a manifest, and no two contradict each
     other; else nothing is known.
     """
-    manifests = [_manifest(source, *place) for place in sorted(_places(source))]
+    manifests = [_manifest(source, names) for names in sorted(datasets_among(source.urls), key=str)]
     known = [manifest for manifest in manifests if manifest is not None]
     if len(known) < len(manifests):
         return {}
@@ -40,17 +39,12 @@ def known_types(source: ShardSource) -> dict[str, Any]:
     }
 
 
-def _places(source: ShardSource) -> set[tuple[str, str]]:
-    """Return the directory and the stem of each dataset; an empty stem for shards of no dataset."""
-    matches = [_SHARD.fullmatch(url) for url in source.urls]
-    return {(match[1], match[2]) if match else ("", "") for match in matches}
-
-
-def _manifest(source: ShardSource, directory: str, stem: str) -> Manifest | None:
-    if not stem or directory.startswith(("http://", "https://")):  # whose parameters sign one name
+def _manifest(source: ShardSource, names: ShardNames | None) -> Manifest | None:
+    if names is None:
         return None
-    name = ShardNames(directory, stem, "").manifest()
-    return Manifest.parse(Folder(directory, source.storage_options).read(name))
+    if names.directory.startswith(("http://", "https://")):  # whose parameters sign one name
+        return None
+    return Manifest.parse(Folder(names.directory, source.storage_options).read(names.manifest()))
 
 
 def _union(what: str, mappings: list[Mapping[str, Any]]) -> dict[str, Any]:

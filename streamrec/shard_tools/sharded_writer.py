@@ -64,7 +64,8 @@ class ShardedWriter(WholeOrAbsent):
             into.
         index: Write the index for ``streamrec.open(..., index=True)``. Compressed shards have none.
         compression: As for :class:`TFRecordWriter`.
-        labels: The numbers of a dataset's classes by name, for the manifest.
+        labels: The numbers of the classes by name, for the manifest, where ``streamrec.labels``
+            finds them; or a mapping with those of each feature that has classes.
         source: The name and version of what the records come from, as JSON has it: for the
             manifest, and to tell whether shards of a run that was killed can be kept.
         overwrite: Replace a dataset of the same names, when this one is complete.
@@ -85,7 +86,7 @@ class ShardedWriter(WholeOrAbsent):
         features: Mapping[str, Any] | FeatureTypes | None = None,
         index: bool = True,
         compression: str | None = None,
-        labels: Mapping[str, int] | None = None,
+        labels: Mapping[str, int] | Mapping[str, Mapping[str, int]] | None = None,
         source: Any = None,
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
@@ -101,7 +102,7 @@ class ShardedWriter(WholeOrAbsent):
             tasks=self._task.tasks,
             compression=kind,
             index=index and kind == "none",
-            labels=None if labels is None else dict(labels),
+            labels=_labels(labels),
             source=_plain(source),
         )
         self._types = features if isinstance(features, FeatureTypes) else FeatureTypes(features)
@@ -302,6 +303,12 @@ def _count(shards: object, shard_bytes: object) -> int | None:
     if isinstance(shards, int) and 1 <= shards <= MOST_SHARDS:
         return shards
     raise ConfigError(f"shards is {shards!r}; give a number from 1 to {MOST_SHARDS:,}")
+
+
+def _labels(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    return {k: dict(v) if isinstance(v, Mapping) else v for k, v in given.items()}
 
 
 def _plain(source: Any) -> Any:

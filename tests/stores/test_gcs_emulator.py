@@ -161,7 +161,7 @@ class TestUploads:
 
     def test_a_dataset_by_size(self, bucket: str) -> None:
         with sr.ShardedWriter(
-            f"gs://{bucket}/d/x", shard_bytes=50, storage_options=self.OPTIONS
+            f"gs://{bucket}/d/x", shard_bytes=50, labels={"a": 0}, storage_options=self.OPTIONS
         ) as writer:
             writer.write_many([b"%030d" % n for n in range(3)])
         assert sorted(Folder(f"gs://{bucket}/d/", self.OPTIONS).sizes()) == [
@@ -169,3 +169,4 @@ class TestUploads:
             "x.streamrec-index",
             "x.streamrec-manifest.json",
         ]
+        assert sr.labels(f"gs://{bucket}/d/x-*", storage_options=self.OPTIONS) == {"a": 0}

@@ -208,13 +208,16 @@ class TestUploadsOnCeph:
         target.file.write(bytes(9 << 20))  # as if its process had been killed here
         target._wait()  # type: ignore[union-attr]
         assert len(self.uploads(ceph, bucket)) == 1
-        with sr.ShardedWriter(f"{place}x", shard_bytes=50, storage_options=OPTIONS) as writer:
+        with sr.ShardedWriter(
+            f"{place}x", shard_bytes=50, labels={"a": 0}, storage_options=OPTIONS
+        ) as writer:
             writer.write_many([b"%030d" % n for n in range(3)])
         assert self.uploads(ceph, bucket) == []
         names = [found["Key"] for found in ceph.list_objects_v2(Bucket=bucket)["Contents"]]
         shards = [f"d/x-0000{n}-of-00003" for n in range(3)]
         assert names == [*shards, "d/x.streamrec-index", "d/x.streamrec-manifest.json"]
         source = f"{place}x-*"
+        assert sr.labels(source, storage_options=OPTIONS) == {"a": 0}
         with sr.open(
             source, batch_size=3, index=True, engine="thread", storage_options=OPTIONS
         ) as stream:

@@ -16,6 +16,7 @@ from streamrec.shard_tools.sources.arrow_fields import (
     module,
     named_arrays,
 )
+from streamrec.shard_tools.sources.class_labels import class_labels, joined_labels
 from streamrec.shard_tools.sources.source import (
     Block,
     Choice,
@@ -56,7 +57,6 @@ class Arrow(Divisible):
 
     reads_in: ClassVar[ReadsIn] = "threads"
     unit: ClassVar[str] = "rows"
-    labels: ClassVar[None] = None
     features: dict[str, str]
     key: str | None
     total: int | None
@@ -64,6 +64,7 @@ class Arrow(Divisible):
     """The features whose type the user named."""
     groups: Mapping[StoredFile, range] = field(default_factory=dict)
     """The row groups of Parquet to read, where they are not all of a file."""
+    labels: dict[str, dict[str, int]] | None = None
 
     @property
     def identity(self) -> Any:
@@ -153,7 +154,8 @@ def open_arrow(
     """
     files = files_of(place, SUFFIXES, storage_options)
     choice = Choice(features, types or {}, drop)
-    known = _joined({file: _types(file, choice) for file in files}, choice)
+    schemas = {file: _schema(file) for file in files}
+    known = _joined({file: _types(file, schemas[file], choice) for file in files}, choice)
     usable = {name: dtype or "" for name, dtype in known.items() if dtype or name in drop}
     for name, dtype in known.items():
         if dtype is None and choice.takes(name):
@@ -168,17 +170,19 @@ def open_arrow(
     written = {name: dtype for name, dtype in wanted.items() if dtype != NOTHING}
     if not written or (key is not None and key not in written):
         raise ConfigError(f"{files[0]}: {key or 'every column'} has no value in any row")
-    return Arrow(files, written, key, _count(files), given)
+    classes = joined_labels(map(class_labels, schemas.values()))
+    labels = {name: numbers for name, numbers in classes.items() if name in written}
+    return Arrow(files, written, key, _count(files), given, labels=labels or None)
 
 
-def _types(file: StoredFile, choice: Choice) -> dict[str, str | None]:
+def _types(file: StoredFile, schema: Any, choice: Choice) -> dict[str, str | None]:
     """Return the types of a file's features by name.
 
     Raises:
         ConfigError: Two columns make one feature.
     """
     types: dict[str, str | None] = {}
-    for name, dtype in feature_types(_schema(file)):
+    for name, dtype in feature_types(schema):
         if name in types and choice.takes(name):
             raise ConfigError(
                 f"{file}: two columns make the feature {name!r}, and a record has one of a name; "

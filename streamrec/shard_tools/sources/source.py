@@ -82,8 +82,8 @@ class Source(Protocol):
         """
 
     @property
-    def labels(self) -> dict[str, int] | None:
-        """The numbers of the classes by name."""
+    def labels(self) -> dict[str, int] | dict[str, dict[str, int]] | None:
+        """The numbers of the classes by name, or those of each feature that has classes."""
 
     @property
     def identity(self) -> Any:
