@@ -21,8 +21,9 @@ PUBLIC = [
     "__version__", "connect", "decode_and_crop_jpeg", "decode_image", "decode_jpeg", "decode_png",
     "decode_raw", "encode_example", "encode_examples", "encode_jpeg", "encode_png",
     "encode_sequence_example", "encode_sequence_examples", "escape", "infer_features",
-    "labels", "merge_index", "mix", "open", "parse_example", "parse_sequence_example", "parse_single_example",
-    "parse_single_sequence_example", "parse_tensor", "read_records", "serialize_tensor", "shards",
+    "labels", "merge_index", "mix", "open", "parse_example", "parse_sequence_example",
+    "parse_single_example", "parse_single_sequence_example", "parse_tensor", "read_records",
+    "serialize_tensor", "shards",
     "start_engine", "take",
     *errors.__all__,
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from streamrec.cli.demo import demo
 from streamrec.cli.index import index
 from streamrec.cli.info import info
 from streamrec.cli.merge_index import merge_index
+from streamrec.cli.option_names import no_such_option, with_dashes
 from streamrec.cli.options import debug_option
 from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
@@ -46,7 +47,11 @@ class _Program(click.Group):
 @click.group(
     cls=_Program,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "token_normalize_func": with_dashes,  # of all verbs
+    },
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @debug_option
@@ -126,7 +131,8 @@ def _explain(error: Exception) -> tuple[int, str]:
 
 def _usage(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx else "streamrec"
-    message = error.format_message().rstrip(".")
+    is_unknown = isinstance(error, click.NoSuchOption)
+    message = no_such_option(error) if is_unknown else error.format_message().rstrip(".")
     return f"{message[:1].lower()}{message[1:]}; see `{path} --help`"
 
 
