@@ -148,7 +148,7 @@ class _Watcher:
         others = f"; {self._unsaid} other delays were not logged" if self._unsaid else ""
         self._said_at, self._unsaid = now, 0
         where = calls(sys._current_frames().get(self._thread))  # noqa: SLF001 - documented
-        log.warning("the event loop stands still since %.2f s, at %s%s", seconds, where, others)
+        log.warning("the event loop has stood still for %.2f s, at %s%s", seconds, where, others)
 
 
 def calls(frame: FrameType | None) -> str:
