@@ -19,7 +19,6 @@ from pydantic import ByteSize, SecretStr
 
 from streamrec.config.memory_budget import shared_limit
 from streamrec.errors import FeederLost, StreamrecError
-from streamrec.feeder.access import Access
 from streamrec.feeder.admission import Admission
 from streamrec.feeder.engine import order_for
 from streamrec.feeder.listener import remote_host
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
+    from streamrec.feeder.access import Access
     from streamrec.feeder.budget import Budget
     from streamrec.feeder.datasets import ServedDatasets
     from streamrec.pipeline.dataset import Dataset
@@ -68,7 +68,7 @@ class Supervisor(Feeder):
         settings: The settings of the daemon.
         workers: The number of processes.
         budget: The memory that the sessions of all workers share.
-        access: Who may read; ``None``: as the settings say. The workers follow its files.
+        access: Who may read. The workers follow its files.
     """
 
     def __init__(
@@ -77,9 +77,8 @@ class Supervisor(Feeder):
         settings: DaemonSettings.Server,
         workers: int,
         budget: Budget,
-        access: Access | None = None,
+        access: Access,
     ) -> None:
-        access = Access(settings) if access is None else access
         super().__init__({**datasets}, settings, budget=budget, access=access)
         self.admission: Admission[int] = Admission(settings)
         self._served = datasets

@@ -64,6 +64,26 @@ def test_the_screen_follows_a_feeder_that_goes() -> None:
     assert "(Connection refused); this is old" in screen.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("is_terminal", "options", "shown"),
+    [(True, (), "watch"), (True, ("--once",), "once"), (False, (), "once")],
+)
+def test_a_terminal_is_watched(
+    is_terminal: bool, options: tuple[str, ...], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[object, ...]] = []
+    monkeypatch.setattr(Console, "is_terminal", is_terminal)
+    monkeypatch.setattr(
+        "streamrec.cli.top.watch", lambda _, *where: called.append(("watch", *where))
+    )
+    monkeypatch.setattr(
+        "streamrec.cli.top.show_once", lambda _, *where: called.append(("once", *where))
+    )
+    assert streamrec("top", "host:7", *options).code == 0
+    every = (2.0,) if shown == "watch" else ()
+    assert called == [(shown, "host", 7, *every)]
+
+
 def test_nobody_there_is_one_sentence() -> None:
     with feeder() as where:
         pass

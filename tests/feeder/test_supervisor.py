@@ -24,6 +24,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder import supervisor as supervisor_module
 from streamrec.feeder import worker as worker_module
+from streamrec.feeder.access import Access
 from streamrec.feeder.budget import Budget
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.datasets import ServedDatasets
@@ -84,7 +85,7 @@ class Fleet:
 async def fleet(start: DaemonSettings, budget: int = 64 * MIB) -> AsyncIterator[Fleet]:
     async with (
         ServedDatasets(start.datasets, Dataset.open) as datasets,
-        Supervisor(datasets, start.server, 2, Budget(budget)) as supervisor,
+        Supervisor(datasets, start.server, 2, Budget(budget), Access(start.server)) as supervisor,
     ):
         where = str(await supervisor.listen(HERE))
         assert supervisor.obstacle == "no worker process runs"
@@ -234,7 +235,7 @@ async def test_the_end_before_the_beginning(
     start = settings(write_shards(tmp_path, shards=1, records=9))
     async with (
         ServedDatasets(start.datasets, Dataset.open) as datasets,
-        Supervisor(datasets, start.server, 2, Budget(MIB)) as supervisor,
+        Supervisor(datasets, start.server, 2, Budget(MIB), Access(start.server)) as supervisor,
     ):
         await eventually(lambda: len(supervisor.workers) == 2)
         processes = [worker.process for worker in supervisor.workers]
@@ -271,7 +272,7 @@ async def test_a_dataset_has_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validate(DaemonSettings.Server, _plain(start.server)) == start.server
     async with (
         ServedDatasets(start.datasets, opener) as datasets,
-        Supervisor(datasets, start.server, 1, Budget(64 * MIB)) as supervisor,
+        Supervisor(datasets, start.server, 1, Budget(64 * MIB), Access(start.server)) as supervisor,
     ):
         await datasets.tried()
         await eventually(lambda: len(supervisor.workers) == 1)
@@ -298,7 +299,7 @@ async def test_a_worker_is_replaced_whatever_it_ends_with(
 ) -> None:
     start = settings(write_shards(tmp_path, shards=1, records=9))
     async with ServedDatasets(start.datasets, Dataset.open) as datasets:
-        supervisor = Supervisor(datasets, start.server, 2, Budget(MIB))
+        supervisor = Supervisor(datasets, start.server, 2, Budget(MIB), Access(start.server))
         begun = 0
 
         async def run(_: int) -> None:

@@ -59,6 +59,15 @@ def test_a_context_of_a_client(authority: Authority) -> None:
     client_context(authority.pair("both", same_file=True))
 
 
+def test_without_a_file_the_system_s_authorities_are_trusted(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", authority.file)
+    monkeypatch.setenv("SSL_CERT_DIR", "")
+    (known,) = client_context({}).get_ca_certs()
+    assert [known] == client_context({"ca": authority.file}).get_ca_certs()
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [

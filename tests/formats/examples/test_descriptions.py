@@ -43,13 +43,12 @@ class TestPlainForm:
         assert describe(None) is None
 
     def test_reads_well(self) -> None:
-        assert describe(
-            {
-                "a": FixedLenFeature((), int),
-                "b": FixedLenFeature((2,), bytes, ["ü", b"\xff"]),
-                "c": VarLenFeature(float),
-            }
-        ) == {
+        features = {
+            "a": FixedLenFeature((), int),
+            "b": FixedLenFeature((2,), bytes, ["ü", b"\xff"]),
+            "c": VarLenFeature(float),
+        }
+        plain = {
             "a": {"kind": "fixed", "shape": [], "dtype": "int64"},
             "b": {
                 "kind": "fixed",
@@ -59,6 +58,8 @@ class TestPlainForm:
             },
             "c": {"kind": "varlen", "dtype": "float32"},
         }
+        assert describe(features) == plain
+        assert from_description(plain) == features
 
     def test_comes_from_toml(self) -> None:
         plain = tomllib.loads(
