@@ -84,6 +84,11 @@ class ShardNames:
                 f"the template {template!r} gives shards no name; give one such as "
                 "'s3://bucket/train.tfrecord', or 'train-*.tfrecord' with a star for the number"
             )
+        if (directory + slash).endswith("://"):
+            raise ConfigError(
+                f"the template {template!r} names no bucket or no shards in it; write both, as in "
+                f"'{directory}/bucket/train.tfrecord'"
+            )
         return cls(directory + slash, stem, suffix)
 
     def shard(self, number: int, count: int) -> str:

@@ -50,7 +50,11 @@ class TaskLog:
 
     def write(self) -> None:
         """Write the record."""
-        self.folder.write(self.name, self.part.encode())
+        try:
+            self.folder.write(self.name, self.part.encode())
+        except StoreError as error:
+            # Nobody knows the record's name.
+            raise error.about(self.folder.url("")) from None
 
     def give_up(self, *staged: str) -> None:
         """Remove the record, and shards that no other run could keep."""

@@ -39,23 +39,33 @@ UPLOADS = 8
 of them wait in temporary files."""
 
 
-class _SpooledWriter(TFRecordWriter):
-    """A writer whose shard goes to a store only when it is complete."""
+class _ShardWriter(TFRecordWriter):
+    """A writer of a shard, which has another name until the dataset is complete.
+
+    Args:
+        place: The URL or path to write to.
+        shown: The one that errors name.
+        log: The task's record.
+        spooled: True if it goes to a store only when it is complete.
+    """
+
+    def __init__(self, place: str, shown: str, log: TaskLog, *, spooled: bool) -> None:
+        self._place, self._spooled = place, spooled
+        settings, options = log.part.settings, log.folder.options
+        super().__init__(shown, settings.compression, storage_options=options)
 
     def _new_target(self, storage_options: Mapping[str, Any]) -> Target:
-        return open_target(self.url, storage_options, spooled=True)
+        return open_target(self._place, storage_options, spooled=self._spooled)
 
 
 class _Shard:
     """A shard that is being written, and the places of its chunks."""
 
-    def __init__(self, name: str, log: TaskLog, *, spooled: bool = False) -> None:
+    def __init__(self, name: str, shown: str, log: TaskLog, *, spooled: bool = False) -> None:
         self.name = name
-        writer = _SpooledWriter if spooled else TFRecordWriter
         self._finder = ChunkFinder()
-        compression = log.part.settings.compression
-        folder = log.folder
-        self.writer = writer(folder.url(name), compression, storage_options=folder.options)
+        places = map(log.folder.url, (name, shown))
+        self.writer = _ShardWriter(*places, log, spooled=spooled)
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows."""
@@ -99,7 +109,8 @@ class CountedShards:
             return
         try:
             for number in own:
-                shard = _Shard(names.shard(number, count), log, spooled=len(own) > UPLOADS)
+                name = names.shard(number, count)
+                shard = _Shard(name, name, log, spooled=len(own) > UPLOADS)
                 self._open.append(shard)
         except BaseException:
             self.discard()
@@ -222,7 +233,8 @@ class SequentialShards:
         self._log.give_up(*(shard.name for shard in [*self._done, *later]))
 
     def _next(self) -> _Shard:
-        shard = _Shard(self._names.staged(self._task, self._number), self._log)
+        names = self._names
+        shard = _Shard(names.staged(self._task, self._number), names.pattern(), self._log)
         self._number += 1
         return shard
 

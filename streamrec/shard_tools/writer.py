@@ -24,6 +24,7 @@ from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     import os
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from streamrec.stores.targets import Target
@@ -170,7 +171,7 @@ class TFRecordWriter(WholeOrAbsent):
         """Hand buffered bytes to the operating system; the shard still does not appear."""
         self._write_held()
         file = self._open_target().file
-        with translated(self.url, writing=True):
+        with self._translated():
             if self._compressor is not None:
                 self.stored += file.write(self._compressor.flush())
             file.flush()
@@ -186,7 +187,7 @@ class TFRecordWriter(WholeOrAbsent):
         target = self._target
         try:
             self._write_held()
-            with translated(self.url, writing=True):
+            with self._translated():
                 if self._compressor is not None:
                     self.stored += target.file.write(self._compressor.finish())
                 target.commit()
@@ -212,6 +213,9 @@ class TFRecordWriter(WholeOrAbsent):
     def _new_target(self, storage_options: Mapping[str, Any]) -> Target:
         return open_target(self.url, storage_options)
 
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self.url, writing=True, anonymous=self._open_target().anonymous)
+
     def _open_target(self) -> Target:
         if self._target is None:
             raise self._closed()
@@ -228,7 +232,7 @@ class TFRecordWriter(WholeOrAbsent):
 
     def _hand_on(self, frames: Bytes) -> None:
         file = self._open_target().file
-        with translated(self.url, writing=True):
+        with self._translated():
             self.stored += file.write(
                 frames if self._compressor is None else self._compressor.compress(frames)
             )

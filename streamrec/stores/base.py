@@ -32,6 +32,7 @@ __all__ = [
     "let_pass",
     "quoted",
     "split_bucket",
+    "split_object",
 ]
 
 _T = TypeVar("_T")
@@ -192,6 +193,19 @@ def split_bucket(url: str) -> tuple[str, str | None]:
         scheme = url.partition("://")[0]
         raise ConfigError(f"{url}: this names no bucket; write {scheme}://bucket/object")
     return found[1], found[2]
+
+
+def split_object(url: str) -> tuple[str, str]:
+    """Split a URL of S3 or GCS into bucket and object.
+
+    Raises:
+        ConfigError: The URL names no bucket, or no object in it.
+    """
+    bucket, name = split_bucket(url)
+    if not name:
+        scheme = url.partition("://")[0]
+        raise ConfigError(f"{url}: this names no object; write {scheme}://bucket/object")
+    return bucket, name
 
 
 def bare_url(url: str) -> str:

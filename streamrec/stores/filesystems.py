@@ -1,25 +1,30 @@
-"""fsspec's filesystems for writing."""
+"""fsspec's filesystems, for writing and for listing directories."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
+from streamrec.stores.base import split_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["filesystem_of"]
+__all__ = ["filesystem_of", "is_anonymous"]
+
+_GCS, _S3 = ("gs", "gcs"), ("s3", "s3a")
 
 
 def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
     """Return the filesystem of a URL, and the object's path in it.
 
     Raises:
-        ConfigError: The scheme or an option is not known.
+        ConfigError: The scheme or an option is not known, or the URL names no bucket.
     """
     scheme, _, path = url.partition("://")
-    if scheme.lower() in ("gs", "gcs"):
+    if scheme.lower() in (*_GCS, *_S3):
+        split_bucket(url)
+    if scheme.lower() in _GCS:
         from streamrec.stores.gcs import google_credentials
         from streamrec.stores.http.transport import check_proxies
 
@@ -27,7 +32,7 @@ def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
         return google_credentials.filesystem(storage_options), path
     import fsspec
 
-    if scheme.lower() in ("s3", "s3a"):
+    if scheme.lower() in _S3:
         from streamrec.stores.http.transport import check_proxies
         from streamrec.stores.s3.s3_options import writing_options
 
@@ -40,3 +45,11 @@ def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
             f"{url}: {error}; correct the URL or storage_options, or install the scheme's package"
         ) from None
     return found
+
+
+def is_anonymous(url: str, filesystem: Any) -> bool:
+    """Return whether a filesystem of S3 or GCS sends no credentials."""
+    scheme = url.partition("://")[0].lower()
+    if scheme in _GCS:
+        return filesystem.credentials.credentials is None
+    return scheme in _S3 and bool(filesystem.anon)

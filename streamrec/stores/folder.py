@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.config.places import absolute, check_url, local_path
 from streamrec.errors import ObjectNotFound, StoreError
-from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.filesystems import filesystem_of, is_anonymous
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.part_file import remove_left
 from streamrec.stores.targets import write_object
@@ -50,6 +50,7 @@ class Folder:
         self._is_s3 = url.lower().startswith(("s3://", "s3a://"))
         options = {} if self._is_local else storage_options
         self._files, self._path = filesystem_of(url, options)
+        self._anonymous = is_anonymous(url, self._files)
         self._made: list[Path] = []
 
     def __repr__(self) -> str:
@@ -77,7 +78,7 @@ class Folder:
         """Return the sizes of all objects by name, without those in deeper directories."""
         self._files.invalidate_cache()  # another process may have written since
         try:
-            with translated(self.url("")):
+            with translated(self.url(""), anonymous=self._anonymous):
                 listed = self._listed()
         except ObjectNotFound:
             if self._is_local:
@@ -100,7 +101,8 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """Return an object's content; ``None`` if there is no such object."""
-        with contextlib.suppress(ObjectNotFound), translated(self.url(name)):
+        told = translated(self.url(name), anonymous=self._anonymous)
+        with contextlib.suppress(ObjectNotFound), told:
             content: bytes = self._files.cat_file(self._at(name))
             return content
         return None
@@ -166,4 +168,4 @@ class Folder:
         return f"{self._path.rstrip('/')}/{name}"
 
     def _guarded(self, name: str) -> AbstractContextManager[None]:
-        return translated(self.url(name), writing=True)
+        return translated(self.url(name), writing=True, anonymous=self._anonymous)

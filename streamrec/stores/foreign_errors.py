@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.places import escape
 from streamrec.errors import StoreError, StreamrecError
 from streamrec.stores.refusals import refusal, seconds_to_wait
 from streamrec.stores.regular_file import NotAFile
@@ -47,9 +48,9 @@ _BY_NAME = {
     "botocore.HTTPClientError": "unreachable",
     "botocore.NoCredentialsError": "no credentials",
     "botocore.ResponseParserError": "not s3",
-    "botocore.SSOTokenLoadError": "login failed",
-    "botocore.TokenRetrievalError": "login failed",
-    "botocore.UnauthorizedSSOTokenError": "login failed",
+    "botocore.SSOTokenLoadError": "sso",
+    "botocore.TokenRetrievalError": "sso",
+    "botocore.UnauthorizedSSOTokenError": "sso",
     "builtins.EOFError": "broken off",
     "builtins.Exception": "unknown",
     "builtins.FileNotFoundError": "no object",
@@ -92,12 +93,13 @@ _SCHEME = re.compile(r"(\w[\w+.-]*)://")
 
 
 @contextmanager
-def translated(url: str, *, writing: bool = False) -> Iterator[None]:
+def translated(url: str, *, writing: bool = False, anonymous: bool = False) -> Iterator[None]:
     """Raise streamrec's errors in place of those of libraries and of the operating system.
 
     Args:
         url: The object, prefix or directory of the calls inside.
         writing: True if they write.
+        anonymous: True if no credentials were sent.
     """
     try:
         yield
@@ -105,30 +107,34 @@ def translated(url: str, *, writing: bool = False) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - there is no common root
         # ``from None``: a filesystem's own error may hold a signed URL.
-        raise meaning_of(url, error, writing=writing) from None
+        raise meaning_of(url, error, writing=writing, anonymous=anonymous) from None
 
 
-def meaning_of(url: str, error: Exception, *, writing: bool = False) -> StreamrecError:
+def meaning_of(
+    url: str, error: Exception, *, writing: bool = False, anonymous: bool = False
+) -> StreamrecError:
     """Return streamrec's error for one of another library.
 
     Args:
         url: The object, prefix or directory whose call failed.
         error: The library's error.
         writing: True if the call writes.
+        anonymous: True if no credentials were sent.
     """
     schemes = [scheme.lower() for scheme in _SCHEME.findall(url)]
     if set(schemes) <= {"file"} and isinstance(error, OSError):
         return local_meaning(url, error, writing=writing)
     inner = _inner(error)
     if inner is not None:
-        return meaning_of(url, inner, writing=writing)
+        return meaning_of(url, inner, writing=writing, anonymous=anonymous)
     trouble = _tls_trouble(error)
     if trouble is not None:
         return StoreError(trouble, url=url)
-    refused = _refusal(url, error, writing=writing)
+    refused = _refusal(url, error, writing=writing, anonymous=anonymous)
     if refused is not None:
         return refused
-    return _own_meaning(schemes, url, error) or tell(
+    how = {"writing": writing, "anonymous": anonymous}
+    return _own_meaning(schemes, url, error, how) or tell(
         _named(error), url, writing=writing, facts=_facts(error)
     )
 
@@ -165,12 +171,13 @@ def _is_of_aiohttp(error: Exception) -> bool:
     return any(kind.__module__.partition(".")[0] == "aiohttp" for kind in type(error).__mro__)
 
 
-def _own_meaning(schemes: Sequence[str], url: str, error: Exception) -> StreamrecError | None:
+def _own_meaning(
+    schemes: Sequence[str], url: str, error: Exception, how: Mapping[str, bool]
+) -> StreamrecError | None:
     """Return what the rooms of a URL's schemes make of an error, or ``None``."""
     for room in filter(None, map(_ROOMS.get, schemes)):
-        meaning: StreamrecError | None = import_module(f"streamrec.stores.{room}").own_meaning(
-            url, error
-        )
+        module = import_module(f"streamrec.stores.{room}")
+        meaning: StreamrecError | None = module.own_meaning(url, error, **how)
         if meaning is not None:
             return meaning
     return None
@@ -185,7 +192,7 @@ def pattern_in(directory: str) -> str:
     common = Counter(found[0] for found in map(_SUFFIX.search, names) if found)
     suffix = common.most_common(1)[0][0] if common else ".tfrecord"
     has_more = any(suffix in name and not name.endswith(suffix) for name in names)
-    return f"{directory.rstrip('/')}/*{suffix}{'*' if has_more else ''}"
+    return f"{escape(directory.rstrip('/'))}/*{suffix}{'*' if has_more else ''}"
 
 
 def file_trouble(error: OSError) -> str:
@@ -248,7 +255,7 @@ def _inner(error: Exception) -> Exception | None:
     return inner if isinstance(inner, Exception) and _is_of_aiohttp(inner) else None
 
 
-def _refusal(url: str, error: Exception, *, writing: bool) -> StoreError | None:
+def _refusal(url: str, error: Exception, *, writing: bool, anonymous: bool) -> StoreError | None:
     """Return the error for a refused request; ``None`` if the error carries no response."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of botocore
@@ -260,6 +267,7 @@ def _refusal(url: str, error: Exception, *, writing: bool) -> StoreError | None:
             int(head.get("HTTPStatusCode", 0)),
             code=None if code.isdigit() else code,
             retry_after=seconds_to_wait(wait),
+            anonymous=anonymous,
             writing=writing,
         )
     if type(error.__cause__).__module__ == "aiohttp.http_exceptions":
@@ -272,4 +280,6 @@ def _refusal(url: str, error: Exception, *, writing: bool) -> StoreError | None:
         return None
     headers = getattr(error, "headers", getattr(response, "headers", None))
     wait = headers.get("Retry-After") if isinstance(headers, Mapping) else None
-    return refusal(url, status, retry_after=seconds_to_wait(wait), writing=writing)
+    return refusal(
+        url, status, retry_after=seconds_to_wait(wait), anonymous=anonymous, writing=writing
+    )

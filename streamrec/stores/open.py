@@ -6,9 +6,10 @@ import asyncio
 import math
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config.places import unescaped
+from streamrec.config.places import escape, unescaped
 from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
 from streamrec.flow.silence import Silence, cause_of
@@ -245,10 +246,20 @@ def _is_listed(text: str) -> bool:
 
 def _refuse_directory(name: str) -> None:
     if split_chain(name).link.endswith("/"):
-        example = f"{masked(name)}*.tfrecord" if "://" in name else pattern_in(name)
         raise ConfigError(
-            f"{masked(name)}: this names a directory; name its shards, as in {example}"
+            f"{masked(name)}: this names a directory; name its shards, as in {_shards_in(name)}"
         )
+
+
+def _shards_in(name: str) -> str:
+    """Return an example of a pattern of the shards in a directory."""
+    literal = unescaped(name)
+    if "://" not in name and (not is_glob(name) or Path(literal).is_dir()):
+        return pattern_in(literal)
+    example = f"{masked(name)}{'bucket/' if name.endswith('://') else ''}*.tfrecord"
+    if not is_glob(name):
+        return example
+    return f"{example}, or {masked(escape(literal))}*.tfrecord for one of this very name"
 
 
 def import_store(url: str) -> None:

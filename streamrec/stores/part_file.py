@@ -36,6 +36,9 @@ class PartFile:
         OSError: It cannot be created.
     """
 
+    anonymous = False
+    """Nobody logs in to a disk."""
+
     def __init__(self, path: Path) -> None:
         path = path.absolute()  # the program may change its directory before the end
         if path.is_dir():

@@ -53,6 +53,8 @@ class Session(ABC):
     at_once: int
     """The number of parts that may be sent at the same time; with 1 they are sent in order."""
     loop: asyncio.AbstractEventLoop
+    anonymous: bool = False
+    """True if the requests hold no credentials."""
     begun: datetime | None = None
     """The store's time when the upload began; ``None``: it did not say."""
 
@@ -97,6 +99,11 @@ class PartUpload:
         self._sending: deque[Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_open = True
+
+    @property
+    def anonymous(self) -> bool:
+        """True if the requests hold no credentials."""
+        return self._session.anonymous
 
     def write(self, data: Bytes) -> int:
         """Take bytes, and send each part that is complete; waits while enough are being sent.

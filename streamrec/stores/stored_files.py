@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from streamrec.errors import StoreError
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.filesystems import filesystem_of, is_anonymous
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.pinned_files import PinnedFile, PinnedObject, Ranges, check_file
@@ -60,6 +61,14 @@ class _Remote:
         files, _ = filesystem_of(*self._made_of)
         files.invalidate_cache()  # another process may have written since
         return files
+
+    @contextmanager
+    def translated(self, place: str) -> Iterator[None]:
+        """Raise streamrec's errors, about a place in it."""
+        with translated(place):
+            anonymous = is_anonymous(place, self.files)
+        with translated(place, anonymous=anonymous):
+            yield
 
     def path(self, url: str) -> str:
         """Return a URL's path in it."""
@@ -218,7 +227,7 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
     place = local_path(place)
     if "://" in place:
         remote = _Remote(place, storage_options)
-        with translated(place):
+        with remote.translated(place):
             root = remote.path(place).rstrip("/")
             infos = remote.files.find(root, detail=True).values()
             files = {file.path[len(root) + 1 :]: file for file in _stored(remote, infos)}
@@ -234,7 +243,7 @@ def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None
     if "://" not in place:
         return os.listdir(place) if Path(place).is_dir() else None  # noqa: PTH208 - names alone
     remote = _Remote(place, storage_options)
-    with translated(place):
+    with remote.translated(place):
         path = remote.path(place)
         # A directory whose name has a star is not looked for.
         if "*" in place.rpartition("/")[2] or not remote.files.isdir(path):
@@ -274,7 +283,7 @@ def _in_store(
     place: str, storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
 ) -> list[StoredFile]:
     remote, literal = _Remote(place, storage_options), unescaped(place)
-    with translated(place):
+    with remote.translated(place):
         is_name = is_pattern(place) and _is_there(literal, remote)
         names = [literal] if is_name else expand(place)
         globs = set() if is_name else set(filter(is_glob, names))

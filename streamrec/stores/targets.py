@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamrec.config.places import check_url, local_path
-from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.base import split_object
+from streamrec.stores.filesystems import filesystem_of, is_anonymous
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.part_file import BUFFER, PartFile
-from streamrec.stores.part_upload import PartUpload
+from streamrec.stores.part_upload import PartUpload, Session
+from streamrec.stores.troubles import tell
 from streamrec.surroundings import hold_standard_descriptors, temporary_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["Target", "open_target", "write_object"]
 
@@ -31,7 +33,14 @@ class Upload:
     def __init__(
         self, url: str, storage_options: Mapping[str, Any], *, make_directory: bool = False
     ) -> None:
-        self._upload = _uploader(url, storage_options, make_directory=make_directory)
+        filesystem, path = filesystem_of(url, storage_options)
+        self._upload = partial(filesystem.put_file, rpath=path)
+        self.anonymous = is_anonymous(url, filesystem)
+        """True if the requests hold no credentials."""
+        if (
+            make_directory and url.partition("://")[0].lower() not in _SESSIONS
+        ):  # s3fs would create a bucket
+            filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
         self.file = temporary_file(f"an upload to {url.partition('://')[0]}", buffering=BUFFER)
 
     def commit(self) -> None:
@@ -82,15 +91,27 @@ def open_target(
     scheme = url.partition("://")[0].lower()
     if "://" in url and scheme != "file":
         check_url(url)
+    if scheme in _SESSIONS:
+        _check_object(url)
     if scheme in _SESSIONS and not spooled:
-        module, name = _SESSIONS[scheme]
-        session = getattr(import_module(f"streamrec.stores.{module}"), name)
-        return PartUpload(session(*filesystem_of(url, storage_options)))
+        return PartUpload(_session(url, storage_options))
     if "://" in url and not url.startswith("file://"):
         return Upload(url, storage_options, make_directory=make_directory)
     if make_directory:
         path.parent.mkdir(parents=True, exist_ok=True)
     return PartFile(path)
+
+
+def _check_object(url: str) -> None:
+    """Check that a URL of S3 or GCS names an object.
+
+    Raises:
+        ConfigError: It names a bucket alone.
+        StoreError: It names a directory.
+    """
+    _, name = split_object(url)
+    if name.endswith("/"):
+        raise tell("directory", url, writing=True)
 
 
 def write_object(
@@ -116,6 +137,7 @@ def write_object(
     """
     with translated(url, writing=True):
         target = open_target(url, storage_options or {}, make_directory=make_directory)
+    with translated(url, writing=True, anonymous=target.anonymous):
         try:
             target.file.write(data)
             target.commit()
@@ -123,14 +145,10 @@ def write_object(
             target.discard()
 
 
-def _uploader(
-    url: str, storage_options: Mapping[str, Any], *, make_directory: bool
-) -> Callable[[str], object]:
-    """Return a function that uploads a local file to the URL."""
+def _session(url: str, storage_options: Mapping[str, Any]) -> Session:
+    """Return the session of an upload in parts."""
+    module, name = _SESSIONS[url.partition("://")[0].lower()]
     filesystem, path = filesystem_of(url, storage_options)
-    scheme = url.partition("://")[0].lower()
-    if scheme in ("gs", "gcs"):
-        return partial(filesystem.put_file, rpath=path)
-    if make_directory and not scheme.startswith("s3"):  # s3fs would create a bucket
-        filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
-    return partial(filesystem.put_file, rpath=path)
+    session: Session = getattr(import_module(f"streamrec.stores.{module}"), name)(filesystem, path)
+    session.anonymous = is_anonymous(url, filesystem)
+    return session

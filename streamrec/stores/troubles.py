@@ -117,6 +117,11 @@ TROUBLES = {
         AccessDenied,
         "requesters pay for this bucket; name the project in storage_options' requester_pays",
     ),
+    "sso": Told(
+        AccessDenied,
+        "the AWS SSO session has expired, or there is none; run aws sso login, with --profile if "
+        "you use one",
+    ),
     "proxy login": Told(
         AccessDenied, "the proxy requires credentials; put them into its URL"
     ),
@@ -175,6 +180,11 @@ TROUBLES = {
     "http url": Told(ConfigError, "this is not a valid http URL; correct it"),
     "sdk": Told(
         ConfigError, "the AWS SDK refuses its settings ({error}); correct the one that it names"
+    ),
+    "bucket name": Told(
+        ConfigError,
+        "S3 has no buckets of such names; write the bucket's name, of letters, digits, dots and "
+        "hyphens, as in s3://bucket/object",
     ),
     "not s3": Told(StoreMisbehaved, "the store does not answer as S3 does; check endpoint_url"),
     "no ranges": Told(

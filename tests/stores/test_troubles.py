@@ -33,13 +33,14 @@ from streamrec.stores.http.http_store import HttpStore
 from streamrec.stores.open import Stores
 from streamrec.stores.refusals import _BY_CODE, _BY_STATUS
 from streamrec.stores.s3.s3_store import S3Store
+from streamrec.stores.stored_files import find_files
 from streamrec.stores.targets import write_object
 from streamrec.stores.troubles import TROUBLES, tell
 from tests.stores.conformance import read
 from tests.stores.s3.test_s3_store import KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 CEPH = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
@@ -93,6 +94,19 @@ def writing(url: str, options: dict[str, Any]) -> None:
     write_object(url, b"data", options)
 
 
+class Waiting:
+    """asyncio for gcsfs, which notes how long it would wait, and does not."""
+
+    def __init__(self, waits: list[float]) -> None:
+        self._waits = waits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        self._waits.append(seconds)
+
+
 WAYS = [reading, listing, writing]
 
 
@@ -132,6 +146,9 @@ def s3(store: DevStore | str, **options: Any) -> dict[str, Any]:
     return {**KEYS, "endpoint_url": endpoint, **options}
 
 
+TEXTS = ("key", "secret", "token", "profile", "endpoint_url")
+ANONYMOUS = Row(AccessDenied, "no credentials were sent.*give some in storage_options")
+
 REFUSALS: dict[tuple[int, str], Row] = {
     (403, "AccessDenied"): Row(AccessDenied, "check them and the bucket's policy"),
     (403, "InvalidAccessKeyId"): Row(AccessDenied, "does not accept these credentials"),
@@ -139,6 +156,7 @@ REFUSALS: dict[tuple[int, str], Row] = {
     (403, "RequestTimeTooSkewed"): Row(AccessDenied, "set this machine's clock right"),
     (400, "ExpiredToken"): Row(AccessDenied, "have expired; renew them"),
     (400, "AuthorizationHeaderMalformed"): Row(StoreError, "another region; set region_name"),
+    (301, "PermanentRedirect"): Row(StoreError, "another region; set region_name"),
     (404, "NoSuchBucket"): Row(ObjectNotFound, "no such bucket"),
     (503, "SlowDown"): Row(StoreUnavailable, "asks to slow down", True),
     (500, "InternalError"): Row(StoreUnavailable, "internal error", True),
@@ -149,7 +167,8 @@ class TestS3:
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize(("status", "code"), REFUSALS)
     def test_a_refusal(self, way: Any, status: int, code: str) -> None:
-        with devstore(Fault(status=status, code=code)) as store:
+        region = {"x-amz-bucket-region": "eu-west-3"} if status == 301 else {}
+        with devstore(Fault(status=status, code=code, headers=region)) as store:
             check(told(way, "s3://bucket/x", s3(store)), REFUSALS[status, code])
 
     @pytest.mark.parametrize("way", WAYS)
@@ -170,11 +189,80 @@ class TestS3:
             error = told(way, "s3://bucket/x", s3(store))
         check(error, Row(AccessDenied, "set this machine's clock right"))
 
-    @pytest.mark.parametrize("way", [reading, listing])
-    def test_anonymous(self, way: Any) -> None:
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("more", [{}, {"version_aware": True}])
+    def test_anonymous(self, way: Any, more: dict[str, Any]) -> None:
         with devstore() as store:
-            error = told(way, "s3://bucket/x", {"endpoint_url": store.endpoint, "anon": True})
-        check(error, Row(AccessDenied, "no credentials were sent.*give some in storage_options"))
+            options = {"endpoint_url": store.endpoint, "anon": True}
+            check(told(way, "s3://bucket/x", options | more), ANONYMOUS)
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda folder: folder.read("x"),
+            lambda folder: folder.sizes(),
+            lambda folder: folder.remove("x"),
+            lambda folder: find_files(folder.url("*"), folder.options),
+        ],
+    )
+    def test_a_tool_s_anonymous_calls(self, call: Callable[[Folder], object]) -> None:
+        with devstore() as store:
+            folder = Folder("s3://bucket/", {"endpoint_url": store.endpoint, "anon": True})
+            with pytest.raises(AccessDenied, match=ANONYMOUS.words):
+                call(folder)
+
+    @pytest.mark.parametrize("way", [reading, writing])
+    @pytest.mark.parametrize(
+        ("url", "words"),
+        [
+            ("s3://bucket", "this names no object; write s3://bucket/object"),
+            ("s3://bucket/", "this names no object; write s3://bucket/object"),
+            ("s3:///x", "this names no bucket; write s3://bucket/object"),
+            ("s3://a b/x", "S3 has no buckets of such names"),
+        ],
+    )
+    def test_a_url_that_names_no_object(self, way: Any, url: str, words: str) -> None:
+        check(told(way, url, s3(CLOSED)), Row(ConfigError, f"^{url}: {words}"))
+
+    def test_a_directory(self) -> None:
+        row = Row(StoreError, "this is a directory; name a file in it")
+        check(told(writing, "s3://bucket/x/", s3(CLOSED)), row)
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            *(({name: 12345}, f"'{name}' must be text, not int$") for name in TEXTS),
+            ({"client_kwargs": {"region_name": 5}}, "'region_name' must be text"),
+            (
+                {"config_kwargs": {"max_pool_connections": 0}},
+                "'max_pool_connections' must be a number from 1 up, not 0",
+            ),
+            ({"config_kwargs": {"read_timeout": "1"}}, "'read_timeout' must be a number of sec"),
+            ({"config_kwargs": {"retires": 1}}, "'config_kwargs' has no 'retires'"),
+            ({"client_kwargs": {"regoin": 1}}, "'client_kwargs' has no 'regoin'"),
+        ],
+    )
+    def test_a_value_of_another_kind(self, way: Any, options: dict[str, Any], words: str) -> None:
+        error = told(way, "s3://bucket/x", s3(CLOSED) | options)
+        check(error, Row(ConfigError, f"^storage_options: {words}"))
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("form", ["legacy", "session", "expired"])
+    def test_an_sso_session(
+        self, way: Any, form: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        start, own = "sso_start_url = https://127.0.0.1:9/start\nsso_region = us-east-1\n", ""
+        if form == "session":
+            start, own = "sso_session = own\n", f"[sso-session own]\n{start}"
+        account = "sso_account_id = 123456789012\nsso_role_name = x\n"
+        (tmp_path / "config").write_text(f"[default]\n{account}{start}{own}")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        if form == "expired":
+            token = {"accessToken": "untold", "expiresAt": "2020-01-01T00:00:00Z"}
+            monkeypatch.setattr("botocore.utils.SSOTokenLoader.__call__", lambda *_, **__: token)
+        error = told(way, "s3://bucket/x", {"endpoint_url": CLOSED})
+        check(error, Row(AccessDenied, "SSO session has expired.*run aws sso login"))
 
     @pytest.mark.parametrize("way", WAYS)
     def test_a_missing_token_file(self, way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,12 +362,27 @@ class TestGCS:
         ],
     )
     def test_a_refusal(self, way: Any, status: int, row: Row) -> None:
-        if row.retryable and way is writing:
-            return  # gcsfs tries again for half a minute; its error is in test_foreign_errors
-        with devstore() as store:
+        with devstore() as store, pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gcsfs.retry.asyncio", Waiting(waits := []))
             options = store.gcs_options
             store.faults = [Fault(status=status)]
             check(told(way, "gs://bucket/x", options), row)
+        # A writer is told when gcsfs has tried again for half a minute.
+        assert len(waits) == (5 if row.retryable and way is writing else 0)
+        assert sum(waits) < 40
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("status", [401, 403])
+    def test_anonymous(self, way: Any, status: int) -> None:
+        with devstore(Fault(status=status)) as store:
+            options = {"token": "anon", "endpoint_url": store.endpoint}
+            check(told(way, "gs://bucket/x", options), ANONYMOUS)
+
+    @pytest.mark.parametrize("way", [reading, writing])
+    @pytest.mark.parametrize("url", ["gs://bucket", "gs://bucket/"])
+    def test_a_url_that_names_no_object(self, way: Any, url: str) -> None:
+        row = Row(ConfigError, f"^{url}: this names no object; write gs://bucket/object")
+        check(told(way, url, {"token": "anon", "endpoint_url": CLOSED}), row)
 
     @pytest.mark.parametrize("way", WAYS)
     def test_a_missing_credentials_file(self, way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,15 +437,19 @@ class TestProxies:
         ],
     )
     @pytest.mark.parametrize("name", ["HTTP_PROXY", "https_proxy"])
-    def test_a_variable_without_a_scheme(
+    @pytest.mark.parametrize(
+        "value", ["user:untold@127.0.0.1:9", "http://", "http://user:untold@:9", "http://h:untold"]
+    )
+    def test_a_variable_that_is_not_a_url(
         self,
         way: Any,
         url: str,
         options: dict[str, Any],
         name: str,
+        value: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setenv(name, "user:untold@127.0.0.1:9")
+        monkeypatch.setenv(name, value)
         error = told(way, url, options)
         check(error, Row(ConfigError, f"^{name} is not an http URL.*{name}=http://host:3128"))
         assert "untold" not in str(error)

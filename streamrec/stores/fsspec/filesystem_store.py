@@ -81,6 +81,7 @@ class FilesystemStore:
     ) -> None:
         options = dict(storage_options or {})
         self._before_request = before_request
+        self._anonymous = scheme == "s3" and bool(options.get("anon"))
         asynchronous = filesystem_class(scheme).async_impl
         self._calls = FilesystemCalls(options, asynchronous=asynchronous)
         self._known: dict[str, ObjectInfo] = {}
@@ -191,7 +192,7 @@ class FilesystemStore:
     async def _call(self, url: str, method: str, size: int = 0, **named: object) -> tuple[str, Any]:
         """Call a method of the filesystem; return its path for the URL, and the method's result."""
         self._before_request(size)
-        with translated(url):
+        with translated(url, anonymous=self._anonymous):
             return await self._calls.call(split_chain(url), method, **named)
 
 

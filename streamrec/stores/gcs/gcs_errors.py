@@ -21,17 +21,26 @@ _BAD_REQUEST = "Bad Request"
 _FORBIDDEN = "Forbidden"
 
 
-def own_meaning(url: str, error: Exception) -> StreamrecError | None:
-    """Return the error for one of the credentials or the options; ``None`` for any other."""
+def own_meaning(
+    url: str, error: Exception, *, writing: bool = False, anonymous: bool = False
+) -> StreamrecError | None:
+    """Return the error for one of the credentials or the options; ``None`` for any other.
+
+    Args:
+        url: The object, prefix or directory whose call failed.
+        error: The library's error.
+        writing: True if the call writes.
+        anonymous: True if no credentials were sent.
+    """
     if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
         return _of_credentials(url, error)
     if isinstance(error, OSError) and error.filename is not None and error.errno:
         return _of_a_file(url, os.fsdecode(error.filename), os.strerror(error.errno))
     # gcsfs has classes of its own for some statuses, and only a text for these.
     if str(error).startswith(_FORBIDDEN):
-        return refusal(url, 403)
+        return refusal(url, 403, writing=writing, anonymous=anonymous)
     if isinstance(error, ValueError) and str(error).startswith(_BAD_REQUEST):
-        return refusal(url, 400)
+        return refusal(url, 400, writing=writing)
     if isinstance(error, TypeError | ValueError | KeyError):
         return ConfigError(
             f"storage_options: gcsfs cannot use these credentials or options "

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
-from streamrec.stores.base import ObjectInfo, check_range, in_thread, let_pass, split_bucket
+from streamrec.stores.base import (
+    ObjectInfo,
+    check_range,
+    in_thread,
+    let_pass,
+    split_bucket,
+    split_object,
+)
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
@@ -126,9 +133,7 @@ class GCSStore:
         )
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        bucket, name = split_bucket(url)
-        if not name:
-            raise ConfigError(f"{url}: this names no object; write gs://bucket/object")
+        bucket, name = split_object(url)
 
         async def get(client: RangeClient, headers: Mapping[str, str]) -> HttpBody:
             latest = RangeRequest(

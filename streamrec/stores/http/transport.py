@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
 import aiohttp
@@ -92,7 +93,7 @@ def transport_of(
         ConfigError: A file does not exist, or the proxy is no http URL.
     """
     proxy = options.get("proxy")
-    if proxy is not None and not str(proxy).startswith(("http://", "https://")):
+    if proxy is not None and not _is_http_url(str(proxy)):
         raise ConfigError("storage_options: 'proxy' should be a URL such as http://host:3128")
     verify = options.get("verify", options.get("ca_bundle"))
     if verify is False:
@@ -116,13 +117,21 @@ def check_proxies() -> None:
         ConfigError: One is not an http URL; the variable is named.
     """
     for scheme, proxy in getproxies_environment().items():
-        if scheme in PROXIED and not proxy.startswith(("http://", "https://")):
+        if scheme in PROXIED and not _is_http_url(proxy):
             names = (f"{scheme}_proxy", f"{scheme}_proxy".upper())
             variable = next((name for name in names if os.environ.get(name)), names[1])
             raise ConfigError(
-                f"{variable} is not an http URL; write http:// before the host, as in "
+                f"{variable} is not an http URL; write http:// and the host, as in "
                 f"{variable}=http://host:3128"
             )
+
+
+def _is_http_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in PROXIED and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number
+        return False
 
 
 def tls_trouble(error: object) -> str | None:

@@ -13,6 +13,7 @@ from botocore.exceptions import (
     BotoCoreError,
     CredentialRetrievalError,
     NoCredentialsError,
+    ParamValidationError,
 )
 from s3fs import S3FileSystem
 
@@ -35,7 +36,11 @@ _FILES = (
 """Variables that name files which botocore reads in a call."""
 _PROGRAM = "custom-process"
 """botocore's name for the program of ``credential_process``."""
+_BUCKET = "Invalid bucket name"
+"""botocore's text for one."""
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_PLACES = {"Got unexpected": "config_kwargs", "create_client()": "client_kwargs"}
+"""The options of which botocore's text for an unknown argument tells."""
 _S3FS_NAMES = {
     "access_key": "key",
     "access_key_id": "key",
@@ -58,14 +63,29 @@ _S3FS_NAMES = {
 """s3fs's names for the options of boto3, obstore and the AWS command line."""
 
 
-def own_meaning(url: str, error: Exception) -> StreamrecError | None:
-    """Return the error for one of the credentials or the options; ``None`` for any other."""
+def own_meaning(
+    url: str,
+    error: Exception,
+    *,
+    writing: bool = False,
+    anonymous: bool = False,  # noqa: ARG001 - its refusals have a status, which is looked at before
+) -> StreamrecError | None:
+    """Return the error for one of the credentials or the options; ``None`` for any other.
+
+    Args:
+        url: The object, prefix or directory whose call failed.
+        error: The library's error.
+        writing: True if the call writes.
+        anonymous: True if no credentials were sent.
+    """
     if isinstance(error, NoCredentialsError):
         return tell("no credentials", url, facts={"variable": _missing_file()})
     if isinstance(error, json.JSONDecodeError):  # the one document that a call parses by itself
         return tell("login program", url, facts={"reason": "it gave no JSON"})
     if isinstance(error, CredentialRetrievalError) and error.kwargs.get("provider") == _PROGRAM:
         return tell("login program", url, facts={"reason": "it gave no credentials"})
+    if isinstance(error, ParamValidationError) and _BUCKET in str(error):
+        return tell("bucket name", url, writing=writing)
     if isinstance(error, BotoCoreError):
         return None
     if isinstance(error, OSError):
@@ -112,6 +132,8 @@ def _option_error(error: Exception) -> str:
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not unknown:
         return f"s3fs refuses them: {error}; correct the options"
+    if place := next((ours for theirs, ours in _PLACES.items() if theirs in str(error)), None):
+        return f"{place!r} has no {unknown[1]!r} that botocore knows; correct its name"
     known = inspect.signature(S3FileSystem.__init__).parameters.keys() - {"self", "kwargs"} | {
         "profile"
     }

@@ -16,7 +16,7 @@ from streamrec.errors import ConfigError
 from streamrec.stores.http.transport import AUTHORITIES, OPTIONS, Transport, transport_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = [
     "check_options",
@@ -32,6 +32,8 @@ _OUR_PARAMETERS = frozenset(
     {"IfMatch", "IfModifiedSince", "IfNoneMatch", "IfUnmodifiedSince", "PartNumber", "Range"}
 )
 """GetObject's parameters that streamrec sets itself: the range and the version to read."""
+_TEXTS = ("key", "secret", "token", "profile", "endpoint_url")
+_SECONDS = ("connect_timeout", "read_timeout")
 REGION = "AWS_DEFAULT_REGION"
 """The variable from which botocore takes the region."""
 _DIRECTORY_BUCKET = "--x-s3"
@@ -41,10 +43,10 @@ _MULTI_REGION = re.compile(r"arn:[^:]*:s3::")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Check that no option is set that would break reading.
+    """Check that no option is set that would break reading or writing.
 
     Raises:
-        ConfigError: Such an option is set.
+        ConfigError: Such an option is set, or has a value of another kind.
     """
     for name in sorted(_OURS.intersection(options)):
         raise ConfigError(f"storage_options: {name!r} is streamrec's own affair; leave it out")
@@ -53,6 +55,36 @@ def check_options(options: Mapping[str, Any]) -> None:
             f"storage_options: {name!r} in 's3_additional_kwargs' would change what is read; leave "
             "it out"
         )
+    _check_values(options, _TEXTS, _is_text, "text")
+    client, config = (mapping_of(options, name) for name in ("client_kwargs", "config_kwargs"))
+    _check_values(client, ("region_name",), _is_text, "text")
+    _check_values(config, ("max_pool_connections",), _is_count, "a number from 1 up")
+    _check_values(config, _SECONDS, _is_positive, "a number of seconds above 0")
+
+
+def _check_values(
+    options: Mapping[str, Any], names: Iterable[str], fits: Callable[[Any], bool], kind: str
+) -> None:
+    for name in names:
+        value = options.get(name)
+        if value is not None and not fits(value):
+            # A secret is not repeated.
+            given = repr(value) if isinstance(value, int | float) and name not in _TEXTS else ""
+            raise ConfigError(
+                f"storage_options: {name!r} must be {kind}, not {given or type(value).__name__}"
+            )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and value > 0
 
 
 def reason_to_fall_back(options: Mapping[str, Any], bucket: str) -> str | None:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, StoreError
-from streamrec.stores.base import check_range, let_pass, split_bucket
+from streamrec.stores.base import check_range, let_pass, split_bucket, split_object
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
@@ -189,9 +189,7 @@ class S3Store:
         return named is not None and same_version(named, etag)
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        bucket, key = split_bucket(url)
-        if not key:
-            raise ConfigError(f"{url}: this names no object; write s3://bucket/object")
+        bucket, key = split_object(url)
 
         async def get(signed: SignedUrl) -> HttpBody:
             request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)

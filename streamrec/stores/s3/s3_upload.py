@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from aiohttp.payload import Payload
+
 from streamrec.stores.part_upload import Session, date_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
+
+    from aiohttp.abc import AbstractStreamWriter
 
 
 __all__ = ["S3Session", "abort_uploads", "copy_object", "list_directory"]
@@ -103,14 +107,18 @@ class S3Session(Session):
         self._files.invalidate_cache(self._path)
 
 
-class _Body:
+class _Body(Payload):
     """The bytes of a request, as a file that gives parts of them without a copy.
 
     botocore reads it for the checksum and the signature, and from the beginning again for a retry.
-    aiohttp iterates over it; it would copy bytes, or a ``BytesIO``, twice.
+    aiohttp would copy bytes, or a ``BytesIO``, twice; and it would not hand on the redirect of a
+    bucket in another region, if it could not write the body again.
     """
 
+    _autoclose = True  # there is nothing to close
+
     def __init__(self, data: bytes) -> None:
+        super().__init__(data)
         self._view = memoryview(data)
         self._place = 0
 
@@ -133,9 +141,14 @@ class _Body:
         self._place = place + (0, self._place, len(self._view))[whence]
         return self._place
 
-    async def __aiter__(self) -> AsyncIterator[memoryview]:
-        while chunk := self.read(CHUNK):
-            yield chunk
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Write all bytes; aiohttp calls it once for each request."""
+        for start in range(0, len(self), CHUNK):
+            await writer.write(self._view[start : start + CHUNK])
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return the bytes as text."""
+        return bytes(self._view).decode(encoding, errors)
 
 
 def list_directory(filesystem: Any, path: str) -> list[dict[str, Any]]:
