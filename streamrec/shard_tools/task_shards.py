@@ -64,8 +64,8 @@ class _Shard:
     def __init__(self, name: str, shown: str, log: TaskLog, *, spooled: bool = False) -> None:
         self.name = name
         self._finder = ChunkFinder()
-        places = map(log.folder.url, (name, shown))
-        self.writer = _ShardWriter(*places, log, spooled=spooled)
+        url = log.folder.url
+        self.writer = _ShardWriter(url(name), url(shown), log, spooled=spooled)
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows."""

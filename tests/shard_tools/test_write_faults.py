@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import resource
 from contextlib import contextmanager, nullcontext
 from itertools import count
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.devstore import DevStore
+from streamrec.devstore import DevStore, Fault
 from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
-from streamrec.errors import AccessDenied, ConfigError, StoreError
+from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
 from streamrec.shard_tools.sharded_writer import ShardedWriter
 from streamrec.stores import part_upload
 from streamrec.values.columns import BytesColumn
@@ -181,3 +182,23 @@ def test_a_run_that_ends_at_any_request(
                 write(f"{last}")
             assert found(f"{last}") == expected, f"refused from request {last} on"
             assert store._s3._uploads == {}, f"refused from request {last} on"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_errors_name_what_the_user_named(way: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="'s3://x' names no bucket or no shards in it"):
+        ShardedWriter("s3://x", **way)
+    with DevStore() as store:
+        options = store.storage_options
+        with pytest.raises(ObjectNotFound, match="no such bucket") as caught:
+            ShardedWriter("s3://bucket/x", storage_options=options, **way)
+        assert caught.value.url == "s3://bucket/"
+        store.objects.create_bucket("bucket")
+        with (
+            pytest.raises(AccessDenied) as denied,
+            ShardedWriter("s3://bucket/x", storage_options=options, **way) as writer,
+        ):
+            writer.write(b"1")
+            store.faults = [Fault(status=403, code="AccessDenied")]
+        name = "x-?????-of-?????" if "shard_bytes" in way else r"x-0000\d-of-00002"
+        assert re.fullmatch(f"s3://bucket/{name.replace('?', '[?]')}", denied.value.url or "")

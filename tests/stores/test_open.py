@@ -132,6 +132,8 @@ async def test_s3_and_http_in_one_list() -> None:
     [
         ("memory://data/", "names a directory.*memory://data/"),
         ("/data/", "names a directory"),
+        ("s3://", "names a directory.*as in s3://bucket/\\*"),
+        ("s3://bucket/run[1]/", r"run\[1\]/\*\.tfrecord, or s3://bucket/run\[\[\]1\[\]\]/\*"),
         ("s4://bucket/x", "'s3'"),
         (["/data/x", "s4://bucket/x"], "'s3'"),
         ("memory://data/a**b", "entire path component"),
@@ -143,6 +145,18 @@ async def test_sources_that_do_not_serve(source: str | list[str], words: str) ->
     stores = Stores()
     with pytest.raises(ConfigError, match=words):
         await stores.resolve(source)
+    await stores.aclose()
+
+
+@asynchronous
+async def test_the_pattern_that_is_advised_matches(tmp_path: Path) -> None:
+    (tmp_path / "run[1]").mkdir()
+    (tmp_path / "run[1]/a.tfrecord").touch()
+    stores = Stores()
+    with pytest.raises(ConfigError) as caught:
+        await stores.resolve(f"{tmp_path}/run[1]/")
+    advised = str(caught.value).partition(", as in ")[2]
+    assert [info.url for info in await stores.resolve(advised)] == [f"{tmp_path}/run[1]/a.tfrecord"]
     await stores.aclose()
 
 

@@ -362,8 +362,9 @@ class TestGCS:
         ],
     )
     def test_a_refusal(self, way: Any, status: int, row: Row) -> None:
+        waits: list[float] = []
         with devstore() as store, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gcsfs.retry.asyncio", Waiting(waits := []))
+            patch.setattr("gcsfs.retry.asyncio", Waiting(waits))
             options = store.gcs_options
             store.faults = [Fault(status=status)]
             check(told(way, "gs://bucket/x", options), row)
