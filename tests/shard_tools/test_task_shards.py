@@ -14,7 +14,13 @@ from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.plan.shard_names import ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import WriteSettings
 from streamrec.shard_tools.task_log import begin
-from streamrec.shard_tools.task_shards import BEHIND, UPLOADS, CountedShards, SequentialShards
+from streamrec.shard_tools.task_shards import (
+    BEHIND,
+    UPLOADS,
+    CountedShards,
+    SequentialShards,
+    _ShardWriter,
+)
 from streamrec.shard_tools.writer import TFRecordWriter
 from streamrec.stores.folder import Folder
 from streamrec.streams.read_records import read_records
@@ -184,8 +190,7 @@ def test_shards_that_cannot_be_opened_leave_none(tmp_path: Path) -> None:
 def test_many_shards_of_a_store_wait_in_files(tmp_path: Path) -> None:
     for count in (UPLOADS, UPLOADS + 1):
         writing = counted(tmp_path, count)
-        spooled = {type(shard.writer).__name__ for shard in writing._open}
-        assert spooled == {"_SpooledWriter" if count > UPLOADS else "TFRecordWriter"}
+        assert {shard.writer._spooled for shard in writing._open} == {count > UPLOADS}
         writing.discard()
 
 
@@ -208,20 +213,20 @@ def test_shards_by_size_appear_at_once(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_shard_that_cannot_appear_before_others_that_do(
     source: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close, third_is_there = TFRecordWriter.close, Event()
+    close, third_is_there = _ShardWriter.close, Event()
 
-    def fail_second(self: TFRecordWriter) -> None:
-        if "-00001." in self.url:
+    def fail_second(self: _ShardWriter) -> None:
+        if "-00001." in self._place:
             third_is_there.wait(10)
             self.discard()
             raise StoreError("the disk is gone", url=self.url)
         close(self)
-        if "-00002." in self.url:
+        if "-00002." in self._place:
             third_is_there.set()
 
     blocks = [b"%040d" % number for number in range(3)]
     with monkeypatch.context() as patch:
-        patch.setattr(TFRecordWriter, "close", fail_second)
+        patch.setattr(_ShardWriter, "close", fail_second)
         writing = shards_of(tmp_path, source=source)
         writing.write(rows(*blocks))
         with pytest.raises(StoreError, match="the disk is gone"):
