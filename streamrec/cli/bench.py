@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +18,7 @@ from streamrec.cli.bench_target import (
 )
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import debug_option, json_option, key_values, size_value, storage_option
+from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -48,6 +50,25 @@ def _seconds(context: click.Context, _: click.Parameter, text: str | None) -> fl
 def _file(option: str, text: str) -> Callable[[Verb], Verb]:
     path = click.Path(dir_okay=False, path_type=Path)
     return click.option(option, type=path, metavar="FILE", help=text)
+
+
+def _written_file(option: str, text: str) -> Callable[[Verb], Verb]:
+    path = click.Path(dir_okay=False, writable=True, path_type=Path)
+    return click.option(option, type=path, metavar="FILE", help=text, callback=_in_a_directory)
+
+
+def _in_a_directory(_: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Check before minutes are spent that a file can be written."""
+    if path is None or path.exists():
+        return path
+    directory = path.absolute().parent
+    if not directory.is_dir():
+        raise click.BadParameter(f"there is no directory {directory}; create it", param=parameter)
+    if not os.access(directory, os.W_OK):
+        raise click.BadParameter(
+            f"the directory {directory} cannot be written; name another one", param=parameter
+        )
+    return path
 
 
 @click.command()
@@ -99,8 +120,10 @@ def _file(option: str, text: str) -> Callable[[Verb], Verb]:
     callback=key_values,
     help="The files ca, cert and key for a tls:// feeder. Repeatable.",
 )
-@_file("--html", "Write the report as one file of HTML.")
-@_file("--trace", "Write what the stream did when, for ui.perfetto.dev or chrome://tracing.")
+@_written_file("--html", "Write the report as one file of HTML.")
+@_written_file(
+    "--trace", "Write what the stream did when, for ui.perfetto.dev or chrome://tracing."
+)
 @click.option("--compare", "do_compare", is_flag=True, help="Compare two files of --json: A B.")
 @click.option(
     "--simulate",
@@ -177,9 +200,9 @@ def _compare(paths: Sequence[str], html: Path | None, *, as_json: bool) -> None:
         raise click.UsageError("--compare takes two files that --json wrote, and prints text")
     one, other = map(read_figures, paths)
     found = compare(one, other, (paths[0], paths[1]))
-    if html is not None:
-        html.write_text(render_comparison_html(found))
     Console(highlight=False).print(render_comparison(found))
+    if html is not None:
+        _write(html, render_comparison_html(found))
 
 
 def _measure(
@@ -222,7 +245,7 @@ def _measure(
             if figures.listing is not None or figures.job is not None:
                 _report(figures, html, as_json=as_json)
             if trace is not None and spans is not None:
-                spans.write(trace)
+                _write(trace, spans.to_json())
 
 
 @contextmanager
@@ -287,9 +310,23 @@ def _report(figures: Figures, html: Path | None, *, as_json: bool) -> None:
     from streamrec.measure.report import render_html
     from streamrec.measure.text import render
 
-    if html is not None:
-        html.write_text(render_html(figures))
     if as_json:
         click.echo(figures.model_dump_json(indent=2))
     else:
         Console(highlight=False).print(render(figures))
+    if html is not None:
+        _write(html, render_html(figures))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file after the figures are printed, so that they are not lost with it.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}); name another file"
+        ) from None

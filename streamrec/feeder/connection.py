@@ -32,6 +32,7 @@ READS_AT_ONCE = 8
 REST = 0.25
 """Seconds between two reads after that: thousands of clients that send a byte at a time would take
 the event loop from those who are served."""
+CLOSED_THERE = "the connection was closed by the other side"
 LINGER = 2.0
 """Seconds to wait for the peer to read what was written, and to close its end."""
 
@@ -160,15 +161,24 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self.machine.receive_eof()
         except RemoteProtocolError as error:
             self.stop(FeederLost(error.message))
-        self.stop(FeederLost("the connection was closed by the other side"))
+        self.stop(FeederLost(CLOSED_THERE))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the transport is closed."""
         if isinstance(exc, ssl.SSLError) and self._where is not None:
             self.stop(failure(exc, self._where))
-        self.stop(FeederLost(f"the connection broke: {exc}" if exc else "it was closed here"))
+        self.stop(FeederLost(self._end_of(exc)))
         self._writable.set()
         self._closed.set()
+
+    def _end_of(self, error: Exception | None) -> str:
+        if error is None:
+            return "it was closed here"
+        # The system of a client that leaves resets what it has not read.
+        has_left = isinstance(error, ConnectionResetError | BrokenPipeError)
+        if has_left and self.machine.role is Role.SERVER:
+            return CLOSED_THERE
+        return f"the connection broke: {error}"
 
     def pause_writing(self) -> None:
         """Let senders wait: the transport holds enough."""

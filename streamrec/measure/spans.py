@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from heapq import heappop, heappush
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamrec.masking import masked
@@ -94,9 +93,9 @@ class Spans:
             "traceEvents": [*_names(rows), *events],
         }
 
-    def write(self, path: str | Path) -> None:
-        """Write the trace as a file of JSON."""
-        Path(path).write_text(json.dumps(self.to_dict()))
+    def to_json(self) -> str:
+        """Return the trace as JSON."""
+        return json.dumps(self.to_dict())
 
 
 def _joined(waits: Iterable[Span]) -> Iterator[Span]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -53,6 +55,28 @@ def test_shards_as_text_html_and_trace(shards: Path) -> None:
     assert "Where the time goes" in outcome.out
     assert files["html"].read_text().startswith("<!doctype html>")
     assert json.loads(files["json"].read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize("option", ["--html", "--trace"])
+def test_a_file_that_cannot_be_written_is_told_before_the_run(shards: Path, option: str) -> None:
+    outcome = cli("bench", shards / "part-*", *LITTLE, option, shards / "none/report")
+    assert outcome.code == 2
+    assert f"there is no directory {shards}/none; create it" in outcome.err
+    assert "measuring" not in outcome.err
+
+
+@pytest.mark.parametrize("option", ["--html", "--trace"])
+def test_the_figures_are_printed_where_a_file_turns_out_not_to_be_writable(
+    shards: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pathlib.Path.write_text", fail)
+    outcome = cli("bench", shards / "part-*", *LITTLE, option, shards / "report")
+    assert outcome.code == 2
+    assert "Where the time goes" in outcome.out
+    assert f"{shards}/report cannot be written (No space left on device)" in outcome.err
 
 
 def test_a_dataset_of_a_feeder_s_file(shards: Path) -> None:

@@ -69,6 +69,16 @@ class TestAsyncConnection:
         await closed(client, server)
 
     @on_both_loops
+    async def test_a_client_that_leaves_unread_bytes_has_left_in_good_order(self) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.send(b"not read")
+        server = await attached(theirs, Role.SERVER)
+        ours.close()  # the server's next read finds a reset
+        with pytest.raises(FeederLost, match="closed by the other side"):
+            await server.receive()
+        await closed(server)
+
+    @on_both_loops
     async def test_what_came_before_the_end_is_received(self) -> None:
         client, server = await streaming()
         for i in range(3):

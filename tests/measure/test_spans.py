@@ -76,7 +76,7 @@ def check_rows(trace: dict[str, Any]) -> None:
 async def test_a_job_s_trace(tmp_path: Path) -> None:
     spans = Spans()
     job = await traced(spans)
-    spans.write(tmp_path / "trace.json")
+    (tmp_path / "trace.json").write_text(spans.to_json())
     trace = json.loads((tmp_path / "trace.json").read_text())
     check_rows(trace)
     found = {(event["cat"], event["name"]) for event in events_of(trace, "X")}
