@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
 
@@ -19,6 +19,8 @@ __all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "absolute_cache", "defaul
 Kept: TypeAlias = Literal["ranges", "pictures", "mapped", "batches"]
 """What a cache keeps: ranges as they came from a store; these and the pictures that were decoded of
 them, or what ``map`` made of each record; or batches as they were decoded."""
+
+KINDS: tuple[str, ...] = get_args(Kept)
 
 MEMORY = "memory"
 """The folder's name that stands for the memory of the process."""
@@ -93,6 +95,11 @@ def _in_full(cache: object) -> Any:
     if isinstance(cache, str) and _SIZE_AND_MORE.fullmatch(cache):
         raise ValueError(
             f"is {cache!r}; give a size alone, such as \"4GiB\", or a folder, such as './{cache}'"
+        )
+    if cache in KINDS:
+        raise ValueError(
+            f"is {cache!r}, which would be a folder; give {{'of': {cache!r}}}, or './{cache}' for "
+            "a folder of this name"
         )
     known = CacheSettings.model_fields
     if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - known.keys())):

@@ -190,8 +190,8 @@ class DatasetSettings(Settings):
     def _no_buffer(cls, shuffle: object) -> object:
         if isinstance(shuffle, int) and not isinstance(shuffle, bool):
             raise ValueError(  # noqa: TRY004 - pydantic passes on no other
-                f"is {shuffle}, but no number of records; give shuffle=True, and shuffle_window in "
-                "bytes"
+                f"is {shuffle}, but must be True or False; give shuffle=True, and the size of the "
+                "window as shuffle_window, in bytes"
             )
         return shuffle
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HABITS"]
+__all__ = ["HABITS", "METHODS"]
 
 _READS_AHEAD = "a stream reads ahead by itself; leave it out"
 _ORDER = "the order follows from lanes and never from how many are read at once; leave it out"
@@ -58,3 +58,20 @@ HABITS = {
     "worker_init_fn": _READS_AHEAD,
 }
 """By name, half a sentence: what to write instead."""
+
+METHODS = {
+    "as_numpy_iterator": "a stream is an iterable, and its columns are NumPy arrays",
+    "batch": "give batch_size=",
+    "cache": "give cache=",
+    "filter": "give filter=, a function from columns to a mask",
+    "interleave": "streamrec.open reads shards side by side; give lanes=",
+    "map": "give map=, a function from columns to columns",
+    "padded_batch": "give batch_size=, and FixedLenSequenceFeature in features",
+    "prefetch": _READS_AHEAD,
+    "repeat": "give epochs=, where None repeats for ever",
+    "shard": "give rank= and world_size=",
+    "shuffle": _WINDOW,
+    "skip": "call seek(step=...), with an index",
+    "take": "call streamrec.take(stream, count)",
+}
+"""By the name of a method of ``tf.data``, half a sentence: what to write instead."""

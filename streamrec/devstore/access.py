@@ -50,7 +50,7 @@ def check_signature(
         raise Refusal(403, "AccessDenied")
     found = _CREDENTIAL.search(signed)
     if found is None:
-        raise Refusal(400, "InvalidRequest", "The signature is none of AWS4-HMAC-SHA256.")
+        raise Refusal(400, "InvalidRequest", "The signature is not of AWS4-HMAC-SHA256.")
     if found[1] not in keys:
         raise Refusal(403, "InvalidAccessKeyId")
     if "X-Amz-Credential" in query:

@@ -173,7 +173,7 @@ def _compile(path: str | None) -> re.Pattern[str] | None:
         return None if path is None else re.compile(path)
     except re.error as error:
         raise ConfigError(
-            f"fault path {path!r} is no regular expression ({error}); correct it"
+            f"fault path {path!r} is not a regular expression ({error}); correct it"
         ) from None
 
 

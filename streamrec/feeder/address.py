@@ -96,7 +96,7 @@ class Address:
 def _parsed(text: str, *, listen: bool) -> tuple[Address, ...]:
     if not isinstance(text, str):
         raise ConfigError(
-            f"{kind_of(text)} is no address of a feeder; give one, as text: "
+            f"{kind_of(text)} is not an address of a feeder; give one, as text: "
             f"{LISTENING if listen else CONNECTING}"
         )
     scheme, separator, rest = text.partition("://")
@@ -112,7 +112,7 @@ def _parsed(text: str, *, listen: bool) -> tuple[Address, ...]:
 def _refuse(text: str, reason: str, *, listen: bool) -> NoReturn:
     form = LISTENING if listen else CONNECTING
     raise ConfigError(
-        f"{masked(text)!r} is no address of a feeder: {reason}; write {form}"
+        f"{masked(text)!r} is not an address of a feeder: {reason}; write {form}"
     ) from None
 
 

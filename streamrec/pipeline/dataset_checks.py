@@ -34,7 +34,7 @@ def check_ranks(settings: DatasetSettings, lanes: int, rank: int, world_size: in
     """
     if not 0 <= rank < world_size:
         raise ConfigError(
-            f"rank {rank} is not one of 0 to {world_size - 1}; correct rank or world_size"
+            f"rank must be from 0 to {world_size - 1}, not {rank}; correct rank or world_size"
         )
     if lanes % world_size:
         serve = ", ".join(str(n) for n in range(1, lanes + 1) if lanes % n == 0)
@@ -91,7 +91,7 @@ def check_batches(settings: DatasetSettings, batch_size: int | None, remainder: 
         raise ConfigError("length_buckets sort records into whole batches; set batch_size")
     if settings.cache is not None and settings.cache.of == "batches":
         raise ConfigError(
-            "single records are no batches to keep; set batch_size, or use a cache of "
+            'a cache of "batches" cannot keep single records; set batch_size, or use a cache of '
             '"pictures" or of "ranges"'
         )
 

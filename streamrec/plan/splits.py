@@ -49,8 +49,8 @@ class Splits:
                 value = Fraction(0)
             if not name.replace("_", "").isalnum() or name in fractions or value <= 0:
                 raise ConfigError(
-                    f"--split: {part.strip()!r} is no name with a fraction of its own; give them "
-                    "as in train=0.9,validation=0.05,test=0.05"
+                    f"--split: {part.strip()!r} must be a new name and a fraction above 0; give "
+                    "all as in train=0.9,validation=0.05,test=0.05"
                 )
             fractions[name] = value
         if sum(fractions.values()) != 1:

@@ -150,7 +150,7 @@ def check_range(start: int, stop: int) -> None:
         ValueError: The range is negative or runs backwards.
     """
     if not 0 <= start <= stop:
-        raise ValueError(f"[{start}, {stop}) is no range of bytes; start must be from 0 to stop")
+        raise ValueError(f"[{start}, {stop}) is not a range of bytes; start must be from 0 to stop")
 
 
 def check_pin(url: str, pinned: str | None, found: str | None) -> None:

@@ -246,5 +246,5 @@ def matcher(glob: str) -> Callable[[str], bool]:
     try:
         pattern = re.compile(glob_translate(glob))
     except (ValueError, re.error) as error:
-        raise ConfigError(f"{glob}: this is no valid glob ({error}); correct it") from None
+        raise ConfigError(f"{glob}: this is not a valid glob ({error}); correct it") from None
     return lambda url: pattern.match(url) is not None

@@ -58,7 +58,9 @@ def assign(rank: int | Literal["auto"], world_size: int | Literal["auto"]) -> As
     else:
         found, source = Rank(rank, world_size), GIVEN
     if not 0 <= found.rank < found.world_size:
-        raise ConfigError(f"rank {found.rank} is not one of 0 to {found.world_size - 1} ({source})")
+        raise ConfigError(
+            f"rank must be from 0 to {found.world_size - 1}, not {found.rank} ({source})"
+        )
     return Assignment(found, source, workers.here())
 
 

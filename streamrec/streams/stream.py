@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 from typing_extensions import TypeVar
 
 from streamrec.config import StreamSettings
+from streamrec.config.habits import METHODS
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
@@ -73,6 +74,12 @@ class Stream(Stateful, Generic[Item]):
         self._functions: SentFunctions | None = None
         """The functions with all that they read when the session began."""
         forks.watch(self)
+
+    if not TYPE_CHECKING:  # a type checker would take any name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = f"; {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(f"a Stream has no attribute {name!r}{hint}")
 
     def __repr__(self) -> str:
         return f"<Stream of {name_of(self._description)}, {self._word}, step {self._cursor.step}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -79,6 +79,8 @@ class _Rows:
     """The base of the columns: their rows, and a ``repr`` without the arrays, which are long."""
 
     __slots__ = ()
+    _not_an_array: ClassVar[str]
+    """The reason that the column is not a NumPy array, and what to do."""
 
     def __iter__(self: Any) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))
@@ -88,6 +90,12 @@ class _Rows:
         if not -len(self) <= row < len(self):
             raise IndexError(f"there is no row {row} in a column of {len(self)}")
         return int(row % len(self))
+
+    if not TYPE_CHECKING:  # a type checker would take any name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = f": {self._not_an_array}" if hasattr(np.ndarray, name) else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {form_of(self)}>"
@@ -106,6 +114,10 @@ class Arrays(_Rows):
     values: npt.NDArray[Any]
     offsets: Indices
     shapes: Indices
+    _not_an_array = (
+        "the arrays may have different shapes; work on values or on each array, or give the spec "
+        "one shape, as Image(resize=...) does"
+    )
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -136,6 +148,7 @@ class BytesColumn(_Rows):
     offsets: Indices
     item_shape: tuple[int, ...] = ()
     rows: int = 0
+    _not_an_array = "it holds strings; take them with to_list()"
 
     @classmethod
     def of(cls, strings: Sequence[Bytes], item_shape: tuple[int, ...] = ()) -> BytesColumn:
@@ -193,6 +206,7 @@ class Ragged(_Rows):
 
     values: Values
     row_splits: Indices
+    _not_an_array = "its rows have different lengths; work on values, or call to_dense()"
 
     def __len__(self) -> int:
         return len(self.row_splits) - 1
@@ -296,6 +310,7 @@ class Sparse(_Rows):
     indices: Indices
     values: npt.NDArray[Any] | BytesColumn
     dense_shape: tuple[int, ...]
+    _not_an_array = "it holds only the values that are there; work on values, or call to_dense()"
 
     def __len__(self) -> int:
         return self.dense_shape[0]

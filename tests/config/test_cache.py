@@ -69,6 +69,10 @@ def test_no_cache(written: Any) -> None:
     ("written", "says"),
     [
         (True, 'the setting \'cache\' is True; give a size such as "4GiB", a folder, or "memory"'),
+        (
+            "mapped",
+            "the setting 'cache' is 'mapped', which would be a folder; give {'of': 'mapped'}",
+        ),
         ("1MiB", "the setting 'cache' has less than the 16 MiB"),
         ("10GB disk", "the setting 'cache' is '10GB disk'; give a size alone, such as"),
         ({"size": "10GB disk"}, "the setting 'cache'"),

@@ -32,7 +32,7 @@ def test_nothing_may_follow_a_unit(name: str, text: str) -> None:
         ({"zzz": 3}, "no setting 'zzz'; there are batch_size, "),
         ({"num_workers": 3}, "no setting 'num_workers': a stream reads ahead by itself"),
         ({"drop_last": True}, "no setting 'drop_last': it is remainder=\"drop\""),
-        ({"shuffle": 1000}, "'shuffle' is 1000, but no number of records; give shuffle=True"),
+        ({"shuffle": 1000}, "'shuffle' is 1000, but must be True or False; give shuffle=True"),
         ({"batch_size": 0}, "'batch_size' is 0 and should be greater than 0"),
         ({"batch_size": "many"}, "'batch_size' is 'many' and should be a valid integer"),
         ({"seed": -1}, "'seed'"),

@@ -142,7 +142,7 @@ def test_rules_from_plain_data() -> None:
 
 
 def test_a_path_that_is_no_expression_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no regular expression"):
+    with pytest.raises(ConfigError, match="not a regular expression"):
         Faults([Fault(path="(")])
 
 

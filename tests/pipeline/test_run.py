@@ -398,7 +398,7 @@ async def test_batches_own_their_memory(tmp_path: Path) -> None:
             r"world_size 4 does not divide the 6 lanes.*1, 2, 3, 6",
         ),
         ({"lanes": 4}, 0, 2, "set steps_per_epoch"),
-        ({"lanes": 4, "epochs": None}, 2, 2, "rank 2 is not one of 0 to 1"),
+        ({"lanes": 4, "epochs": None}, 2, 2, "rank must be from 0 to 1, not 2"),
         ({"lanes": 4, "epochs": None, "remainder": "keep"}, 0, 2, 'choose "drop" or "pad"'),
         ({"remainder": "pad", "batch_size": None}, 0, 1, "set batch_size"),
         (

@@ -112,5 +112,5 @@ def test_a_feeder_is_described_and_not_called() -> None:
     assert stream._description.connect_timeout == 10
     assert stream._description.retry_for == 600
     assert "secret" not in repr(stream._description)
-    with pytest.raises(ConfigError, match="is no address of a feeder"):
+    with pytest.raises(ConfigError, match="is not an address of a feeder"):
         opening.connect("feeder:7070")

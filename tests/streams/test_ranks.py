@@ -99,7 +99,7 @@ class TestWhatIsFound:
     def test_half_an_answer_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="both"):
             assign(1, "auto")
-        with pytest.raises(ConfigError, match="rank 4 is not one of 0 to 3"):
+        with pytest.raises(ConfigError, match="rank must be from 0 to 3, not 4"):
             assign(4, 4)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
+from streamrec.config.habits import METHODS
 from streamrec.errors import ConfigError
 from streamrec.shard_tools.verify import check
 from streamrec.stores.local_store import LocalStore
@@ -76,7 +77,9 @@ def test_no_weights(weights: Any) -> None:
 
 @pytest.mark.parametrize("address", [None, 5, b"tcp://h:1/d", ["tcp://h:1/d"]])
 def test_no_address(address: Any) -> None:
-    with pytest.raises(ConfigError, match=r"is no address of a feeder; give one, as text: tcp://"):
+    with pytest.raises(
+        ConfigError, match=r"is not an address of a feeder; give one, as text: tcp://"
+    ):
         sr.connect(address)
 
 
@@ -139,3 +142,12 @@ def test_what_else_is_refused(shard: Path) -> None:
             sr.TFRecordWriter("s3://b/a", storage_options=options)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="there is no compression 5"):
         sr.TFRecordWriter(shard, compression=5)  # type: ignore[arg-type]
+
+
+def test_methods_of_other_libraries_are_answered_with_the_settings(shard: Path) -> None:
+    stream: Any = sr.open(shard)
+    with pytest.raises(AttributeError, match="no attribute 'map'; give map="):
+        stream.map(len)
+    with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+        _ = stream.other
+    assert not any(hasattr(stream, name) for name in METHODS)

@@ -255,7 +255,7 @@ def test_names_without_versions_are_refused(store: DevStore, cache: dict[str, An
 
 def test_single_records_are_refused(store: DevStore, cache: dict[str, Any]) -> None:
     with (
-        pytest.raises(ConfigError, match=r"single records are no batches to keep; set batch_size"),
+        pytest.raises(ConfigError, match=r"cannot keep single records; set batch_size"),
         remote(store, cache, batch_size=None, engine="thread") as stream,
     ):
         next(iter(stream))

@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_an_error_that_says_where(source: str, engine: Any)
 
 
 def test_a_wrong_one_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(sr.ConfigError, match="'idd', which is none of"):
+    with pytest.raises(sr.ConfigError, match="'idd', but the features are"):
         sr.open("nowhere", FEATURES, dtypes={"idd": "int32"})
     with pytest.raises(sr.ConfigError, match="'dtypes' has no effect on raw records"):
         sr.open("nowhere", dtypes="int32")

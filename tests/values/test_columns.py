@@ -323,3 +323,19 @@ def test_a_column_shows_its_form_in_one_line(column: Any, form: str) -> None:
     assert form_of(column).startswith(form)
     if not isinstance(column, np.ndarray):
         assert repr(column) == f"<{type(column).__name__}: {form_of(column)}>"
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (BytesColumn.of([b"a", b"b"]), "strings; take them with to_list"),
+        (RAGGED, "different lengths; work on values, or call to_dense"),
+        (Arrays(np.zeros(3), int64(0, 3), int64(1, 3).reshape(1, 2)), r"Image\(resize=...\)"),
+        (Sparse(np.zeros((1, 2), np.int64), np.zeros(1), (4, 9)), "call to_dense"),
+    ],
+)
+def test_a_column_that_is_taken_for_an_array_says_why_it_is_not(column: Any, says: str) -> None:
+    with pytest.raises(AttributeError, match=rf"has no attribute 'astype': .*{says}"):
+        column.astype("float32")
+    with pytest.raises(AttributeError, match=r"has no attribute 'other'$"):
+        _ = column.other

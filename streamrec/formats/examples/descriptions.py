@@ -187,6 +187,8 @@ def _from_plain(name: str, plain: Any) -> FeatureSpec:
 def _build(kind: Any, plain: Mapping[str, Any]) -> Any:
     keys = {_SHORTER.get(field.name, field.name): field for field in fields(kind)}
     for key in plain:
+        if key in KINDS and key not in keys:
+            raise ConfigError(f'there is no key {key!r}; write kind = "{key}"')
         _require("key", key, ["kind", *keys])
     has_usual = "shape" in keys and keys["shape"].default is MISSING
     arguments: dict[str, Any] = {"shape": _USUAL_SHAPE} if has_usual else {}

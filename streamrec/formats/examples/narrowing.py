@@ -52,7 +52,7 @@ def narrowed(plain: Mapping[str, Any], dtypes: Sequence[str] | Mapping[str, str]
     known = {name for part in parts.values() for name in part}
     if missing := by_name.keys() - known:
         raise ConfigError(
-            f"dtypes names the feature {min(missing)!r}, which is none of "
+            f"dtypes names the feature {min(missing)!r}, but the features are "
             f"{', '.join(map(repr, sorted(known)))}; correct the name"
         )
     for_all = {} if isinstance(dtypes, Mapping) else {HELD_AS[name]: name for name in dtypes}

@@ -165,7 +165,7 @@ def decode_and_crop_jpeg(
     """
     window = np.asarray(crop_window)
     if window.shape != (4,) or window.dtype.kind not in "iu":
-        raise ConfigError(f"crop_window is [y, x, height, width], not {crop_window!r}")
+        raise ConfigError(f"crop_window must be [y, x, height, width], not {crop_window!r}")
     wanted = Wanted(
         channels, dct_method=dct_method, window=Window(*window.tolist()), max_pixels=max_pixels
     )
@@ -207,7 +207,7 @@ def _bits(dtype: Any) -> int:
     except TypeError:
         name = str(dtype)
     if name not in ("uint8", "uint16"):
-        raise ConfigError(f"dtype is 'uint8' or 'uint16', not {name!r}")
+        raise ConfigError(f"dtype must be 'uint8' or 'uint16', not {name!r}")
     return 8 if name == "uint8" else 16
 
 
@@ -237,12 +237,15 @@ def read_picture(
             installed.
     """
     if wanted.channels not in (0, 1, 3, 4) or isinstance(wanted.channels, bool):
-        raise ConfigError(f"channels is 0, 1, 3 or 4, not {wanted.channels!r}")
+        raise ConfigError(f"channels must be 0, 1, 3 or 4, not {wanted.channels!r}")
     is_fast(wanted.dct_method)
     try:
         octets = memoryview(contents).cast("B")
     except TypeError:
-        raise ConfigError(f"contents is bytes, not {type(contents).__name__}") from None
+        raise ConfigError(
+            f"contents must be the bytes of one picture, not {type(contents).__name__}; for the "
+            "pictures of a stream, give streamrec.Image in features"
+        ) from None
     name = format_of(octets)
     if not name:
         raise MalformedImage(
@@ -280,7 +283,7 @@ def encode_jpeg(image: Any, quality: int = 95) -> bytes:
     """
     array = _checked(image, (np.uint8,), (1, 3))
     if not 0 <= quality <= 100:
-        raise ConfigError(f"quality is a number from 0 to 100, not {quality!r}")
+        raise ConfigError(f"quality must be a number from 0 to 100, not {quality!r}")
     if max(array.shape) > _MOST_JPEG:
         raise ConfigError(f"no JPEG has a side of more than {_MOST_JPEG} pixels: {array.shape}")
     shown = array[..., 0] if array.shape[2] == 1 else array
@@ -325,7 +328,7 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     """
     array = _checked(image, (np.uint8, np.uint16), (1, 2, 3, 4))
     if not -1 <= compression <= 9:
-        raise ConfigError(f"compression is a number from -1 to 9, not {compression!r}")
+        raise ConfigError(f"compression must be a number from -1 to 9, not {compression!r}")
     height, width, channels = array.shape
     depth, kind = array.dtype.itemsize * 8, (0, 4, 2, 6)[channels - 1]
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)

@@ -142,7 +142,7 @@ def dtype_of(dtype: Any) -> torch.dtype:
     found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(found, torch.dtype):
         raise ConfigError(
-            f"dtype {dtype!r} is none of torch's; give one as torch.bfloat16, or a mapping of them "
+            f"torch has no dtype {dtype!r}; give one as torch.bfloat16, or a mapping of them "
             "by feature"
         )
     return found

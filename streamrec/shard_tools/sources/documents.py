@@ -116,8 +116,8 @@ def listed_files(
     ):
         if file is None:
             raise ConfigError(
-                f"--metadata-files: line {number} of {place} names {masked(path)}, which is no "
-                "file; correct it, or give the directory as --input-files-prefix"
+                f"--metadata-files: line {number} of {place} names {masked(path)}, which is "
+                "not a file; correct it, or give the directory as --input-files-prefix"
             )
         files.append(file)
     return files

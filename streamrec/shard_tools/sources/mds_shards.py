@@ -105,7 +105,7 @@ def read_index(files: Mapping[str, StoredFile], place: str) -> list[Entry]:
         columns = [shard.columns for shard in shards]
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise DataError(f"it is no index of MDS, version 2, at {where!r}", url=url) from None
+        raise DataError(f"it is not an index of MDS, version 2, at {where!r}", url=url) from None
     except ValueError:
         raise DataError("shards have columns without a name or a type", url=url) from None
     for shard, own in zip(shards, columns, strict=True):

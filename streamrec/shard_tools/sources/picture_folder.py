@@ -246,6 +246,6 @@ def open_pictures(
     if resize is not None:
         width, _, height = resize.lower().partition("x")
         if not (width.isdecimal() and height.isdecimal() and int(width) * int(height)):
-            raise ConfigError(f"--resize: {resize!r} is no WIDTHxHEIGHT, as in 224x224")
+            raise ConfigError(f"--resize must be WIDTHxHEIGHT, as in 224x224, not {resize!r}")
         size = int(height), int(width)
     return PictureFolder.find(place, features, PictureForm(encode, quality, size), options)

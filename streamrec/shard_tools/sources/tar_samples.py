@@ -214,7 +214,7 @@ def _fault(sample: TarSample, info: tarfile.TarInfo, extension: str) -> str | No
     if sample.nbytes + info.size > MOST_BYTES or len(sample.files) == MOST_FILES:
         return f"has more than {MOST_BYTES >> 30} GiB or {MOST_FILES} files; divide it"
     if not extension.isprintable():
-        return f"{name} has an extension that is no text; rename it"
+        return f"{name} has an extension that is not text; rename it"
     return None
 
 

@@ -46,7 +46,7 @@ def _parse(document: bytes) -> Element:
         raise ValueError("a listing has no DOCTYPE")
     root = ET.fromstring(document.decode())  # noqa: S314 - it defines no entities
     if root.tag.rpartition("}")[2] != "ListBucketResult":
-        raise ValueError("the document is no ListBucketResult")
+        raise ValueError("the document is not a ListBucketResult")
     return root
 
 

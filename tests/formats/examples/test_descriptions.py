@@ -105,6 +105,7 @@ class TestPlainForm:
             ({"a": {"kind": "fixd", "dtype": "int64"}}, "no kind 'fixd'; did you mean 'fixed'"),
             ({"a": {"kind": "?", "dtype": "int64"}}, "there are fixed, sequence, varlen, ragged"),
             ({"a": {"kind": [], "dtype": "int64"}}, "no kind"),
+            ({"a": {"image": True}}, "there is no key 'image'; write kind = \"image\""),
             ({"a": {"dtyp": "int64"}}, "no key 'dtyp'; did you mean 'dtype'"),
             ({"a": {"kind": "varlen", "dtype": "int64", "shape": []}}, "no key 'shape'"),
             ({"a": {"kind": "fixed"}}, "the key 'dtype' is missing"),

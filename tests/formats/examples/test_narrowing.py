@@ -76,7 +76,7 @@ def test_twice_is_as_once() -> None:
     [
         ("int23", "did you mean 'int32'"),
         (["int32", "uint8"], "two of them are for the same features"),
-        ({"lable": "int32"}, "'lable', which is none of 'grid', 'label'"),
+        ({"lable": "int32"}, "'lable', but the features are 'grid', 'label'"),
         ({"label": "float16"}, "'label' the dtype 'float16', but it holds int64"),
         ({"name": "int32"}, "'name' the dtype 'int32', but it holds bytes"),
         ({"name": "bytes"}, "'name' the dtype 'bytes', but it holds bytes"),

@@ -118,7 +118,7 @@ class TestCrop:
 
     @pytest.mark.parametrize("window", [[1, 2, 3], [[1, 2, 3, 4]], [0.0, 0, 1, 1], "abcd"])
     def test_none(self, window: Any) -> None:
-        with pytest.raises(ConfigError, match="crop_window is"):
+        with pytest.raises(ConfigError, match="crop_window must be"):
             decode_and_crop_jpeg(PICTURES["JPEG"], window)
 
     def test_of_another_format(self) -> None:
@@ -151,19 +151,19 @@ def test_another_format_is_not_damage(contents: bytes, name: str) -> None:
 
 @pytest.mark.parametrize("contents", ["text", 7, None])
 def test_no_bytes(contents: Any) -> None:
-    with pytest.raises(ConfigError, match="contents is bytes, not"):
+    with pytest.raises(ConfigError, match="contents must be the bytes of one picture, not"):
         decode_image(contents)
 
 
 @pytest.mark.parametrize("channels", [2, 5, -1, True, "3", None])
 def test_no_number_of_channels(channels: Any) -> None:
-    with pytest.raises(ConfigError, match="channels is 0, 1, 3 or 4"):
+    with pytest.raises(ConfigError, match="channels must be 0, 1, 3 or 4"):
         decode_image(PICTURES["PNG"], channels)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "nonsense", np.int8])
 def test_no_dtype_of_a_png(dtype: Any) -> None:
-    with pytest.raises(ConfigError, match="dtype is 'uint8' or 'uint16'"):
+    with pytest.raises(ConfigError, match="dtype must be 'uint8' or 'uint16'"):
         decode_png(PICTURES["PNG"], dtype=dtype)
 
 
@@ -268,7 +268,7 @@ class TestEncodePng:
             encode_png(array)
 
     def test_no_compression(self) -> None:
-        with pytest.raises(ConfigError, match="compression is a number from -1 to 9"):
+        with pytest.raises(ConfigError, match="compression must be a number from -1 to 9"):
             encode_png(smooth(), 10)
 
 
@@ -291,7 +291,7 @@ class TestEncodeJpeg:
 
     @pytest.mark.parametrize("quality", [-1, 101])
     def test_no_quality(self, quality: int) -> None:
-        with pytest.raises(ConfigError, match="quality is a number from 0 to 100"):
+        with pytest.raises(ConfigError, match="quality must be a number from 0 to 100"):
             encode_jpeg(smooth(), quality)
 
     @pytest.mark.parametrize("channels", [2, 4])

@@ -104,7 +104,7 @@ def test_refusals(tmp_path: Path) -> None:
         open_pictures(str(tmp_path))
     with pytest.raises(ConfigError, match="no such directory"):
         open_pictures(str(tmp_path / "no"))
-    with pytest.raises(ConfigError, match="'0x3' is no WIDTHxHEIGHT"):
+    with pytest.raises(ConfigError, match="must be WIDTHxHEIGHT, as in 224x224, not '0x3'"):
         open_pictures(str(picture_folder(tmp_path)), resize="0x3")
 
 

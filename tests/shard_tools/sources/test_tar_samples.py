@@ -130,7 +130,7 @@ def vars_of(info: tarfile.TarInfo, facts: dict[str, Any]) -> None:
         ({"type": tarfile.GNUTYPE_SPARSE}, "is a sparse file"),
         ({"pax_headers": {"GNU.sparse.map": "0,0", "GNU.sparse.size": "9"}}, "is a sparse file"),
         ({"name": "/etc/a.txt"}, "has two files of the extension 'txt'"),
-        ({"name": "/etc/a.\udcff"}, "has an extension that is no text"),
+        ({"name": "/etc/a.\udcff"}, "has an extension that is not text"),
     ],
 )
 def test_hostile_files_make_a_sample_wrong(
