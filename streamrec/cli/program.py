@@ -131,8 +131,10 @@ def _explain(error: Exception) -> tuple[int, str]:
 
 def _usage(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx else "streamrec"
-    is_unknown = isinstance(error, click.NoSuchOption)
-    message = no_such_option(error) if is_unknown else error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        message = no_such_option(error)
+    else:
+        message = error.format_message().rstrip(".")
     return f"{message[:1].lower()}{message[1:]}; see `{path} --help`"
 
 

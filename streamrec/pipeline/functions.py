@@ -324,11 +324,25 @@ def _wanted(column: Any, rows: int) -> str:
     if hasattr(column, "__array__") and not isinstance(column, np.ndarray):
         return f"it must give NumPy arrays, by numpy.asarray(), of {rows} rows"
     if isinstance(column, list | tuple):
-        return (
-            "it must give an array, by numpy.array(...), or for strings a column, by "
-            "streamrec.BytesColumn.of(...)"
-        )
+        return f"it must give {_instead_of_list(column)}"
     return f"it must give columns of {rows} rows"
+
+
+def _instead_of_list(values: Sequence[Any]) -> str:
+    """Return what to make of a list: its dtype would follow from the values of some records."""
+    first = values[0] if values else None
+    if isinstance(first, str):
+        return "a column, by streamrec.BytesColumn.of([text.encode() for text in ...])"
+    if isinstance(first, bytes | bytearray | memoryview):
+        return "a column, by streamrec.BytesColumn.of(...)"
+    if isinstance(first, np.ndarray):
+        return (
+            "an array, by numpy.stack(...), or for arrays of different shapes a column, by "
+            "streamrec.Arrays.of(...)"
+        )
+    return (
+        "an array, by numpy.array(...), or for strings a column, by streamrec.BytesColumn.of(...)"
+    )
 
 
 def _words(value: Any) -> str:

@@ -119,6 +119,29 @@ class Arrays(_Rows):
         "one shape, as Image(resize=...) does"
     )
 
+    @classmethod
+    def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
+        """Join arrays, one a row, into a column of its own memory.
+
+        Args:
+            arrays: One or more, of one dtype and one number of dimensions.
+
+        Raises:
+            ValueError: There is no array, or one has another dtype or number of dimensions.
+        """
+        given = [np.asarray(array) for array in arrays]
+        kinds = sorted({(str(array.dtype), array.ndim) for array in given})
+        if len(kinds) != 1:
+            found = " and ".join(f"{dtype} of {ndim} dimensions" for dtype, ndim in kinds)
+            raise ValueError(
+                f"arrays of one column must have one dtype and number of dimensions, not "
+                f"{found or 'an empty list'}; convert them with .astype(...) and .reshape(...)"
+            )
+        shapes = np.array([array.shape for array in given], np.int64)
+        sizes = np.fromiter((array.size for array in given), np.int64, len(given))
+        values = aligned(np.concatenate([array.ravel() for array in given]))
+        return cls(values, offsets_of(sizes), shapes)
+
     def __len__(self) -> int:
         return len(self.shapes)
 

@@ -86,7 +86,11 @@ class TestCalls:
             ({"a": np.zeros(())}, "'a' as an array"),
             ({"a": np.array(["x"] * 4)}, "'a' as an array of dtype <U1"),
             ({"a": BytesColumn.of([b"x"])}, "'a' as a BytesColumn of 1 rows"),
-            ({"a": [1, 2, 3, 4]}, "'a' as a list; it must give an array"),
+            ({"a": [1, 2, 3, 4]}, r"'a' as a list; it must give an array, by numpy.array\("),
+            ({"a": []}, r"'a' as a list; it must give an array, by numpy.array\("),
+            ({"a": ["x"] * 4}, r"'a' as a list; .*BytesColumn.of\(\[text.encode\(\) for text"),
+            ({"a": (b"x",) * 4}, r"'a' as a tuple; it must give a column, by .*BytesColumn.of\(\."),
+            ({"a": [np.zeros(2)] * 4}, r"'a' as a list; .*numpy.stack\(.*streamrec.Arrays.of\("),
             ({1: np.zeros(4)}, "1 as an array"),
         ],
     )

@@ -36,6 +36,44 @@ def int64(*values: int) -> Any:
     return np.array(values, np.int64)
 
 
+@given(
+    arrays=st.integers(0, 3).flatmap(
+        lambda ndim: st.lists(
+            npst.arrays(np.int16, npst.array_shapes(min_dims=ndim, max_dims=ndim, min_side=0)),
+            min_size=1,
+            max_size=5,
+        )
+    )
+)
+def test_arrays_of_a_list(arrays: list[npt.NDArray[Any]]) -> None:
+    column = Arrays.of(arrays)
+    assert len(column) == len(arrays)
+    for got, expected in zip(column, arrays, strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected, strict=True)
+    assert column.values.ctypes.data % ALIGNMENT == 0
+    arrays[0][...] = 7  # the column has its own memory
+    assert not any(np.shares_memory(column.values, array) for array in arrays)
+
+
+def test_arrays_in_the_order_of_fortran() -> None:
+    given = np.arange(6).reshape(2, 3).T
+    np.testing.assert_array_equal(Arrays.of([given, given])[1], given)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ([], "not an empty list"),
+        ([np.zeros(2), np.zeros((2, 1))], "not float64 of 1 dimensions and float64 of 2 dim"),
+        ([np.zeros(2), np.zeros(2, "f4")], "not float32 of 1 dimensions and float64 of 1 dim"),
+    ],
+)
+def test_arrays_that_are_no_column(arrays: list[npt.NDArray[Any]], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Arrays.of(arrays)
+
+
 @given(lengths=st.lists(st.integers(0, 9)))
 def test_offsets_are_running_sums(lengths: list[int]) -> None:
     offsets = offsets_of(int64(*lengths))
