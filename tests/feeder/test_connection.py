@@ -61,6 +61,17 @@ class TestAsyncConnection:
         assert "closed" in repr(client)
 
     @on_both_loops
+    async def test_a_sender_that_waits_for_room_goes_on_at_the_end(self) -> None:
+        client, server = await streaming(1 << 30)
+        large = BatchMessage(b"m", (memoryview(bytes(30_000_000)),))
+        sending = asyncio.create_task(server.send(large))
+        await eventually(lambda: not server._writable.is_set())
+        await closed(client, server)
+        await sending
+        with pytest.raises(FeederLost):
+            await server.send(large)
+
+    @on_both_loops
     async def test_pings_are_answered_by_nobody(self) -> None:
         client, server = await streaming()
         client.post(Ping(1))

@@ -30,6 +30,16 @@ def test_runs_in_a_thread_of_its_own() -> None:
     assert "streamrec-bridge" not in left
 
 
+def test_a_loop_takes_no_descriptor_of_the_standard_streams() -> None:
+    """A library that prints would write into its sockets."""
+    program = (
+        "import os; from streamrec.flow.bridge import new_event_loop; os.closerange(0, 3); "
+        "loop = new_event_loop(); null = os.stat(os.devnull); "
+        "os._exit(sum(os.path.samestat(os.fstat(number), null) for number in range(3)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 3
+
+
 def test_a_forked_child_is_refused_and_does_not_wait() -> None:
     with Bridge() as bridge:
         error = in_forked_child(lambda: bridge.call(where()))

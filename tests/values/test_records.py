@@ -56,6 +56,11 @@ class TestRowsOfBlocks:
 
 
 class TestRowsTogether:
+    def test_of_no_parts_there_are_no_rows(self) -> None:
+        rows = RecordRows.concatenate([])
+        columns = rows.buffer_index, rows.offsets, rows.lengths, rows.shards, rows.ordinals
+        assert [len(column) for column in columns] == [0] * 5
+
     @given(parts=st.lists(STRINGS, max_size=4), seed=st.integers(0, 2**32 - 1))
     def test_concatenate_and_take(self, parts: list[list[bytes]], seed: int) -> None:
         records = [record for part in parts for record in part]

@@ -334,3 +334,9 @@ def test_libraries_are_imported_when_they_are_needed() -> None:
 
 def test_the_limit_is_a_quarter_gib_of_colours() -> None:
     assert image.MOST_PIXELS * 3 * 4 <= 1 << 30
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_another_transform_is_refused_whatever_the_picture_is(kind: str) -> None:
+    with pytest.raises(ConfigError, match=r"dct_method is .*, not 'FAST'"):
+        decode_jpeg(PICTURES[kind], dct_method="FAST")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -198,3 +199,12 @@ def test_a_forecast_hits_more_than_the_least_recently_used(part: float, shuffle:
     print(f"{part=} {shuffle=} {lru=:.3f} {belady=:.3f} {best(order, size)=:.3f}")
     assert belady > lru + 0.05
     assert belady > 0.85 * best(order, size)
+
+
+def test_its_threads_end_with_it() -> None:
+    cache = PieceCache(ProcessMemory(0), 1000)
+    thread = cache.threads.submit(threading.current_thread).result()
+    cache.close()
+    thread.join()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        cache.threads.submit(threading.current_thread)
