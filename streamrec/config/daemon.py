@@ -72,8 +72,8 @@ class DaemonSettings(Settings):
         """``host:port`` of the status page, ``/livez``, ``/readyz``, ``/metrics`` and
         ``/status.json``; ``""`` or ``None`` for none."""
         status_hosts: list[str] = Field(default=[])
-        """Names under which the status page may be asked for, without a port. It always answers to
-        its address and, on this machine, to ``localhost``; elsewhere, empty: to every name."""
+        """Names, without a port, to which the status page answers. It always answers to its address
+        and, on this machine, to ``localhost``; elsewhere an empty list means every name."""
         workers: PositiveInt | Literal["auto"] = 1
         """Processes that serve clients; auto: as many as there are cores to use."""
         memory_budget: Annotated[Bytes | Literal["auto"], AfterValidator(large_enough)] = "auto"

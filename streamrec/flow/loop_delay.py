@@ -1,4 +1,4 @@
-"""The delay of an event loop: the time for which it keeps waiting what is ready to run.
+"""The delay of an event loop: the time for which work that is ready waits until it runs.
 
 Whatever blocks a loop holds up all who share it. A timer in the loop measures by how much it is
 late. A thread looks at the timer, as a loop that stands still cannot tell what it stands at.

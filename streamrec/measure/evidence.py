@@ -442,7 +442,7 @@ def _of_requests(job: Job | None) -> list[str]:
     if job.throttled:
         said.append(f"{job.throttled} of {job.requests} requests were told to slow down.")
     if told := longest_reason(job):
-        said.append(f"Of requests there were {job.concurrency} at a time at most: {told}.")
+        said.append(f"At most {job.concurrency} requests were under way at a time: {told}.")
     return said
 
 
