@@ -50,7 +50,7 @@ class Splits:
             if not name.replace("_", "").isalnum() or name in fractions or value <= 0:
                 raise ConfigError(
                     f"--split: {part.strip()!r} must be a new name and a fraction above 0; give "
-                    "all as in train=0.9,validation=0.05,test=0.05"
+                    "them as in train=0.9,validation=0.05,test=0.05"
                 )
             fractions[name] = value
         if sum(fractions.values()) != 1:
