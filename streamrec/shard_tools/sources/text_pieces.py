@@ -89,11 +89,15 @@ def text_pieces(
         DataError: A row does not end, or the file cannot be decompressed.
     """
     rest, line, is_first = b"", 1, True
+    looked = 0
     with opened(file) as lines:
         while data := _read(lines, size or PIECE_BYTES, file):
             rest += data.removeprefix(_MARK) if is_first else data
             is_first = False
+            if len(rest) < min(2 * looked, MOST_BYTES):
+                continue  # looking again at each read would take quadratic time
             end = end_of(rest)
+            looked = 0 if end else len(rest)
             if end:
                 yield TextPiece(str(file), line, rest[:end])
                 line += rest.count(b"\n", 0, end)

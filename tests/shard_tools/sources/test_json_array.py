@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+SPAN = "streamrec.shard_tools.sources.json_array._SPAN"
 PIECE_BYTES = "streamrec.shard_tools.sources.text_pieces.PIECE_BYTES"
 
 
@@ -40,12 +41,14 @@ VALUES = st.recursive(
     indent=st.sampled_from([None, 2]),
     is_ascii=st.booleans(),
     size=st.sampled_from([1, 5, 1 << 20]),
+    span=st.sampled_from([1, 3, 1 << 20]),
 )
 def test_elements_are_those_of_the_array(
     objects: list[Any],
     indent: int | None,
     is_ascii: bool,
     size: int,
+    span: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     path = tmp_path_factory.mktemp("json") / "x.json"
@@ -53,6 +56,7 @@ def test_elements_are_those_of_the_array(
     path.write_text(f"\n {text}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PIECE_BYTES, size)
+        patch.setattr(SPAN, span)
         found = list(elements(path))
     assert [json.loads(element) for _, element in found] == objects
     assert [place.partition(",")[0] for place, _ in found] == [

@@ -8,7 +8,7 @@ import pytest
 from streamrec.errors import DataError
 from streamrec.shard_tools.sources import text_pieces as module
 from streamrec.shard_tools.sources.source import files_of
-from streamrec.shard_tools.sources.text_pieces import text_pieces
+from streamrec.shard_tools.sources.text_pieces import last_end, text_pieces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,27 @@ def test_a_line_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path.write_bytes(b"a\nb\n" + b"c" * 100)
     with pytest.raises(DataError, match=r"x\.csv: from line 3 on no row ends in 0 MiB"):
         list(text_pieces(*files_of(str(path))))
+
+
+def test_a_row_without_an_end_is_looked_at_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 10)
+    monkeypatch.setattr(module, "MOST_BYTES", 10_000)
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"a" * 9_000 + b"\n" + b"b" * 20_000)
+    looked = []
+
+    def end_of(data: bytes) -> int:
+        looked.append(len(data))
+        return last_end(data)
+
+    pieces = text_pieces(*files_of(str(path)), end_of=end_of)
+    first = next(pieces)
+    assert first.data[:9_001] == b"a" * 9_000 + b"\n"
+    with pytest.raises(DataError, match="no row ends"):
+        list(pieces)
+    assert sum(looked) < 4 * 30_000
 
 
 @pytest.mark.parametrize("data", [gzip.compress(b"a\n" * 9)[:-9], b"no gzip", b"\x1f\x8b\x08" * 9])
