@@ -88,7 +88,7 @@ def test_an_index_that_is_wrong(tmp_path: Path) -> None:
 
     raw = ("shards", 1, "raw_data")
     for path, value, words in [
-        (("version",), 1, "no index of MDS, version 2, at 'version'"),
+        (("version",), 1, "not an index of MDS, version 2, at 'version'"),
         (("shards", 1, "format"), "json", r"at 'shards\.1\.format'"),
         ((*raw, "basename"), "../../etc/passwd", r"at 'shards\.1\.raw_data\.basename'"),
         ((*raw, "bytes"), 1 << 40, r"at 'shards\.1\.raw_data\.bytes'"),
