@@ -203,6 +203,33 @@ def test_a_row(row: Row, sides: Sides) -> None:
         compare(ours, theirs)
 
 
+BATCHES_OF_EPOCHS = [
+    row for row in ROWS if {"repeat", "batch"} <= set(re.findall(r"\w+", row.theirs))
+]
+
+
+@pytest.mark.parametrize("row", BATCHES_OF_EPOCHS, ids=[row.theirs for row in BATCHES_OF_EPOCHS])
+def test_batches_of_epochs_are_as_long(row: Row, sides: Sides) -> None:
+    theirs, ours = sides.theirs.value(row.theirs), sides.ours.value(row.ours)
+    assert [np.size(batch["label"]) for batch in ours] == [np.size(b["label"]) for b in theirs]
+
+
+def test_batches_cross_epochs_in_one_order_alone() -> None:
+    assert [re.findall("batch|repeat", row.theirs) for row in BATCHES_OF_EPOCHS] == [
+        ["repeat", "batch"],
+        ["batch", "repeat"],
+    ]
+
+
+def test_a_shape_in_raw_bytes_that_tensorflow_wrote(sides: Sides) -> None:
+    with contextlib.chdir(sides.theirs._directory):
+        parts, reshaped = sides.ours.names["parts"], sides.ours.names["reshaped"]
+        with sr.open("shaped.tfrecord", parts, batch_size=3, map=reshaped) as stream:
+            (images,) = [batch["image"] for batch in stream]
+    assert [image.shape for image in images] == [(2, 4, 3), (3, 4, 3), (5, 4, 3)]
+    assert all(image.ravel().tolist() == list(range(image.size)) for image in images)
+
+
 @pytest.mark.parametrize("number", range(len(PAIRS)), ids=[f"line {a.line}" for a, _ in PAIRS])
 def test_both_blocks_of_a_pair_assign_and_write_the_same(number: int, sides: Sides) -> None:
     pair = PAIRS[number]
