@@ -68,13 +68,23 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, kind: Kind, *, pad:
         raise ConfigError(
             f"feature {name!r} is a feature list, which cannot be read by a "
             f"{type(spec).__name__}; use FixedLenSequenceFeature, VarLenFeature, RaggedFeature or "
-            "Image"
+            f"Image{_of_default(spec)}"
         )
     if isinstance(spec, SparseFeature):
         return compile_sparse(spec, needs)
     if isinstance(spec, ShapedFeature):
         return compile_shaped(name, spec, needs)
     return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
+
+
+def _of_default(spec: FeatureSpec) -> str:
+    """Return what to give in place of a spec with a default, which no feature list takes."""
+    if getattr(spec, "default_value", None) is None:
+        return ""
+    return (
+        ". A list takes no default_value: for records that lack it, give "
+        "FixedLenSequenceFeature(..., allow_missing=True), where it has no steps"
+    )
 
 
 def _fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:

@@ -125,6 +125,11 @@ class TestParse:
         with pytest.raises(ConfigError, match=r"feature 'a' is a feature list, .* use Fixed"):
             sr.parse_sequence_example(RECORDS, None, {"a": spec})
 
+    def test_a_default_of_a_feature_list(self) -> None:
+        spec = sr.FixedLenFeature((), int, default_value=0)
+        with pytest.raises(ConfigError, match=r"takes no default_value: .*allow_missing=True"):
+            sr.parse_sequence_example(RECORDS, None, {"a": spec})
+
 
 Sequence = sr.FixedLenSequenceFeature
 
