@@ -156,8 +156,8 @@ class DatasetSettings(Settings):
     """Seconds without a byte from the store before the stall is raised as an error."""
     cache: Cache = None
     """The cache of ranges of remote stores, or of batches: a size such as ``"10GiB"``, a folder,
-    ``"memory"``, or a mapping of ``"of"`` (``"ranges"``, ``"pictures"`` or ``"batches"``),
-    ``"folder"`` and ``"size"``."""
+    ``"memory"``, or a mapping of ``"of"`` (``"ranges"``, ``"pictures"``, ``"mapped"`` or
+    ``"batches"``), ``"folder"``, ``"size"`` and ``"key"``."""
     storage_options: Annotated[dict[str, Any], AfterValidator(Hidden)] | None = None
     """fsspec's options, for the filesystem of the source's scheme."""
 
