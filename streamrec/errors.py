@@ -46,7 +46,7 @@
         └── OtherVersion                      saved by another streamrec
 
 Fields, not text, carry the facts; ``retryable`` says whether the same call may succeed later. An
-error crosses a process or the network as the mapping of :func:`to_fields`.
+error crosses a process or the network as the mapping of ``to_fields``.
 
 Messages and URLs are masked when the error is made: they hold no credentials, nothing that steers a
 terminal, and some KB at most, wherever their text came from.
@@ -379,8 +379,8 @@ class FeedError(StreamrecError):
         message: What happened and what to do next.
         position: The state to resume from, as plain JSON-able data: that of the last batch taken,
             or the state that was loaded. ``None``: there is neither, so begin anew.
-        code: A word that says for programs why a client is refused; docs/reference/feeder.md has
-            them all. ``None``: for another reason.
+        code: A word that says for programs why a client is refused; the documentation's page about
+            the feeder has them all. ``None``: for another reason.
     """
 
     position: dict[str, Any] | None = None

@@ -58,7 +58,7 @@ log = logging.getLogger("streamrec.engine")
 
 
 class Engine:
-    """The parent's side; made by :meth:`start`."""
+    """The parent's side; made by ``start``."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Engine:
         """Start the process; it opens the dataset while the caller goes on.
 
         Args:
-            order: The message of :func:`order_for`.
+            order: The message of ``order_for``.
 
         Raises:
             ConfigError: No process can be started.
@@ -215,7 +215,7 @@ def order_for(
             a shard that is written meanwhile changes no order; if they are more than most_listed,
             or none, it lists the source itself.
         most_listed: The most shards to send.
-        functions: The user's functions as :class:`~streamrec.feeder.sent_functions.SentFunctions`
+        functions: The user's functions as ``SentFunctions``
             has them; ``None``: there are none, or the settings name them.
 
     Raises:

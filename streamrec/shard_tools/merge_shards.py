@@ -31,7 +31,7 @@ __all__ = ["complete", "merge_index", "merge_tasks"]
 def merge_index(
     template: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Complete a dataset that several tasks wrote with :class:`ShardedWriter`.
+    """Complete a dataset that several tasks wrote with ``ShardedWriter``.
 
     Gives shards by size their last names, writes the index and the manifest, and removes the
     records that the tasks kept. Run it once, when all tasks are done; if it is killed, run it
@@ -50,7 +50,7 @@ def merge_index(
 
 
 def merge_tasks(folder: Folder, names: ShardNames) -> None:
-    """Complete a dataset; see :func:`merge_index`."""
+    """Complete a dataset; see ``merge_index``."""
     sizes = folder.sizes()
     tasks = names.parts_among(sizes)
     if names.manifest() not in sizes:

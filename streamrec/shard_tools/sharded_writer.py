@@ -48,7 +48,7 @@ class ShardedWriter(WholeOrAbsent):
     the same arguments and records: it ends with the same bytes, and removes what was left.
 
     Several tasks write one dataset with the same arguments but for ``task``; each has shards of its
-    own. When all are done, :func:`merge_index` completes the dataset; of one task, :meth:`close`
+    own. When all are done, ``merge_index`` completes the dataset; of one task, ``close``
     does.
 
     Args:
@@ -63,7 +63,7 @@ class ShardedWriter(WholeOrAbsent):
             feature has the type of the first record with it. Records given as bytes are not looked
             into.
         index: Write the index for ``streamrec.open(..., index=True)``. Compressed shards have none.
-        compression: As for :class:`TFRecordWriter`.
+        compression: As for ``TFRecordWriter``.
         labels: The numbers of the classes by name, for the manifest, where ``streamrec.labels``
             finds them; or a mapping with those of each feature that has classes.
         source: The name and version of what the records come from, as JSON has it: for the
@@ -144,7 +144,7 @@ class ShardedWriter(WholeOrAbsent):
 
     @property
     def place(self) -> SourcePlace | None:
-        """The last place that :meth:`mark` told of the records in shards that are whole."""
+        """The last place that ``mark`` told of the records in shards that are whole."""
         return self._log.part.place
 
     def mark(self, place: SourcePlace) -> None:
@@ -180,8 +180,8 @@ class ShardedWriter(WholeOrAbsent):
         """Append records: one by one, or faster as a whole.
 
         Args:
-            records: Records as :meth:`write` takes them; a :class:`BytesColumn` of records; or a
-                mapping of columns or a batch, as :func:`encode_examples` takes it.
+            records: Records as ``write`` takes them; a ``BytesColumn`` of records; or a
+                mapping of columns or a batch, as ``encode_examples`` takes it.
         """
         if isinstance(records, Mapping):
             for frames in self._encoded_blocks(records):

@@ -44,7 +44,7 @@ COST = 64
 
 
 class WholeOrAbsent(ABC):
-    """A writer whose ``with`` block ends with :meth:`close`, or after an error with ``discard``."""
+    """A writer whose ``with`` block ends with ``close``, or after an error with ``discard``."""
 
     @abstractmethod
     def close(self) -> None:
@@ -72,7 +72,7 @@ class WholeOrAbsent(ABC):
 class TFRecordWriter(WholeOrAbsent):
     """A writer of one TFRecord shard.
 
-    The bytes go to a temporary file; only :meth:`close` makes them appear under the shard's name.
+    The bytes go to a temporary file; only ``close`` makes them appear under the shard's name.
     A local file is then renamed, and for a URL the bytes are uploaded. An exception inside ``with``
     discards them.
 
@@ -119,7 +119,7 @@ class TFRecordWriter(WholeOrAbsent):
         """Append one record.
 
         Args:
-            record: Bytes as they are, or a mapping, which :func:`encode_example` serializes.
+            record: Bytes as they are, or a mapping, which ``encode_example`` serializes.
 
         Raises:
             WrongFeatureType: A value of the mapping has no representation.
@@ -143,9 +143,9 @@ class TFRecordWriter(WholeOrAbsent):
         """Append records.
 
         Args:
-            records: One by one, as :meth:`write` takes them: if one is refused, those before it
-                have been written. Faster, as a whole: a :class:`BytesColumn` of records; or a
-                mapping of columns or a batch, which :func:`encode_examples` serializes.
+            records: One by one, as ``write`` takes them: if one is refused, those before it
+                have been written. Faster, as a whole: a ``BytesColumn`` of records; or a
+                mapping of columns or a batch, which ``encode_examples`` serializes.
         """
         if isinstance(records, Mapping):
             for frames in encode_blocks(records, no_note, framed=True):

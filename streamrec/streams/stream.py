@@ -147,7 +147,7 @@ class Stream(Stateful, Generic[Item]):
         A batch may have left the session for nobody, and the turn may have been taken for nobody.
 
         Args:
-            mark: Of :meth:`mark`, before the call.
+            mark: Of ``mark``, before the call.
         """
         self._turn = Turn()
         self._cursor.go_back(mark)
@@ -327,7 +327,10 @@ class Stream(Stateful, Generic[Item]):
         return features
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts of batches, records, bytes and requests; see docs/reference/metrics.md."""
+        """Return counts of batches, records, bytes and requests, by names such as ``batches``.
+
+        The documentation's page about metrics explains each.
+        """
         return {
             **({} if self._session is None else self._session.statistics()),
             "batches": self._cursor.batches,

@@ -222,8 +222,8 @@ class Ragged(_Rows):
     """Rows of different lengths.
 
     Args:
-        values: All rows' values end to end: an array, :class:`Arrays`, a :class:`BytesColumn`,
-            or a :class:`Ragged` where the values are of different lengths too.
+        values: All rows' values end to end: an array, ``Arrays``, a ``BytesColumn``,
+            or a ``Ragged`` where the values are of different lengths too.
         row_splits: int64 ``[rows + 1]``: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``.
     """
 
@@ -326,7 +326,7 @@ class Sparse(_Rows):
 
     Args:
         indices: int64 ``[count, dimensions]``, sorted.
-        values: ``[count]``: an array or a :class:`BytesColumn`.
+        values: ``[count]``: an array or a ``BytesColumn``.
         dense_shape: The shape of the whole; rows first.
     """
 

@@ -47,7 +47,7 @@ def as_loader(
     Lightning validates, tests or predicts begin at the beginning. It may also be the
     dataset of a ``DataLoader`` or ``StatefulDataLoader`` with ``batch_size=None`` and at most one
     worker. ``state_dict()`` is of the last batch given, never of what was read ahead. On the ranks
-    of ``torch.distributed`` the first loop is preceded by :func:`agree`.
+    of ``torch.distributed`` the first loop is preceded by ``agree``.
 
     Args:
         stream: The stream; it is opened when the loader is iterated.

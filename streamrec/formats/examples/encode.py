@@ -31,11 +31,11 @@ BLOCK_BYTES = 1 << 20
 
 
 def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
-    """Serialize columns as one ``tf.train.Example`` a row, each as :func:`encode_example` would.
+    """Serialize columns as one ``tf.train.Example`` a row, each as ``encode_example`` would.
 
     Args:
         columns: The columns by the features' names, all with the same number of rows: an array
-            ``[rows, ...]``, a :class:`BytesColumn`, a :class:`Ragged` (of one kind of values, which
+            ``[rows, ...]``, a ``BytesColumn``, a ``Ragged`` (of one kind of values, which
             are stored flat where it is nested), or a list or other sequence of one value a row. A
             batch is such a mapping.
 
@@ -53,7 +53,7 @@ def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
 def encode_blocks(
     columns: Mapping[str, Any], note: Note, *, framed: bool = False
 ) -> Iterator[BytesColumn]:
-    """Serialize columns as :func:`encode_examples` does, in blocks of about a MiB.
+    """Serialize columns as ``encode_examples`` does, in blocks of about a MiB.
 
     Memory that is used again is ten times as fast as a long column in fresh memory.
 
@@ -67,7 +67,7 @@ def encode_blocks(
         columns' memory must not change before the last block.
 
     Raises:
-        WrongFeatureType: As of :func:`encode_examples`.
+        WrongFeatureType: As of ``encode_examples``.
     """
     entries = _entries(columns, lambda name, column: _feature(name, column, note))
     return _encoder(entries).blocks(BLOCK_BYTES, framed=framed) if entries else iter(())
@@ -79,7 +79,7 @@ def encode_present(
     """Serialize columns, where some rows lack some features.
 
     Args:
-        columns: At least one column, as :func:`encode_examples` takes them, with any value where
+        columns: At least one column, as ``encode_examples`` takes them, with any value where
             there is none.
         missing: By a feature's name, bool ``[rows]``: the rows that lack it.
     """
@@ -95,19 +95,19 @@ def encode_sequence_examples(
 ) -> BytesColumn:
     """Serialize columns as one ``tf.train.SequenceExample`` a row.
 
-    Each is what :func:`encode_sequence_example` would give.
+    Each is what ``encode_sequence_example`` would give.
 
     Args:
-        context: The columns of the features of whole sequences, as :func:`encode_examples` takes
+        context: The columns of the features of whole sequences, as ``encode_examples`` takes
             them; ``None`` means none.
-        feature_lists: The columns of steps: a :class:`Ragged` whose ``values`` are a column of one
+        feature_lists: The columns of steps: a ``Ragged`` whose ``values`` are a column of one
             value a step, an array ``[rows, steps, ...]``, or a list of one sequence of steps a row.
 
     Returns:
         One record a row.
 
     Raises:
-        WrongFeatureType: As of :func:`encode_examples`.
+        WrongFeatureType: As of ``encode_examples``.
     """
     features = _entries(context or {}, lambda name, column: _feature(name, column, no_note))
     lists = _entries(feature_lists, _list)

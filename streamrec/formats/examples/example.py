@@ -48,8 +48,8 @@ Note: TypeAlias = Callable[[str, str | None], None]
 def encode_example(features: Mapping[str, Any]) -> bytes:
     """Serialize one ``tf.train.Example``.
 
-    A value is one of these, or a sequence, an array of any shape, a :class:`BytesColumn` or a
-    :class:`Ragged` of them, which is stored flat:
+    A value is one of these, or a sequence, an array of any shape, a ``BytesColumn`` or a
+    ``Ragged`` of them, which is stored flat:
 
     - ``bytes`` and the like, ``str`` (as UTF-8): a bytes list;
     - ``bool``, ``int``, NumPy's integers: an int64 list;
@@ -97,11 +97,11 @@ def encode_sequence_example(
     """Serialize one ``tf.train.SequenceExample``.
 
     Args:
-        context: The features of the whole sequence, as :func:`encode_example` takes them; ``None``
+        context: The features of the whole sequence, as ``encode_example`` takes them; ``None``
             means none.
         feature_lists: The steps by the lists' names: a sequence, an array ``[steps, ...]`` or a
             ``FeatureList`` message, also TensorFlow's own. A step is a value as
-            :func:`encode_example` takes it; steps may differ in length. A list without steps is
+            ``encode_example`` takes it; steps may differ in length. A list without steps is
             written, as one that is there and empty.
 
     Returns:

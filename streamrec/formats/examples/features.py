@@ -89,7 +89,7 @@ class SequenceColumns(NamedTuple):
     context: dict[str, Column]
     sequences: dict[str, Column]
     lengths: dict[str, npt.NDArray[np.int64]]
-    """int64 ``[rows]``: each row's number of steps, for every :class:`FixedLenSequenceFeature`."""
+    """int64 ``[rows]``: each row's number of steps, for every ``FixedLenSequenceFeature``."""
 
 
 class FeatureParser:
@@ -98,8 +98,8 @@ class FeatureParser:
     Args:
         features: Specs by feature name; or a pair (context, sequence) of them, for
             SequenceExamples.
-        pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
-            a :class:`Ragged` of items, so that a row does not depend on those beside it.
+        pad: Give ``FixedLenSequenceFeature`` as one array, short rows filled up; else as
+            a ``Ragged`` of items, so that a row does not depend on those beside it.
         allocate: A function that gives the memory of large columns; new memory by default.
         scratch: The same, for what other columns are made of: pictures, sizes, indices.
         share: A function that decodes a batch's pictures; one after the other by default.
@@ -208,8 +208,8 @@ class FeatureParser:
     def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
         """Parse records into one mapping; lengths are under the features' names and ``/length``.
 
-        docs/reference/formats.md has the columns' types; the arguments and the errors are those of
-        :meth:`parse_parts`.
+        The documentation's page about formats has the columns' types; the arguments and the errors
+        are those of ``parse_parts``.
         """
         context, sequences, lengths = self.parse_parts(rows, url_of)
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
@@ -252,13 +252,13 @@ def parser_of(
 
     Args:
         plain: The features of Examples or of SequenceExamples; the form is described in
-            :mod:`streamrec.formats.examples.descriptions`.
-        pad: As in :class:`FeatureParser`.
-        allocate: As in :class:`FeatureParser`.
-        scratch: As in :class:`FeatureParser`.
-        share: As in :class:`FeatureParser`.
-        fill_picture: As in :class:`FeatureParser`.
-        claims: As in :class:`FeatureParser`.
+            ``streamrec.formats.examples.descriptions``.
+        pad: As in ``FeatureParser``.
+        allocate: As in ``FeatureParser``.
+        scratch: As in ``FeatureParser``.
+        share: As in ``FeatureParser``.
+        fill_picture: As in ``FeatureParser``.
+        claims: As in ``FeatureParser``.
 
     Raises:
         ConfigError: A spec is wrong, or two columns would have the same name.
@@ -293,7 +293,7 @@ def parse_example(serialized: Serialized, features: Mapping[str, Any]) -> dict[s
         features: Specs by feature name.
 
     Returns:
-        One column a feature, as :meth:`FeatureParser.parse`; ``record`` in an error is the row's
+        One column a feature, as ``FeatureParser.parse``; ``record`` in an error is the row's
         number.
     """
     _check_some(features)
@@ -333,8 +333,8 @@ def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict
 
     Returns:
         The only row of each column, by feature name: a NumPy scalar or an array, ``bytes`` or lists
-        of them, or for nested rows a :class:`Ragged`, for :class:`SparseFeature` a
-        :class:`Sparse`. :class:`FixedLenSequenceFeature` gives as many items as there are.
+        of them, or for nested rows a ``Ragged``, for ``SparseFeature`` a
+        ``Sparse``. ``FixedLenSequenceFeature`` gives as many items as there are.
     """
     _check_some(features)
     columns = FeatureParser(features, pad=False).parse(RecordRows.of([serialized]))
@@ -351,16 +351,16 @@ def parse_sequence_example(
     Args:
         serialized: The records.
         context_features: Specs of the context's features.
-        sequence_features: Specs of the feature lists: :class:`FixedLenSequenceFeature`,
-            :class:`VarLenFeature`, :class:`RaggedFeature` and :class:`Image`.
+        sequence_features: Specs of the feature lists: ``FixedLenSequenceFeature``,
+            ``VarLenFeature``, ``RaggedFeature`` and ``Image``.
 
     Returns:
         Columns of the context, columns of the feature lists, and for each
-        :class:`FixedLenSequenceFeature` among these the rows' numbers of steps.
+        ``FixedLenSequenceFeature`` among these the rows' numbers of steps.
 
     Raises:
         ConfigError: A spec is wrong, or there is none.
-        DataError: A record is wrong, as in :meth:`FeatureParser.parse_parts`.
+        DataError: A record is wrong, as in ``FeatureParser.parse_parts``.
     """
     parser = _sequence_parser(context_features, sequence_features, pad=True)
     return parser.parse_parts(_rows(serialized, "parse_single_sequence_example"))
@@ -403,9 +403,9 @@ def infer_features(
         place_of: A function from a record's number, from 0, to the fields of an error about it.
 
     Returns:
-        Specs by feature name, sorted: a :class:`FixedLenFeature` where all records have the same
-        number of values (``()`` for one), an :class:`Image` where all are encoded pictures by their
-        first bytes, a :class:`VarLenFeature` where the number differs or a record lacks the
+        Specs by feature name, sorted: a ``FixedLenFeature`` where all records have the same
+        number of values (``()`` for one), an ``Image`` where all are encoded pictures by their
+        first bytes, a ``VarLenFeature`` where the number differs or a record lacks the
         feature. A feature that never holds a list is left out.
 
     Raises:

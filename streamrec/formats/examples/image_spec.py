@@ -28,18 +28,18 @@ class Image(Spec[Gives_co]):
     Args:
         shape: The ``(height, width)`` of all pictures, or ``(height, width, channels)``; ``None``:
             they may have any size.
-        channels: 1 (gray), 3 (RGB) or 4 (RGBA), as :func:`streamrec.decode_image` takes them. A
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA), as ``streamrec.decode_image`` takes them. A
             shape with channels takes precedence. 0: as many as each picture has, which needs
             neither ``shape`` nor ``resize`` nor ``crop``.
         resize: The ``(height, width)`` to which pictures of any size are resized, by antialiased
             bilinear interpolation. Large JPEGs are decoded at a fraction for it.
-        dct_method: As :func:`streamrec.decode_jpeg`'s; ``""`` is TensorFlow's default.
+        dct_method: As ``streamrec.decode_jpeg``'s; ``""`` is TensorFlow's default.
         crop: The window ``(top, left, height, width)`` that is cut out of each picture, in pixels;
             ``resize`` then resizes it. Of a JPEG only the window is decoded where nvImageCodec is
             installed (the extra ``crop``).
         key: The feature's name in the records; ``None``: that of the column, which is the spec's
             key in the mapping. One picture may so make several columns.
-        max_pixels: Pixels of the largest picture that is decoded, as :func:`decode_image`'s;
+        max_pixels: Pixels of the largest picture that is decoded, as ``decode_image``'s;
             ``None``: as many as the stream's ``max_pixels``.
         max_bytes: Bytes that the column may take in one batch, with what decoding takes besides:
             a number, or a text such as ``"256MiB"``; ``None``: the stream's ``max_bytes`` alone,

@@ -129,13 +129,13 @@ class FixedLenSequenceFeature(Spec[Gives_co]):
     Args:
         shape: The shape of one item; ``()`` for one value. An item is so many values in a row of
             an Example's list, or a step of a SequenceExample's feature list.
-        dtype: As in :class:`FixedLenFeature`.
+        dtype: As in ``FixedLenFeature``.
         allow_missing: A record without the feature has no items. In an Example, and in the context
             of a SequenceExample, it has to be True.
         default_value: One value, with which short rows are filled up; ``None`` means 0 or ``b""``.
-        raw: Each item is one byte string, as in :class:`FixedLenFeature`; short rows are filled up
+        raw: Each item is one byte string, as in ``FixedLenFeature``; short rows are filled up
             with 0.
-        key: As in :class:`FixedLenFeature`.
+        key: As in ``FixedLenFeature``.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -202,8 +202,8 @@ class VarLenFeature(Spec[Ragged]):
     """A feature with any number of values a record; a record without it has none.
 
     Args:
-        dtype: As in :class:`FixedLenFeature`.
-        key: As in :class:`FixedLenFeature`.
+        dtype: As in ``FixedLenFeature``.
+        key: As in ``FixedLenFeature``.
 
     Raises:
         ConfigError: No feature can have the dtype.
@@ -226,7 +226,7 @@ class RaggedFeature(Spec[Ragged]):
     """A feature with any number of values a record, in rows that other features describe.
 
     Args:
-        dtype: As in :class:`FixedLenFeature`.
+        dtype: As in ``FixedLenFeature``.
         value_key: The feature that holds the values; ``None``: the one of the spec's own name.
         partitions: The partitions of the values into rows, from the outermost to the innermost:
             ``RaggedFeature.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits``,
@@ -272,7 +272,7 @@ class SparseFeature(Spec[Sparse]):
     Args:
         index_key: The int64 feature with the values' places; a list with one for each dimension.
         value_key: The feature with the values.
-        dtype: As in :class:`FixedLenFeature`.
+        dtype: As in ``FixedLenFeature``.
         size: The size of the dimension; a list where ``index_key`` is one.
         already_sorted: Keep the coordinates in the order in which the record has them.
 
@@ -326,9 +326,9 @@ class ShapedFeature(Spec[Arrays]):
     Args:
         shape: The names of int64 features with a size each, and sizes that all records have, as
             ``("height", "width", 3)``; or the name of one feature with all sizes.
-        dtype: As in :class:`FixedLenFeature`, of numbers.
+        dtype: As in ``FixedLenFeature``, of numbers.
         value_key: The feature that holds the values; ``None``: the one of the spec's own name.
-        raw: The values are one byte string, little-endian, as in :class:`FixedLenFeature`.
+        raw: The values are one byte string, little-endian, as in ``FixedLenFeature``.
         rank: The number of dimensions, where one feature holds all sizes.
         key: The same as ``value_key``, by the name that other specs have for it.
 
@@ -394,7 +394,7 @@ def feature_of(name: str, spec: FeatureSpec) -> str:
 
     Args:
         name: The column's name.
-        spec: Its spec. A :class:`SparseFeature` names its features itself: the name comes back.
+        spec: Its spec. A ``SparseFeature`` names its features itself: the name comes back.
     """
     if isinstance(spec, SparseFeature):
         return name

@@ -84,7 +84,7 @@ def decode_image(
 ) -> npt.NDArray[np.uint8]:
     """Decode a JPEG, PNG, GIF, BMP, WebP or TIFF, as ``tf.io.decode_image`` does.
 
-    A JPEG's inverse transform is TensorFlow's default; :func:`decode_jpeg` has others.
+    A JPEG's inverse transform is TensorFlow's default; ``decode_jpeg`` has others.
 
     Args:
         contents: The encoded picture.
@@ -120,7 +120,7 @@ def decode_jpeg(
         channels: 1 (gray) or 3 (RGB); 0: as many as the picture has.
         dct_method: The inverse transform: ``"INTEGER_ACCURATE"``, or ``"INTEGER_FAST"``, which is
             TensorFlow's default ``""``, too.
-        max_pixels: As :func:`decode_image`'s.
+        max_pixels: As ``decode_image``'s.
 
     Returns:
         uint8 ``[height, width, channels]``, in memory of its own.
@@ -150,9 +150,9 @@ def decode_and_crop_jpeg(
     Args:
         contents: The encoded picture.
         crop_window: ``[y, x, height, width]`` in pixels, inside of the picture.
-        channels: As :func:`decode_jpeg`'s.
-        dct_method: As :func:`decode_jpeg`'s.
-        max_pixels: As :func:`decode_image`'s; of the whole picture.
+        channels: As ``decode_jpeg``'s.
+        dct_method: As ``decode_jpeg``'s.
+        max_pixels: As ``decode_image``'s; of the whole picture.
 
     Returns:
         uint8 ``[height, width, channels]``, in memory of its own.
@@ -187,7 +187,7 @@ def decode_png(
         contents: The encoded picture.
         channels: 1 (gray), 3 (RGB) or 4 (RGBA); 0: as many as the picture has, which may be 2.
         dtype: ``"uint8"`` or ``"uint16"``; numbers of the other size are cut, or filled up.
-        max_pixels: As :func:`decode_image`'s.
+        max_pixels: As ``decode_image``'s.
 
     Returns:
         ``[height, width, channels]`` of the dtype, in memory of its own.

@@ -30,7 +30,7 @@ def decode_raw(
     """Read byte strings as the memory of arrays, as ``tf.io.decode_raw`` does.
 
     Args:
-        data: ``bytes``; or a batch of them, all of one length: a :class:`BytesColumn`, a sequence,
+        data: ``bytes``; or a batch of them, all of one length: a ``BytesColumn``, a sequence,
             or an array of objects of any shape.
         out_type: The numbers' type: a dtype's name, a NumPy or Python type, or a ``tf.DType``. Of
             bools, every byte but 0 is true.
