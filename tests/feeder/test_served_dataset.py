@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 
-from streamrec.config import DatasetSettings
+from streamrec.config import DatasetSettings, validate
 from streamrec.errors import (
     AccessDenied,
     ConfigError,
@@ -14,6 +15,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
+from streamrec.feeder.sent_functions import identity_of
 from streamrec.feeder.served_dataset import LONGEST_WAIT, ServedDataset
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import eventually, in_simulated_time
@@ -55,6 +57,30 @@ async def test_it_is_waited_for() -> None:
     assert repr(served) == "<ServedDataset train: open>"
     await served.aclose()
     assert store.opened[0].closed
+
+
+def doubled(columns: dict[str, Any]) -> dict[str, Any]:
+    return {name: 2 * column for name, column in columns.items()}
+
+
+@in_simulated_time
+async def test_a_cache_of_mapped_records_has_the_key_of_its_function() -> None:
+    given: list[DatasetSettings] = []
+
+    async def open_dataset(settings: DatasetSettings) -> FakeDataset:
+        given.append(settings)
+        return FakeDataset()
+
+    cache = {"of": "mapped", "size": "16MiB"}
+    settings = validate(DatasetSettings, {"source": "double", "map": doubled, "cache": cache})
+    served = ServedDataset("train", settings, open_dataset, Random(1))
+    await served
+    await served.aclose()
+    assert settings.cache is not None
+    assert settings.cache.key is None
+    assert given[0].cache is not None
+    assert given[0].cache.key == identity_of(doubled)
+    assert given[0].map is settings.map
 
 
 @pytest.mark.parametrize("error", [DOWN, ObjectNotFound("no shard"), AccessDenied("not allowed")])

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from streamrec.streams.stream import Stream
 
-PICTURES = 2 * 4 * RECORDS
+PER_RECORD = 2
+PICTURES = PER_RECORD * 4 * RECORDS
 SMALL_WINDOWS = {"shuffle": True, "shuffle_window": "8KiB"}
 
 
@@ -56,6 +57,28 @@ def cache(tmp_path: Path) -> dict[str, Any]:
 def remote(store: DevStore, cache: Any, **more: Any) -> Stream:
     settings: dict[str, Any] = {"batch_size": 8, "storage_options": store.gcs_options, **more}
     return sr.open(SOURCE, FEATURES, cache=cache, **settings)
+
+
+def test_a_mix_has_it_too(tmp_path: Path, cache: dict[str, Any]) -> None:
+    sources: dict[str, Any] = {}
+    for number, name in enumerate(("web", "code")):
+        sources[name] = (tmp_path / f"{name}.tfrecord", 1)
+        with sr.TFRecordWriter(sources[name][0]) as writer:
+            for record in range(20):
+                writer.write(example(number, record)[12:-4])
+    settings: dict[str, Any] = {
+        "batch_size": 8,
+        "engine": "thread",
+        "exhausted": "rest",
+        "shuffle": True,
+    }
+    with (
+        sr.mix(sources, FEATURES, cache=cache, **settings) as kept,
+        sr.mix(sources, FEATURES, **settings) as plain,
+    ):
+        for _ in range(2):
+            equal(list(kept), list(plain))
+        assert kept.statistics()["cached_pictures"] == PER_RECORD * 40
 
 
 @pytest.mark.parametrize("engine", ENGINES)

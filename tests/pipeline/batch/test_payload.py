@@ -252,6 +252,28 @@ def test_what_cannot_travel(array: np.ndarray[Any, Any]) -> None:
         payload.encode(of_columns({"a": array}, 1))
 
 
+@given(batch=batches())
+def test_columns_alone(batch: Batch) -> None:
+    message = payload.encode_columns(batch.columns, len(batch))
+    found = payload.decode_columns(received(message))
+    assert list(found) == list(batch.columns)
+    for name, column in batch.columns.items():
+        same(found[name], column)
+
+
+def test_columns_alone_that_cannot_travel() -> None:
+    with pytest.raises(LocalProtocolError, match="cannot travel"):
+        payload.encode_columns({"a": np.array(["a"])}, 1)
+
+
+def test_columns_alone_that_are_damaged() -> None:
+    message = payload.encode_columns({"a": np.arange(3)}, 3)
+    with pytest.raises(RemoteProtocolError):
+        payload.decode_columns(BatchMessage(message.metadata, ()))
+    with pytest.raises(RemoteProtocolError):
+        payload.decode_columns(BatchMessage(b"\xff" + message.metadata, message.payload))
+
+
 # What comes from outside
 
 
