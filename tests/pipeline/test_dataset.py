@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,3 +134,14 @@ async def test_a_run_has_the_budget_that_it_is_given(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="too small"):
         dataset.run(**arguments, budget=64 << 10)
     await dataset.aclose()
+
+
+@asynchronous
+async def test_the_memory_of_a_rank_with_one_lane_must_suffice(tmp_path: Path) -> None:
+    source = write(tmp_path, ((5,) * 9, (5,) * 4))
+    for window, fits in (("64MiB", True), ("1GiB", False)):
+        values: dict[str, Any] = {"shuffle": True, "shuffle_window": window}
+        dataset = await Dataset.open(settings_of(source, lanes=2, memory_budget="64MiB", **values))
+        with nullcontext() if fits else pytest.raises(ConfigError, match="memory_budget of 64 MiB"):
+            dataset.check_memory()
+        await dataset.aclose()

@@ -79,6 +79,11 @@ class TestWindowed:
     def picture(self) -> Picture:
         return Picture(self.ARRAY.shape, lambda out: np.copyto(out, self.ARRAY))
 
+    def test_without_a_decoder_of_parts_the_whole_picture_is_work(self) -> None:
+        picture = self.picture()._replace(work=7)
+        part = windowed(picture, Window(1, 2, 3, 4))
+        assert (part.nbytes, part.work) == (3 * 4 * self.ARRAY.shape[2], 7 + self.ARRAY.nbytes)
+
     @pytest.mark.parametrize("window", [Window(0, 0, 5, 7), Window(1, 2, 3, 4), Window(4, 6, 1, 1)])
     def test_cuts_the_window_out_of_the_whole(self, window: Window) -> None:
         top, left, height, width = window
