@@ -11,7 +11,7 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import CorruptRecord
 from streamrec.feeder.budget import Budget
 from streamrec.feeder.client import AsyncFeed
-from streamrec.feeder.metrics import SnapshotCollector
+from streamrec.feeder.metrics import SnapshotCollector, _results
 from streamrec.feeder.server import Feeder
 from streamrec.flow.loop_delay import LoopDelay
 from streamrec.flow.timings import Timings
@@ -152,3 +152,13 @@ async def test_a_draining_feeder_is_not_ready() -> None:
     assert scraped(feeder.snapshot())["feeder_ready",] == 1
     await feeder.drain(1)
     assert scraped(feeder.snapshot())["feeder_ready",] == 0
+
+
+def test_results_that_nobody_has_counted_are_none() -> None:
+    datasets = {"train": {"sent": {"records": 5}, "fetch": {"skipped_records": 2}}}
+    assert {labels[1]: count for labels, count in _results(datasets)} == {
+        "good": 5,
+        "skipped": 2,
+        "quarantined": 0,
+        "refetched": 0,
+    }

@@ -189,3 +189,16 @@ def test_two_columns_of_one_name() -> None:
     batch = pa.record_batch([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(sr.WrongFeatureType, match="feature a: two columns have this name"):
         columns_of(batch)
+
+
+def test_arrays_of_several_dimensions_are_the_engine_s() -> None:
+    given: list[Any] = []
+
+    def tensors_of(column: Any) -> Any:
+        given.append(column)
+        return pa.array(range(len(column)))
+
+    matrix, cube = np.zeros((3, 2)), np.zeros((3, 2, 2))
+    table = arrow_of({"v": np.zeros(3), "m": matrix, "c": cube}, tensors_of)
+    assert [each.shape for each in given] == [(3, 2), (3, 2, 2)]
+    assert table["m"].to_pylist() == [0, 1, 2]

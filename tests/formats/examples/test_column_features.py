@@ -7,7 +7,7 @@ import pytest
 
 from streamrec import kernel
 from streamrec.errors import WrongFeatureType
-from streamrec.formats.examples.column_features import features_of
+from streamrec.formats.examples.column_features import _uniform, features_of
 from streamrec.formats.examples.example import Feature
 from streamrec.values.columns import BytesColumn, Ragged
 
@@ -37,3 +37,11 @@ def test_values_and_their_kinds(column: Any, kinds: set[str | None]) -> None:
 def test_a_value_without_a_representation() -> None:
     with pytest.raises(WrongFeatureType, match="record 1, feature x"):
         features_of("x", [1, None], lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "column", [np.arange(3, dtype=np.int16), np.ones((3, 2)), np.full((2, 2), "x")]
+)
+def test_only_one_string_a_row_is_taken_out_of_its_array(column: Any) -> None:
+    assert _uniform("x", column) is column
+    assert list(_uniform("x", np.array(["a", "b"]))) == [b"a", b"b"]
