@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused, StoreUnavailable
 from streamrec.feeder.log_format import FIELDS
 from streamrec.feeder.session_log import MOST_NAME, SessionLog
-from tests.feeder.support import hello
+from tests.feeder.support import hello, in_simulated_time
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ async def test_a_session(caplog: pytest.LogCaptureFixture) -> None:
     assert ended.getMessage() == "a client has gone: it was closed"
     assert facts(ended).items() >= {"batches": 2, "bytes": 150, **known}.items()
     assert len({facts(record)["subscription"] for record in caplog.records}) == 1
+
+
+@in_simulated_time
+async def test_the_end_tells_how_long_it_took(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    await asyncio.sleep(5)
+    session = SessionLog("10.0.0.7:1234")
+    session.hello(hello(dataset="train", world_size=4))
+    session.welcomed()
+    await asyncio.sleep(2)
+    session.ended(None)
+    assert facts(caplog.records[-1])["seconds"] == 2.0
 
 
 @asynchronous
