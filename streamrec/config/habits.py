@@ -7,15 +7,23 @@ __all__ = ["HABITS", "METHODS"]
 _READS_AHEAD = "a stream reads ahead by itself; leave it out"
 _ORDER = "the order follows from lanes and never from how many are read at once; leave it out"
 _SOURCE = "it is the first argument, the source"
+_OF_A_STORE = "it is an option of the store: storage_options={'"
 _WINDOW = "give shuffle=True, and shuffle_window in bytes"
 
 HABITS = {
+    "Bucket": _SOURCE + ", as in s3://bucket/train-*.tfrecord",
+    "Key": _SOURCE + ", as in s3://bucket/train-*.tfrecord",
+    "anon": _OF_A_STORE + "anon': True}",
+    "aws_access_key_id": _OF_A_STORE + "key': …}",
+    "aws_secret_access_key": _OF_A_STORE + "secret': …}",
     "batch": "it is batch_size",
     "block_length": "lanes give one record in turn, and batches mix them; leave it out",
     "bs": "it is batch_size",
     "bsz": "it is batch_size",
+    "bucket": _SOURCE + ", as in s3://bucket/train-*.tfrecord",
     "buffer_size": _WINDOW,
     "cache_limit": "it is cache, a size or a folder",
+    "chunksize": "it is batch_size",
     "collate_fn": "it is transform, a function from a batch to its columns",
     "compression_type": "it is compression",
     "cycle_length": _ORDER,
@@ -23,12 +31,14 @@ HABITS = {
     "download_retry": "retries are limited by stall_timeout alone",
     "drop_last": 'it is remainder="drop"',
     "drop_remainder": 'it is remainder="drop"',
+    "endpoint_url": _OF_A_STORE + "endpoint_url': …}",
     "file_pattern": _SOURCE,
     "filenames": _SOURCE,
     "files": _SOURCE,
     "interleave": _ORDER,
     "local": "it is cache, a folder for what was read",
     "map_fn": "it is map, a function from columns to columns",
+    "nrows": "call streamrec.take(stream, count)",
     "num_canonical_nodes": "it is lanes, which every world size must divide",
     "num_epochs": "it is epochs",
     "num_parallel_calls": _READS_AHEAD,
@@ -42,7 +52,9 @@ HABITS = {
     "pin_memory": "streamrec.adapters.torch.as_loader pins the memory, with device=",
     "predownload": "it is memory_budget, in bytes",
     "prefetch_factor": _READS_AHEAD,
+    "profile_name": _OF_A_STORE + "profile': …}",
     "reader_num_threads": _READS_AHEAD,
+    "region_name": _OF_A_STORE + "client_kwargs': {'region_name': …}}",
     "remote": _SOURCE,
     "repeat": "it is epochs, and None repeats for ever",
     "sampler": "it is shuffle, or the weights of streamrec.mix",

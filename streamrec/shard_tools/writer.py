@@ -267,7 +267,10 @@ def payload_of(record: Record) -> bytes:
         return bytes(record)  # the caller may change it before it is framed
     if isinstance(record, Mapping):
         return encode_example(record)
+    # A DataFrame gives its columns' names when it is iterated over.
+    of_pandas = hasattr(record, "to_dict") or isinstance(record, str)
     raise TypeError(
         f"a record must be bytes or a mapping of features, not {type(record).__name__}; "
         "serialize it, or give its features as a dict"
+        + (", or a DataFrame's columns as write_many(frame.to_dict('list'))" if of_pandas else "")
     )

@@ -20,5 +20,10 @@ def test_block_length() -> None:
         sr.open("x", block_length=4)  # type: ignore[call-overload]
 
 
+def test_an_option_of_a_store() -> None:
+    with pytest.raises(ConfigError, match=r"region_name.*={'client_kwargs': {'region_name': …}}"):
+        sr.open("x", region_name="eu-west-3")  # type: ignore[call-overload]
+
+
 def test_they_stand_in_order() -> None:
     assert list(HABITS) == sorted(HABITS)

@@ -167,6 +167,16 @@ class TestWholeOrNotAtAll:
         assert len(files(place)) == 1
         assert len(content(place)) == (3 << 20) + 16
 
+    def test_columns_of_a_table(self, place: Any) -> None:
+        pandas = pytest.importorskip("pandas")
+        table = pandas.DataFrame({"a": [1, 2]})
+        with TFRecordWriter(place) as writer:
+            for write in (writer.write, writer.write_many):
+                with pytest.raises(TypeError, match=r"write_many\(frame\.to_dict\('list'\)\)"):
+                    write(table)
+            writer.write_many(table.to_dict("list"))
+            assert writer.records == 2
+
     def test_an_exception_discards(self, place: Any) -> None:
         with pytest.raises(TypeError), TFRecordWriter(place) as writer:
             writer.write_many([b"lost", 3])  # type: ignore[list-item]
