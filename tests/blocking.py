@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from blockbuster import BlockBuster, BlockBusterFunction
+
+# blockbuster's way to patch built-in types replaces ``dir`` by one that asks every object for its
+# ``__name__``, which Orbax' arguments refuse.
+builtins.dir = vars(sys.modules["forbiddenfruit"])["__dir__"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

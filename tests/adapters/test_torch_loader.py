@@ -144,7 +144,7 @@ class TestBatches:
 
     @pytest.mark.parametrize("device", ["gpu", object()])
     def test_what_is_no_device_is_refused(self, source: str, device: Any) -> None:
-        with pytest.raises(ConfigError, match="torch has no dtype"):
+        with pytest.raises(ConfigError, match="torch has no device"):
             as_loader(opened(source), device=device)
 
 

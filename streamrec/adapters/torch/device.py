@@ -25,7 +25,7 @@ def device_of(device: Any) -> torch.device | None:
         found = None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ConfigError(
-            f"device {device!r} is none of torch's ({error}); give one as 'cuda' or 'cuda:1'"
+            f"torch has no device {device!r} ({error}); give one as 'cuda' or 'cuda:1'"
         ) from None
     if found is not None and found.type == "cuda":
         _check_cuda(found)
