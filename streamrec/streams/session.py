@@ -78,6 +78,8 @@ class LoopSession:
         self._ready = asyncio.Event()
         self._wanted = asyncio.Event()
         self._closing = False
+        self._failure: Exception | None = None
+        """The error by which no run has begun, or by which the last one did not end well."""
 
     @classmethod
     async def open(cls, settings: DatasetSettings, rank: Rank, begin: Begin) -> LoopSession:
@@ -109,7 +111,7 @@ class LoopSession:
 
     async def receive(self) -> Batch:
         """Return the next batch; raise ``EndOfStream`` at the end of a run."""
-        await self._ready.wait()
+        await self._begun()
         return await self._run.receive()
 
     def subscribe(self) -> None:
@@ -124,7 +126,7 @@ class LoopSession:
 
     async def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
-        await self._ready.wait()
+        await self._begun()
         return await self._run.halt()
 
     def statistics(self) -> dict[str, Any]:
@@ -153,6 +155,12 @@ class LoopSession:
             measures=measures,
         )
 
+    async def _begun(self) -> None:
+        """Wait until the run has begun, or raise the error by which it has not."""
+        await self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
     async def _own(self) -> None:
         try:
             while True:
@@ -163,6 +171,9 @@ class LoopSession:
                     return
                 self._wanted.clear()
                 self._run = self._start(self._run.position)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the run raises it
+            self._failure = error
+            self._ready.set()
         finally:
             await self._dataset.aclose()
 

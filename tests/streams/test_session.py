@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import Pool
+from streamrec.pipeline import dataset
+from streamrec.pipeline.run import Run
 from streamrec.plan.resume_point import Beginning
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import LoopSession, ThreadSession
@@ -33,6 +36,36 @@ async def test_closing_is_not_cut_short(
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert not [name for name in started_threads() if name.startswith("streamrec-decode")]
     assert repr(session._dataset._stores) == "<Stores none open>"
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+@asynchronous
+async def test_a_run_that_cannot_begin_is_an_error_and_not_a_wait(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = 0
+
+    class Unready(Run):
+        async def __aenter__(self) -> Self:
+            nonlocal begun
+            begun += 1
+            if begun == failing:
+                raise RuntimeError("no run")
+            return await super().__aenter__()
+
+    monkeypatch.setattr(dataset, "Run", Unready)
+    settings = settings_of(write(tmp_path, ((10,) * 4,) * 2), batch_size=4)
+    session = await LoopSession.open(settings, Rank(0, 1), Beginning())
+    for _ in range(failing - 1):
+        with pytest.raises(EndOfStream):
+            while True:
+                await session.receive()
+        session.subscribe()
+    for take in (session.receive, session.receive, session.halt):
+        with pytest.raises(RuntimeError, match="no run"):
+            await asyncio.wait_for(take(), 60)
+    await session.aclose()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_a_thread_gives_all_memory_back_when_it_is_left(tmp_path: Path) -> None:
