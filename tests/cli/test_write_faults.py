@@ -76,7 +76,7 @@ def expected(tmp_path: Path, way: list[str]) -> dict[str, Any]:
 
 def test_a_disk_that_is_full(place: Path, way: list[str], expected: dict[str, Any]) -> None:
     with disk(place, "600k"):
-        assert_one_sentence(write(place, *way), 1, "x", "No space left on device", "write it again")
+        assert_one_sentence(write(place, *way), 1, f"{place}", "No space left", "write it again")
         assert visible(place) == []
         mounted("mount", "-o", "remount,size=20m", str(place))
         assert write(place, *way).code == 0
@@ -86,7 +86,7 @@ def test_a_disk_that_is_full(place: Path, way: list[str], expected: dict[str, An
 def test_a_disk_that_is_read_only(place: Path, way: list[str], expected: dict[str, Any]) -> None:
     with disk(place, "20m"):
         mounted("mount", "-o", "remount,ro", str(place))
-        assert_one_sentence(write(place, *way), 1, "x", "Read-only file system", "write it again")
+        assert_one_sentence(write(place, *way), 1, f"{place}", "Read-only", "write it again")
         assert names(place) == []
         mounted("mount", "-o", "remount,rw", str(place))
         assert write(place, *way).code == 0

@@ -93,13 +93,13 @@ def _earlier() -> None:
 
 
 def working() -> set[str]:
-    """Return the names of a run's tasks and threads, without the one that ends by itself."""
+    """Return the names of a run's tasks and threads, without those that end by themselves."""
     try:
         names = {task.get_name() for task in asyncio.all_tasks()}
     except RuntimeError:  # no loop runs any more
         names = set()
     names |= {thread.name for thread in threading.enumerate() if thread not in earlier}
-    others = ("streamrec-read", "streamrec-prefault")
+    others = ("streamrec-read", "streamrec-prefault", "streamrec-join")
     return {n for n in names if n.startswith("streamrec-") and not n.startswith(others)}
 
 

@@ -24,7 +24,7 @@ def test_ranges(start: int, stop: int) -> None:
     if 0 <= start <= stop:
         check_range(start, stop)
     else:
-        with pytest.raises(ValueError, match="no range"):
+        with pytest.raises(ValueError, match="is not a range"):
             check_range(start, stop)
 
 
