@@ -42,7 +42,7 @@ def _nothing(_: int) -> None:
 
 
 class Claims(threading.local):
-    """What the batch that this thread parses has claimed so far; each thread has its own.
+    """The bytes that the batch which this thread parses has claimed; each thread has its own.
 
     Args:
         limits: The limits of the stream.

@@ -207,12 +207,9 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
         world_size: The number of ranks.
 
     Raises:
-        RemoteProtocolError: The metadata is none, or does not fit the payload.
+        RemoteProtocolError: The metadata cannot be read, or does not fit the payload.
     """
-    try:
-        metadata = PROTO["Batch"].FromString(message.metadata)
-    except DecodeError:
-        raise RemoteProtocolError("the metadata of BATCH is not its message") from None
+    metadata = _metadata_of(message, "BATCH")
     reader = PayloadReader(message.payload)
     rows = int(metadata.rows)
     shards = reader.array("int32", (rows,))
@@ -237,13 +234,16 @@ def decode_columns(message: BatchMessage) -> dict[str, Column]:
     """Return the columns of :func:`encode_columns`, as views of the message's payload.
 
     Raises:
-        RemoteProtocolError: The metadata is none, or does not fit the payload.
+        RemoteProtocolError: The metadata cannot be read, or does not fit the payload.
     """
+    return _decode_columns(_metadata_of(message, "columns"), PayloadReader(message.payload))
+
+
+def _metadata_of(message: BatchMessage, name: str) -> Any:
     try:
-        metadata = PROTO["Batch"].FromString(message.metadata)
+        return PROTO["Batch"].FromString(message.metadata)
     except DecodeError:
-        raise RemoteProtocolError("the metadata of columns is not its message") from None
-    return _decode_columns(metadata, PayloadReader(message.payload))
+        raise RemoteProtocolError(f"the metadata of {name} is not its message") from None
 
 
 def _decode_columns(metadata: Any, reader: PayloadReader) -> dict[str, Column]:
