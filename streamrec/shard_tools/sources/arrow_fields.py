@@ -10,7 +10,7 @@ import numpy as np
 from streamrec.config.extras import install
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.shard_tools.sources.table_columns import DTYPES
-from streamrec.shard_tools.sources.table_values import EXACT, RowError
+from streamrec.shard_tools.sources.table_values import EXACT, RowError, is_emptied
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -227,6 +227,8 @@ def _floats(array: Any, name: str, *, is_given: bool) -> Any:
     if not is_given and numbers.dtype != np.float32:
         options = ("int64", "keeps the digits"), ("float32", "rounds it")
         _refuse_first(is_changed, numbers, "changed by float32", name, *options)
+        options = ("bytes", "makes it text"), ("float32", "rounds it")
+        _refuse_first(is_emptied(narrow, numbers), numbers, "0 as float32", name, *options)
     return narrow
 
 

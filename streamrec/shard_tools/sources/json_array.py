@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import DataError
+from streamrec.shard_tools.sources.table_values import RowError
 from streamrec.shard_tools.sources.text_pieces import TextPiece, last_end, text_pieces
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _BRACKETS = np.zeros(256, np.int8)
 _BRACKETS[list(b"{[")] = 1
 _BRACKETS[list(b"}]")] = -1
+_SPACE = b" \t\r\n"
+"""What may stand between the parts of JSON."""
+_CORRECT = "give an array of objects; if the file is cut off, write it anew"
+_MOST_SHOWN = 40
+"""Characters of a text in a message."""
 _SPAN = 1 << 20
 """Bytes that are looked at together: looking takes up to 18 times as much memory."""
 
@@ -104,30 +110,55 @@ def json_pieces(file: StoredFile) -> Iterator[TextPiece]:
         yield ArrayPiece(held.path, held.line, held.data, first, is_last=True)
 
 
-def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes]]:
-    """Yield each element with its place, and what stands between elements that should not.
+def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes | RowError]]:
+    """Yield each element with its place, and an error for what wrongly stands before it.
 
     Raises:
-        DataError: The array is cut off.
+        DataError: The array does not end behind its last element.
     """
     starts, ends, depth = _bounds(piece.data, is_first=piece.first == 0)
     lines = np.flatnonzero(np.frombuffer(piece.data, np.uint8) == ord("\n"))
+
+    def line(at: int) -> str:
+        return f"line {piece.line + int(np.searchsorted(lines, at))}"
+
     at, wanted = 0, b"[" if piece.first == 0 else b","
-    for number, (start, end) in enumerate(
-        zip(starts.tolist(), ends.tolist(), strict=False), piece.first
-    ):
-        place = f"element {number}, line {piece.line + int(np.searchsorted(lines, start))}"
-        if piece.data[at:start].strip() != wanted:
-            yield place, piece.data[at:start]
+    number = piece.first
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=False):
+        place = f"element {number}, {line(start)}"
+        if (between := piece.data[at:start].strip(_SPACE)) != wanted:
+            yield place, RowError(f"before it stands {_shown(between)}, not {_shown(wanted)} alone")
         yield place, piece.data[start:end]
-        at, wanted = end, b","
-    if not piece.is_last:
-        return
-    rest = b"".join(piece.data[at:].split())
-    is_empty = piece.first == 0 and not len(ends)
-    if depth or rest != (b"[]" if is_empty else b"]"):
-        raise DataError(
-            f"behind element {piece.first + len(ends) - 1} of the array stands neither an object "
-            "nor its end; perhaps the file is cut off: write it anew",
-            url=piece.path,
-        )
+        at, wanted, number = end, b",", number + 1
+    if piece.is_last:
+        open_at = int(starts[len(ends)]) if depth > 1 else None
+        fault = _fault_of_end(piece.data, at, number, open_at)
+        if fault:
+            where, what = fault
+            raise DataError(f"{line(where)}: {what}; {_CORRECT}", url=piece.path)
+
+
+def _fault_of_end(data: bytes, at: int, number: int, open_at: int | None) -> tuple[int, str] | None:
+    """Return where and how an array does not end as it must; ``None``: it does.
+
+    Args:
+        data: The text, with the array's end.
+        at: The place behind the last element.
+        number: The elements of the array.
+        open_at: The place of an element that does not end.
+    """
+    if open_at is not None:
+        return open_at, f"element {number} of the array has no end"
+    rest = data[at:].strip(_SPACE)
+    where = len(data) - len(data[at:].lstrip(_SPACE))
+    if number:
+        behind = f"behind element {number - 1} of the array"
+        what = f"stands {_shown(rest)}, not ']' alone" if rest else "the file ends, without a ']'"
+        return None if rest == b"]" else (where, f"{behind} {what}")
+    is_empty = rest.startswith(b"[") and rest[1:].strip(_SPACE) == b"]"
+    return None if is_empty else (where, f"the array {_shown(rest)} has no object")
+
+
+def _shown(text: bytes) -> str:
+    shown = text[: _MOST_SHOWN + 1].decode(errors="backslashreplace")
+    return repr(shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...")

@@ -72,7 +72,7 @@ class JSONLines(Divisible):
         rows = TableRows(self.features, self.lists, given=self.given)
         for place, row in _rows(piece):
             try:
-                rows.add(place, self._known(json_object(row, keeps_numbers=keeps_numbers)))
+                rows.add(place, self._known(_values(row, keeps_numbers=keeps_numbers)))
             except RowError as error:
                 rows.add(place, error)
         columns, missing, _ = rows.columns(
@@ -92,14 +92,20 @@ class JSONLines(Divisible):
         return values
 
 
-def _rows(piece: TextPiece) -> Iterator[tuple[str, bytes]]:
-    """Yield the place and the text of each row."""
+def _rows(piece: TextPiece) -> Iterator[tuple[str, bytes | RowError]]:
+    """Yield the place and the text of each row, or the error that stands there."""
     if isinstance(piece, ArrayPiece):
         yield from elements_of(piece)
         return
     for number, line in enumerate(piece.data.splitlines(), piece.line):
         if line.strip():
             yield f"line {number}", line
+
+
+def _values(row: bytes | RowError, *, keeps_numbers: bool = False) -> dict[str, Any]:
+    if isinstance(row, RowError):
+        raise row
+    return json_object(row, keeps_numbers=keeps_numbers)
 
 
 def json_object(row: bytes, *, keeps_numbers: bool = False) -> dict[str, Any]:
@@ -117,8 +123,7 @@ def json_object(row: bytes, *, keeps_numbers: bool = False) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise RowError("there are bytes that are not UTF-8; convert the file to it") from None
     except json.JSONDecodeError as error:
-        where = f"at character {error.pos + 1}"
-        raise RowError(f"it is not JSON: {error.msg} {where}; correct it") from None
+        raise RowError(_why_not(error)) from None
     except RowError:
         raise
     except ValueError as error:
@@ -133,6 +138,15 @@ def json_object(row: bytes, *, keeps_numbers: bool = False) -> dict[str, Any]:
     if b"\\u" in row:
         _check_names(values)
     return values
+
+
+def _why_not(error: json.JSONDecodeError) -> str:
+    """Return why a text is not JSON, and what to do."""
+    text = error.doc.strip()
+    if text.startswith("{") and error.pos >= len(error.doc.rstrip()):
+        return "its object does not end; give one object a line, or one array of objects"
+    what = error.msg.removesuffix(" at")
+    return f"it is not JSON: {what} at character {error.pos + 1}; correct it"
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -208,6 +222,6 @@ def _sample(file: StoredFile) -> Iterator[dict[str, Any] | DataError]:
     rows = chain.from_iterable(map(_rows, json_pieces(file)))
     for place, row in islice(rows, SAMPLE):
         try:
-            yield json_object(row)
+            yield _values(row)
         except RowError as error:
             yield DataError(f"{place}: {error}", url=str(file))

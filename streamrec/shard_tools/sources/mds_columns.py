@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.shard_tools.sources.table_columns import DTYPES
-from streamrec.shard_tools.sources.table_values import EXACT, RowError, as_value
+from streamrec.shard_tools.sources.table_values import EXACT, RowError, as_value, is_emptied
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -222,6 +222,8 @@ def _as_type(value: Value, dtype: str, *, is_given: bool) -> Value:
                 changed = (np.abs(narrow - value) >= 1) & (np.abs(value) <= EXACT)
                 options = ("int64", "keeps the digits"), ("float32", "rounds it")
                 _refuse_first(changed, value, "changed by float32", *options)
+                options = ("bytes", "keeps its bytes"), ("float32", "rounds it")
+                _refuse_first(is_emptied(narrow, value), value, "0 as float32", *options)
         elif value.dtype.kind == "u" and dtype == "int64":
             _refuse_first(narrow < 0, value, f"beyond {dtype}", ("bytes", "keeps its bytes"))
     return narrow

@@ -18,6 +18,7 @@ from streamrec.shard_tools.sources.table_values import (
     SampledType,
     Written,
     as_value,
+    is_emptied,
     is_nan,
 )
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
@@ -87,8 +88,10 @@ def _exact_floats(values: list[Any], *, is_given: bool) -> npt.NDArray[np.float3
     if (sizes > (MOST if is_given else EXACT)).any():
         return None
     floats = doubles.astype(np.float32)
-    is_changed = not is_given and (np.abs(floats - doubles) >= 1).any()
-    return None if is_changed else floats
+    if is_given:
+        return floats
+    is_changed = (np.abs(floats - doubles) >= 1) | is_emptied(floats, doubles)
+    return None if is_changed.any() else floats
 
 
 def _floats(values: list[Any]) -> npt.NDArray[np.float32]:

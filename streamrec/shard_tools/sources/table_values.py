@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-__all__ = ["MOST", "RowError", "SampledType", "Written", "as_value", "is_nan"]
+__all__ = ["MOST", "RowError", "SampledType", "Written", "as_value", "is_emptied", "is_nan"]
 
 MOST = float(np.finfo(np.float32).max)
 EXACT = 1 << 53
@@ -157,7 +157,7 @@ def _as_bytes(value: Any, *, is_given: bool) -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise _unfit(value, "half of a character, which UTF-8 does not have") from None
+            raise _unfit(value, "half of a character; correct it") from None
     if not is_given:
         raise _unfit(value, "a number in a column of texts", ("bytes", "keeps it as text"))
     if isinstance(value, bool):
@@ -191,7 +191,7 @@ def _as_float32(value: Any, *, is_given: bool) -> float:
         raise _unfit(value, "beyond float32", ("bytes", "keeps its digits"))
     whole = value if isinstance(value, int) else _whole(value) if isinstance(value, str) else None
     if not is_given and _is_changed(number if whole is None else whole):
-        to = float(np.float32(number))
+        to = float(np.float32(number)) + 0.0  # not -0
         keep = "int64" if _whole(value) is not None else "bytes"
         options = (keep, "keeps the digits"), ("float32", "rounds it")
         raise _unfit(value, f"{to:.17g} as float32", *options)
@@ -205,13 +205,18 @@ def _is_infinity(value: Any, number: float) -> bool:
 
 
 def _is_changed(number: int | float) -> bool:  # noqa: PYI041 - whole ones are not rounded
-    """Return whether float32 changes the whole part of a number."""
+    """Return whether float32 changes the whole part of a number, or makes it 0."""
     if abs(number) > MOST:
         return isinstance(number, int) or math.isfinite(number)
     narrow = float(np.float32(number))
     if isinstance(number, int):
         return int(narrow) != number
-    return abs(number) <= EXACT and abs(narrow - number) >= 1
+    return is_emptied(narrow, number) or (abs(number) <= EXACT and abs(narrow - number) >= 1)
+
+
+def is_emptied(narrow: Any, number: Any) -> Any:
+    """Return whether a number, or each of some, is too small for float32, which makes it 0."""
+    return (narrow == 0) & (number != 0)
 
 
 def _is_number(value: Any) -> bool:

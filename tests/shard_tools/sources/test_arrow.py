@@ -269,6 +269,15 @@ def test_decimals_keep_their_whole_part_or_are_refused(text: str, tmp_path: Path
         records_of(open_arrow(place))
 
 
+@pytest.mark.parametrize("number", [1e-50, decimal.Decimal("1e-50")])
+def test_numbers_that_float32_makes_0(number: Any, tmp_path: Path) -> None:
+    place = parquet(tmp_path / "x.parquet", a=pa.array([number]))
+    with pytest.raises(DataError, match=r"0 as float32; .* --type a=bytes, .* --type a=float32"):
+        records_of(open_arrow(place))
+    source = open_arrow(place, types={"a": "float32"})
+    assert records_of(source) == [sr.encode_example({"a": 0.0})]
+
+
 def test_forms_in_which_others_keep_values(tmp_path: Path) -> None:
     views = pa.array(["x", None, "long enough for a buffer of its own"], pa.string_view())
     words = pa.array(["a", "b"], pa.string_view())

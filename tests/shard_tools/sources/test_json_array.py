@@ -26,7 +26,9 @@ def elements(path: Path) -> Iterator[tuple[str, bytes]]:
     (file,) = find_files(str(path), {})
     for piece in json_pieces(file):
         assert isinstance(piece, ArrayPiece)
-        yield from elements_of(piece)
+        for place, element in elements_of(piece):
+            assert isinstance(element, bytes)
+            yield place, element
 
 
 VALUES = st.recursive(
@@ -71,16 +73,42 @@ def test_every_cut_is_noticed(size: int, tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "x.json"
     for end in range(1, len(text)):
         path.write_text(text[:end])
-        with pytest.raises(DataError, match="of the array stands neither an object nor its end"):
+        with pytest.raises(DataError, match="if the file is cut off, write it anew"):
             list(elements(path))
 
 
 @pytest.mark.parametrize(
-    "text", ['[{"a": 1}, 5]', '[{"a": 1},]', '[{"a": 1}]]', '[{"a": 1}] {"a": 1}', "[1, 2]"]
+    ("text", "words"),
+    [
+        ('[{"a": 1}\n, 5]', "line 2: behind element 0 of the array stands ', 5]', not ']' alone"),
+        ('[{"a": 1},]', "line 1: behind element 0 of the array stands ',]'"),
+        ('[{"a": 1}]]', "stands ']]'"),
+        ('[{"a": 1}] {"a": 1}', "stands '] {\"a\": 1}', not ']' alone"),
+        ('[{"a": 1}\f]', "stands '\\x0c]'"),
+        ('[\n{"a": 1}\n', "line 3: behind element 0 of the array the file ends, without a ']'"),
+        (
+            '\n[1, "\xe9"]',
+            "line 2: the array '[1, \"\xe9\"]' has no object; give an array of objects",
+        ),
+        ("[\f]", "the array '[\\x0c]' has no object"),
+        ("[" + "1, " * 99 + "1]", "the array '[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ...' has no"),
+        ("[" * 5000, "line 1: element 0 of the array has no end"),
+        ('[{"a": 1},\n\n {"a": [2', "line 3: element 1 of the array has no end"),
+    ],
 )
-def test_what_is_not_an_array_of_objects(text: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="of the array stands neither an object nor its end"):
-        list(elements(tmp_path / write(tmp_path / "x.json", text)))
+def test_what_is_not_an_array_of_objects(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        list(elements(path))
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["[]", " [ \n]\r\n"])
+def test_an_array_of_nothing(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert list(elements(path)) == []
 
 
 def test_a_table_and_its_wrong_rows(tmp_path: Path) -> None:
@@ -98,3 +126,4 @@ def test_a_table_and_its_wrong_rows(tmp_path: Path) -> None:
     assert [error.message.partition(":")[0] for error in errors] == [
         "element 2, line 4", "element 2, line 4", "element 3, line 4",
     ]  # fmt: skip
+    assert "line 4: before it stands '7\\n,', not ',' alone" in str(errors[0])

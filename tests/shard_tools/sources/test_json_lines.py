@@ -58,7 +58,7 @@ def test_wrong_rows_are_named_by_file_and_line(tmp_path: Path) -> None:
     errors: list[DataError] = []
     assert len(records_of(source, errors.append)) == 1004
     expected = [
-        "line 3: it is not JSON: Expecting property name",
+        "line 3: its object does not end; give one object a line",
         "line 4: it is not a JSON object; give one",
         "line 5: column 'a' holds a list of lists",
         "line 7: column 'a' holds 1e+99, which is beyond int64",
@@ -131,6 +131,7 @@ def test_numbers_beside_texts_keep_the_text_they_have(tmp_path: Path) -> None:
         ("1e39", "holds 1e.39, which is beyond float32"),
         ("1e400", "holds a number above 1.8e308, which is beyond float32"),
         ("99999999999999999999", "which is beyond int64"),
+        ("-1e-50", "holds -1e-50, which is 0 as float32; .* --type a=bytes, .* --type a=float32"),
         ('"\\ud800"', "half of a character"),
     ],
 )
@@ -138,6 +139,21 @@ def test_values_that_do_not_fit(value: str, words: str, tmp_path: Path) -> None:
     place = write(tmp_path / "x.jsonl", f'{{"a": {value}}}\n')
     with pytest.raises(DataError, match=f"line 1: column 'a' .*{words}"):
         records_of(open_json_lines(place))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{\n"a": 1\n}\n', "line 1: its object does not end; give one object a line, or one array"),
+        ('{"a": tru}', "line 1: it is not JSON: Expecting value at character 7; correct it"),
+        ('{"a": "x}', "it is not JSON: Unterminated string starting at character 7; correct it"),
+        ('{"a": "\f"}', "it is not JSON: Invalid control character at character 8; correct it"),
+    ],
+)
+def test_texts_that_are_not_objects(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        open_json_lines(write(tmp_path / "x.json", text))
+    assert words in str(caught.value)
 
 
 def test_not_a_number_and_infinities_that_the_file_names(tmp_path: Path) -> None:

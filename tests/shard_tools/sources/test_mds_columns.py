@@ -134,6 +134,7 @@ def test_wrong_values(encoding: str, data: bytes) -> None:
     [
         ("uint64", np.uint64(1 << 63).tobytes(), "int64", "9223372036854775808, which is beyond"),
         ("float64", np.float64(1e300).tobytes(), "float32", "1e+300, which is beyond float32"),
+        ("float64", np.float64(1e-50).tobytes(), "float32", "1e-50, which is 0 as float32"),
         ("float64", np.float64(0.5).tobytes(), "int64", "0.5, which is not int64"),
         ("float64", np.float64("nan").tobytes(), "int64", "nan, which is not int64"),
         ("float64", np.float64(16777217).tobytes(), "float32", "add --type x=int64, which keeps"),

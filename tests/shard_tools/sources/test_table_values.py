@@ -80,6 +80,16 @@ def test_values_of_other_types(value: Any, dtype: str, words: str) -> None:
     assert words in str(caught.value.of_column("a"))
 
 
+@pytest.mark.parametrize("value", [1e-50, "-1e-50"])
+def test_numbers_that_float32_makes_0(value: Any) -> None:
+    assert as_value(value, "float32") == float(value)
+    with pytest.raises(RowError, match="0 as float32") as caught:
+        as_value(value, "float32", is_given=False)
+    assert "--type a=bytes, which keeps the digits, or --type a=float32" in str(
+        caught.value.of_column("a")
+    )
+
+
 def type_of(*values: Any) -> str | None:
     sampled = SampledType()
     for value in values:
@@ -129,9 +139,10 @@ def test_a_number_keeps_its_whole_part_or_is_refused(number: float) -> None:
         kept = as_value(Written(str(number)) if math.isinf(number) else number, "float32",
                         is_given=False)  # fmt: skip
     except RowError:
-        assert abs(number) > 1 << 24
+        assert abs(number) > 1 << 24 or 0 < abs(number) < 1e-45
         return
     narrow = float(np.float32(kept))
+    assert (narrow == 0) == (number == 0)
     if isinstance(number, int):
         assert int(narrow) == number
     elif math.isfinite(number) and abs(number) <= 1 << 53:
