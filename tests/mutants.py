@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-import random
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -149,7 +149,11 @@ def changed(node: ast.expr | ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, st
 
 
 def sample(count: int, seed: int, room: str | None = None) -> list[Mutant]:
-    """Draw mutants, from each room as many as its share of the lines, and at least one."""
+    """Draw mutants, from each room as many as its share of the lines, and at least one.
+
+    A mutant's place in the draw follows from its name alone, so that a change of the source leaves
+    the others where they were.
+    """
     paths = sorted((ROOT / "streamrec" / (room or "")).rglob("*.py"))
     found: dict[str, list[Mutant]] = {}
     lines: dict[str, int] = {}
@@ -158,13 +162,15 @@ def sample(count: int, seed: int, room: str | None = None) -> list[Mutant]:
         found.setdefault(name, []).extend(mutants_of(path))
         lines[name] = lines.get(name, 0) + len(path.read_bytes().splitlines())
     total = sum(size for name, size in lines.items() if found[name])
-    generator = random.Random(seed)
+
+    def place(mutant: Mutant) -> bytes:
+        return hashlib.sha256(f"{seed} {mutant.name}".encode()).digest()
+
     drawn: list[Mutant] = []
     for name, mutants in found.items():
         share = max(1, round(count * lines[name] / total))
-        drawn += generator.sample(mutants, min(len(mutants), share))
-    generator.shuffle(drawn)
-    return drawn
+        drawn += sorted(mutants, key=place)[:share]
+    return sorted(drawn, key=place)
 
 
 def judged() -> set[str]:

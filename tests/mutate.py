@@ -8,12 +8,14 @@ Each mutant is one change of one expression: ``<`` for ``<=``, ``and`` for ``or`
 a call left out; ``tests/mutants.py`` makes them. The tests that are nearest to its file run first,
 and the first that fails ends them. A mutant that none of them notices within its time is printed:
 either a test is missing, or the change means nothing. It takes some seconds a mutant on one core,
-and works on a copy of the tree.
+and works on a copy of the tree. A run of hours writes what it found to ``--results``, a line a
+mutant; with the same file it goes on where it was ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -73,7 +75,7 @@ class Tree:
         self.root = copy_of_tree(place)
         self.patience = patience
         self.broken: set[str] = set()
-        """Tests that fail without any change, too."""
+        """Tests that fail without any change, too, or not each time."""
         self._sound: set[str] = set()
         self._output = Path(place, "output")
 
@@ -86,9 +88,10 @@ class Tree:
                 _replace(place, mutant.source())
                 while (failed := self._failing(tests)) and failed not in self.broken:
                     _replace(place, mutant.path.read_bytes())
-                    if self._passes_without(failed):
-                        return failed
+                    passes = self._passes_without(failed)
                     _replace(place, mutant.source())
+                    if passes and self._fails_again(failed):
+                        return failed
                 if _seconds_used() - begun > self.patience:
                     break
         finally:
@@ -98,9 +101,17 @@ class Tree:
     def _passes_without(self, test: str) -> bool:
         """Return whether a test passes without any change; else leave it out from now on."""
         if test not in self._sound:
-            code = self._run("-q", f"--timeout={HANG}", "--timeout-method=thread", test)
-            (self._sound if code in PASSED else self.broken).add(test)
+            (self._sound if self._passes(test) else self.broken).add(test)
         return test in self._sound
+
+    def _fails_again(self, test: str) -> bool:
+        """Return whether a test fails a second time; one that a busy machine ended is left out."""
+        if self._passes(test):
+            self.broken.add(test)
+        return test not in self.broken
+
+    def _passes(self, test: str) -> bool:
+        return self._run("-q", f"--timeout={HANG}", "--timeout-method=thread", test) in PASSED
 
     def _failing(self, tests: list[str]) -> str:
         """Return the first test that fails or hangs."""
@@ -196,6 +207,12 @@ def _seconds_used() -> float:
     default=None,
     help="Only mutants that this file names.",
 )
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write a line for each mutant to this file; those that it names are not tried again.",
+)
 @click.option("--least", default=0.95, show_default=True, help="The part that must be noticed.")
 def main(
     count: int,
@@ -203,6 +220,7 @@ def main(
     room: str | None,
     patience: float,
     only: Path | None,
+    results: Path | None,
     least: float,
 ) -> None:
     """Try mutants, print those that nobody noticed, and a table by room."""
@@ -214,7 +232,7 @@ def main(
     nothing = Counter(each.room for each in mutants if each.name in known)
     mutants = [each for each in mutants if each.name not in known]
     with tempfile.TemporaryDirectory() as place:
-        noticed_by = attempt(mutants, Tree(place, patience))
+        noticed_by = attempt(mutants, Tree(place, patience), results)
     tried = Counter(each.room for each in noticed_by)
     noticed = Counter(each.room for each, test in noticed_by.items() if test)
     click.echo(table(tried, noticed, nothing))
@@ -222,15 +240,30 @@ def main(
         raise SystemExit(f"fewer than {least:.0%} were noticed")
 
 
-def attempt(mutants: Iterable[Mutant], tree: Tree) -> dict[Mutant, str]:
+def attempt(
+    mutants: Iterable[Mutant], tree: Tree, results: Path | None = None
+) -> dict[Mutant, str]:
     """Return the test that noticed each mutant; empty for none."""
     noticed_by = {}
+    former = results_of(results) if results else {}
     for mutant in mutants:
+        if mutant.name in former:
+            noticed_by[mutant] = former[mutant.name]
+            continue
         begun = time.monotonic()
         noticed_by[mutant] = test = tree.notices(mutant)
         verdict = f"noticed by {test}" if test else "not noticed"
         click.echo(f"{verdict} ({time.monotonic() - begun:.0f} s): {mutant.name}")
+        if results:
+            with results.open("a") as file:
+                file.write(json.dumps({"name": mutant.name, "test": test}) + "\n")
     return noticed_by
+
+
+def results_of(path: Path) -> dict[str, str]:
+    """Return the tests by the names of the mutants of a former run; none if there was none."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {line["name"]: line["test"] for line in map(json.loads, lines)}
 
 
 def table(tried: Counter[str], noticed: Counter[str], nothing: Counter[str]) -> str:

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.mutants import ROOT, changes, mutants_of, sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.mutants import Mutant
 
 
 @pytest.mark.parametrize(
@@ -38,6 +44,19 @@ def test_each_change_is_a_program() -> None:
 
 def test_the_same_seed_draws_the_same() -> None:
     assert sample(5, 1, "values") == sample(5, 1, "values") != sample(5, 2, "values")
+
+
+def test_a_change_of_the_source_leaves_the_draw_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, *rest = sample(10, 1, "values")
+    found = mutants_of
+
+    def without_it(path: Path) -> list[Mutant]:
+        return [each for each in found(path) if each.name != first.name]
+
+    monkeypatch.setattr("tests.mutants.mutants_of", without_it)
+    assert sample(10, 1, "values")[: len(rest)] == rest
 
 
 def test_the_name_of_a_change_says_where_and_what_it_is() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from tests.mutants import Mutant
 
 PATH = ROOT / "streamrec/plan/buckets.py"
 
@@ -42,13 +43,14 @@ def test_the_nearest_test_that_fails_has_noticed(
 
     def run(*_: object) -> int:
         seen.append(copied.read_bytes())
-        return 0
+        return int(copied.read_bytes() == mutant.source())
 
     monkeypatch.setattr(tree, "_failing", lambda tests: tests[0])
     monkeypatch.setattr(tree, "_run", run)
     for _ in range(2):
         assert attempt([mutant], tree) == {mutant: "tests/plan/test_buckets.py"}
-    assert seen == [PATH.read_bytes()], "once, and without the change"
+    once, again = PATH.read_bytes(), mutant.source()
+    assert seen == [once, again, again], "once without the change, and each time with it"
 
 
 def test_a_test_that_fails_without_the_change_has_noticed_nothing(
@@ -60,6 +62,34 @@ def test_a_test_that_fails_without_the_change_has_noticed_nothing(
     monkeypatch.setattr(tree, "_run", lambda *_: 1)
     assert not tree.notices(mutants_of(PATH)[0])
     assert tree.broken == {"a", "b"}
+
+
+def test_a_test_that_fails_once_has_noticed_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_of(tmp_path, monkeypatch)
+    failing = ["a"]
+    monkeypatch.setattr(tree, "_failing", lambda _: failing.pop() if failing else "")
+    monkeypatch.setattr(tree, "_run", lambda *_: 0)
+    assert not tree.notices(mutants_of(PATH)[0])
+    assert tree.broken == {"a"}
+
+
+def test_a_run_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutants = mutants_of(PATH)[:3]
+    tree = tree_of(tmp_path / "tree", monkeypatch)
+    results, tried = tmp_path / "results", list[str]()
+
+    def notices(mutant: Mutant) -> str:
+        tried.append(mutant.name)
+        return "" if mutant == mutants[0] else "tests/a.py::test_x"
+
+    monkeypatch.setattr(tree, "notices", notices)
+    first = attempt(mutants[:2], tree, results)
+    both = attempt(mutants, tree, results)
+    assert first == {mutants[0]: "", mutants[1]: "tests/a.py::test_x"}
+    assert both == first | {mutants[2]: "tests/a.py::test_x"}
+    assert tried == [each.name for each in mutants]
 
 
 def test_the_test_that_failed() -> None:
