@@ -11,7 +11,7 @@ import ast
 import copy
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,11 +60,16 @@ class Mutant:
     @cached_property
     def name(self) -> str:
         """The change in words, which stays the same when lines are added above."""
-        data = self.path.read_bytes()
+        data = _source_of(self.path)
         line = data.splitlines()[self.line - 1].decode()
         before = data[self.begin : self.end].decode()
         path = self.path.relative_to(ROOT / "streamrec")
         return f"{path} | {line.strip()} | {' '.join(before.split())} -> {self.text}"
+
+
+@cache
+def _source_of(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 def mutants_of(path: Path) -> list[Mutant]:

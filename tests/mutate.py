@@ -26,7 +26,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -117,7 +117,8 @@ class Tree:
         """Return the first test that fails or hangs."""
         options = ["-v", "-x", f"--timeout={HANG}", "--timeout-method=thread"]
         options += [f"--deselect={test}" for test in self.broken]
-        code = self._run(*options, *tests, most=math.ceil(SUITE * self.patience))
+        most = max(2 * HANG, math.ceil(SUITE * self.patience))  # a test that hangs is told as such
+        code = self._run(*options, *tests, most=most)
         if code in (*PASSED, -signal.SIGKILL):  # or its time is up
             return ""
         return failed_test(self._output.read_text(errors="replace"), tests)
@@ -247,8 +248,8 @@ def attempt(
     noticed_by = {}
     former = results_of(results) if results else {}
     for mutant in mutants:
-        if mutant.name in former:
-            noticed_by[mutant] = former[mutant.name]
+        if tests := former.get(mutant.name):
+            noticed_by[mutant] = tests.pop(0)
             continue
         begun = time.monotonic()
         noticed_by[mutant] = test = tree.notices(mutant)
@@ -260,10 +261,13 @@ def attempt(
     return noticed_by
 
 
-def results_of(path: Path) -> dict[str, str]:
-    """Return the tests by the names of the mutants of a former run; none if there was none."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {line["name"]: line["test"] for line in map(json.loads, lines)}
+def results_of(path: Path) -> dict[str, list[str]]:
+    """Return the tests by the names of the mutants of a former run; a line may hold two alike."""
+    found = defaultdict[str, list[str]](list)
+    for line in path.read_text().splitlines() if path.exists() else ():
+        verdict = json.loads(line)
+        found[verdict["name"]].append(verdict["test"])
+    return found
 
 
 def table(tried: Counter[str], noticed: Counter[str], nothing: Counter[str]) -> str:

@@ -1,7 +1,7 @@
 """Orders the files of tests by how near they are to a source file.
 
 The nearest is its mirror. The others follow by how many imports lead from them to the file, those
-of the file's folder and room first.
+of the file's folder and room first, and those of the whole package last.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FAR = 9
-"""The distance of tests in the file's room to which no import leads."""
+"""The distance of tests in the file's room to which no import leads, and of those of all rooms."""
 
 
 def nearest_tests(path: Path) -> list[str]:
@@ -32,9 +32,16 @@ def nearest_tests(path: Path) -> list[str]:
 
 
 def _rooms_between(test: str, relative: Path) -> int:
-    """Return 0 for a test of the file's folder, 1 for one of its room, and 2 for any other."""
+    """Return 0 for a test of the file's folder, 1 for one of its room, and 2 for one of another.
+
+    Those of the whole package and of its pages are slow, and come last.
+    """
     folder = Path(test).relative_to("tests").parent
-    return 0 if folder == relative.parent else 1 if folder.parts[:1] == relative.parts[:1] else 2
+    if folder == relative.parent:
+        return 0
+    if folder.parts[:1] == relative.parts[:1]:
+        return 1
+    return 2 if folder.parts else FAR
 
 
 def _distances(module: str) -> dict[str, int]:

@@ -76,7 +76,9 @@ def test_a_test_that_fails_once_has_noticed_nothing(
 
 
 def test_a_run_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutants = mutants_of(PATH)[:3]
+    two = [each for each in mutants_of(PATH) if "cycles =" in each.name and each.text == "2"]
+    mutants = [*two, mutants_of(PATH)[0]]
+    assert mutants[0].name == mutants[1].name, "on one line"
     tree = tree_of(tmp_path / "tree", monkeypatch)
     results, tried = tmp_path / "results", list[str]()
 
@@ -90,6 +92,21 @@ def test_a_run_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert first == {mutants[0]: "", mutants[1]: "tests/a.py::test_x"}
     assert both == first | {mutants[2]: "tests/a.py::test_x"}
     assert tried == [each.name for each in mutants]
+
+
+def test_a_test_that_hangs_is_ended_before_the_time_of_all_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, given = tree_of(tmp_path, monkeypatch), list[int]()
+
+    def run(*_: object, most: int) -> int:
+        given.append(most)
+        return 0
+
+    monkeypatch.setattr(tree, "_run", run)
+    for tree.patience in (1.0, 100.0):
+        assert not tree.notices(mutants_of(PATH)[0])
+    assert (min(given), max(given)) == (2 * mutate.HANG, 300)
 
 
 def test_the_test_that_failed() -> None:

@@ -13,3 +13,9 @@ def test_a_file_to_which_no_import_leads_has_the_tests_of_its_room() -> None:
     tests = nearest_tests(ROOT / "streamrec/shard_tools/sources/bert.py")
     assert tests[0] == "tests/shard_tools/sources/test_bert.py"
     assert "tests/shard_tools/sources/test_masked_pairs.py" in tests
+
+
+def test_the_tests_of_pages_come_last() -> None:
+    tests = nearest_tests(ROOT / "streamrec/plan/dealt_shards.py")
+    assert tests.index("tests/test_docs.py") > tests.index("tests/feeder/test_client.py")
+    assert nearest_tests(ROOT / "streamrec/masking.py")[0] == "tests/test_masking.py"

@@ -117,6 +117,25 @@ class TestValues:
             assert batch.origin.records.tolist() == expected.origin.records.tolist()
             assert batch.next_position == expected.next_position
 
+    def test_each_batch_is_copied_once_and_one_ahead(
+        self, source: str, sharding: NamedSharding, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copied: list[list[int]] = []
+        copy = GlobalBatches._global
+
+        def noted(self: GlobalBatches, batch: Any) -> Any:
+            copied.append(batch["id"].tolist())
+            return copy(self, batch)
+
+        monkeypatch.setattr(GlobalBatches, "_global", noted)
+        arrays = as_arrays(opened(source), sharding)
+        given = []
+        for batch in arrays:
+            given.append(batch["id"].tolist())
+            assert copied[: len(given)] == given
+            assert len(copied) <= len(given) + 1
+        assert copied == given
+
     def test_64_bits_stay_where_jax_has_them(self, source: str, sharding: NamedSharding) -> None:
         features = {"wide": sr.FixedLenFeature((), "int64")}
         with jax.enable_x64(True):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -8,7 +9,10 @@ from streamrec.measure.advice import advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import Finding, find
 from streamrec.measure.figures import Change
-from tests.measure.worlds import GIB, MB, World, machine, settings_of, stage
+from tests.measure.worlds import GIB, MB, PLANTED, World, machine, settings_of, stage
+
+if TYPE_CHECKING:
+    from streamrec.measure.figures import Bottleneck
 
 
 def changes(world: World, settings: dict[str, Any], **more: Any) -> dict[str | None, Any]:
@@ -17,6 +21,58 @@ def changes(world: World, settings: dict[str, Any], **more: Any) -> dict[str | N
     finding = find(figures, Resources(figures, chosen).ceilings())
     assert finding is not None
     return {one.setting: one.value for one in advise(figures, chosen, finding).changes}
+
+
+PREDICTED: dict[Bottleneck, tuple[float, float, dict[str | None, Any]]] = {
+    "store latency": (500.150, 1275.096, {"max_concurrency": 16}),
+    "connection bandwidth": (100.130, 595.393, {"max_concurrency": 24}),
+    "link": (200.0, 1996.008, {"cache": "144GiB", None: ANY}),
+    "throttling": (200.581, 800.0, {"memory_budget": "1024MiB"}),
+    "memory budget": (500.006, 513.184, {"memory_budget": "512MiB"}),
+    "max_concurrency": (500.150, 1275.096, {"max_concurrency": 16}),
+    "event loop": (100.0, 388.331, {None: ANY}),
+    "decoding": (100.150, 1996.008, {"cache": {"of": "batches"}, None: ANY}),
+    "transform": (100.003, 1996.008, {None: ANY}),
+    "trainer": (9.9, 6666.667, {None: ANY}),
+    "listing": (100.0, 1996.008, {None: ANY}),
+    "cores": (100.418, 1996.008, {None: ANY}),
+}
+"""The MB/s behind the changes with a job and without one, and the changes with one.
+
+With a job the trainer is next; it takes 1 MB in each of its steps.
+"""
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_the_rate_that_changes_lead_to(name: Bottleneck) -> None:
+    world, settings = PLANTED[name]
+    chosen = settings_of(**settings)
+    *rates, expected = PREDICTED[name]
+    assert changes(world, settings) == expected
+    for job, rate in zip((True, False), rates, strict=True):
+        figures = world.figures(chosen, job=job)
+        finding = find(figures, Resources(figures, chosen).ceilings())
+        assert finding is not None
+        assert advise(figures, chosen, finding).rate == pytest.approx(rate * MB, rel=1e-4)
+
+
+def test_the_link_is_next_where_it_was_seen_full() -> None:
+    world, chosen = World(latency=0.2, link=250.0 * MB), settings_of(max_concurrency=4)
+    figures = world.figures(chosen)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    advice = advise(figures, chosen, finding)
+    assert (advice.rate, advice.next) == (250.0 * MB, "link")
+
+
+def test_no_more_is_predicted_than_the_store_was_seen_to_give() -> None:
+    """At 300 MB/s the link is not seen to be full: 64 requests would give little more."""
+    world, chosen = World(latency=0.2, link=300.0 * MB), settings_of(max_concurrency=4)
+    figures = world.figures(chosen)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    advice = advise(figures, chosen, finding)
+    assert (advice.rate, advice.next) == (300.0 * MB, None)
 
 
 def test_latency_needs_as_many_requests_as_little_says() -> None:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from streamrec.measure import sweep
-from streamrec.measure.budget import BudgetSpent
+from streamrec.measure.budget import Budget, BudgetSpent
+from streamrec.measure.cell import Measured
 from streamrec.measure.figures import Cell, Limits
-from streamrec.measure.sweep import measure_sweep, plateau_of
+from streamrec.measure.sweep import _Share, measure_sweep, plateau_of
 from tests.measure.support import limits, place
 from tests.support import asynchronous
 
@@ -33,6 +34,64 @@ def cells(size: int, *rates: int) -> list[Cell]:
 )
 def test_the_plateau(found: list[Cell], flat: set[int], plateau: int | None) -> None:
     assert plateau_of(found, flat) == plateau
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ranges", "window"),
+    [(10.0, 5, 0.5), (10.0, 4, None), (0.0, 5, None)],
+)
+def test_the_first_cell_of_a_row(seconds: float, ranges: int, window: float | None) -> None:
+    for allowed in (
+        Limits(seconds=seconds, bytes=8 * ranges, requests=1000),
+        Limits(seconds=seconds, bytes=8000, requests=2 * ranges),
+    ):
+        share = _Share(Budget(allowed, lambda: 0.0), 0.5)
+        assert share.seconds_for(4, 1, None) == window
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ranges", "each", "window"),
+    [
+        (10.0, 1000, 0.01, 0.48),  # a tenth of the row's five seconds, with two ranges around it
+        (20.0, 1000, 0.01, 0.98),
+        (40.0, 1000, 0.01, 1.0),
+        (4.0, 1000, 0.01, 0.25),
+        (30.0, 36, 0.1, 0.4),  # six rounds in a third of the ranges, two of them around it
+        (30.0, 30, 0.1, 0.3),
+        (30.0, 24, 0.1, None),
+        (7.0, 1000, 1.0, 1.0),  # one range before the window, one in it and one behind it
+        (6.0, 1000, 1.0, 1.0),
+        (5.8, 1000, 1.0, None),
+    ],
+)
+def test_a_cell_behind_another(
+    seconds: float, ranges: int, each: float, window: float | None
+) -> None:
+    last = Measured(cells(4, 10)[0], each, None)
+    for allowed in (
+        Limits(seconds=seconds, bytes=8 * ranges, requests=10_000),
+        Limits(seconds=seconds, bytes=80_000, requests=2 * ranges),
+    ):
+        share = _Share(Budget(allowed, lambda: 0.0), 0.5)
+        assert share.seconds_for(4, 2, last) == (window and pytest.approx(window))
+
+
+def test_a_row_leaves_the_rest_to_the_others() -> None:
+    budget = Budget(Limits(seconds=10, bytes=400, requests=100), lambda: 0.0)
+    share = _Share(budget, 0.25)
+    assert share.seconds_for(4, 1, None) == 0.5
+    budget.take(20, 80)
+    assert share.seconds_for(4, 1, None) == 0.5
+    budget.take(1, 4)
+    assert share.seconds_for(4, 1, None) is None, "four of its 25 ranges are left"
+
+
+@pytest.mark.parametrize(("files", "most"), [(1, 1), (3, 1), (100, 50), (1024, 512), (9999, 512)])
+def test_half_of_the_files_may_be_connections(
+    files: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (files, files))
+    assert sweep.most_requests() == most
 
 
 @asynchronous

@@ -13,6 +13,7 @@ from streamrec.shard_tools.dataset_manifest import (
     IndexedShard,
     Manifest,
     ShardFacts,
+    SourcePlace,
     TaskPart,
     WriteSettings,
 )
@@ -83,6 +84,17 @@ def test_shards_by_size_are_kept_up_to_the_first_that_is_not_whole(
     assert [shard.name for shard in log.part.shards] == left(directory)
     assert log.records == 2 * whole
     assert log.types.to_dict() == {"id": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_kept"), [([5, 5], True), ([], True), ([5, 4], False), ([4, 5], False)]
+)
+def test_the_place_in_the_source_is_that_behind_all_shards(
+    sizes: list[int], is_kept: bool, tmp_path: Path
+) -> None:
+    place = SourcePlace(version="1", pieces=7, amount=70, skipped=1, records=[4])
+    leave(tmp_path, sizes, BY_SIZE, place=place)
+    assert begun(tmp_path).part.place == (place if is_kept else None)
 
 
 @pytest.mark.parametrize("sizes", [[5, 5, 5], [5, 4, 5], [5, 5]])

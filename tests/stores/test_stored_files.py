@@ -11,6 +11,7 @@ from streamrec.config.places import escape
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, ObjectNotFound
 from streamrec.stores.stored_files import (
+    _Remote,
     file_contents,
     files_below,
     find_files,
@@ -144,6 +145,18 @@ def test_a_thousand_names_are_one_listing() -> None:
             url = f"{scheme}://bucket/dir/x-{{000..019}}"
             assert len(find_files(url, options)) == 20
             assert store.statistics.requests <= 3
+
+
+def test_one_name_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may have the right to read an object and not that to list its directory."""
+    with DevStore() as store:
+        store.put("bucket/dir/x", b"x")
+        listed: list[str] = []
+        monkeypatch.setattr(_Remote, "ls", lambda _, path: listed.append(path))
+        for scheme, options in (("s3", store.storage_options), ("gs", store.gcs_options)):
+            [found] = find_files(f"{scheme}://bucket/dir/x", options)
+            assert found.size == 1
+        assert listed == []
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:

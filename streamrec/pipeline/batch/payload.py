@@ -146,7 +146,6 @@ def _encode_column(name: str, column: Column, payload: _Payload) -> bytes:
 
 def _encode_ragged(proto: Any, column: Ragged, payload: _Payload) -> None:
     first, last = int(column.row_splits[0]), int(column.row_splits[-1])
-    proto.SetInParent()
     payload.add(column.row_splits.astype(np.int64, copy=False) - first)
     _encode_values(proto.values, cut(column.values, first, last), payload)
 
@@ -179,7 +178,6 @@ def _name(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
 
 def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
     first, last = int(column.offsets[0]), int(column.offsets[-1])
-    proto.SetInParent()
     proto.size, proto.count = last - first, len(column.offsets) - 1
     proto.item_shape.extend(column.item_shape)
     offsets = column.offsets.astype(np.int64, copy=False)

@@ -80,3 +80,16 @@ def test_the_header_says_the_smallest_window() -> None:
         octets = deflated(np.zeros((1, size), np.uint8), 1, -1)
         assert octets[0] == window << 4 | zlib.DEFLATED
         assert (octets[0] << 8 | octets[1]) % 31 == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "bands"),
+    [((9, 64), [4, 4, 1]), ((8, 64), [4, 4]), ((3, 300), [1, 1, 1]), ((2, 128), [2])],
+)
+def test_a_band_holds_no_more_bytes_than_its_limit(
+    shape: tuple[int, int], bands: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless one row alone has more."""
+    monkeypatch.setattr(png_filters, "_BAND", 256)
+    found = png_filters._filtered(np.zeros(shape, np.uint8), 1)
+    assert [len(each) // (1 + shape[1]) for each in found] == bands

@@ -129,6 +129,14 @@ def test_the_size_of_a_batch_follows_those_that_were_decoded() -> None:
     assert decoder.size(chunk([b"x" * 100])) > 700
 
 
+def test_the_size_of_a_batch_follows_the_least_record() -> None:
+    """A record of one byte, and where it ends: 17 bytes for each."""
+    decoder = Decoder(None, ["u"])
+    assert decoder.size(chunk([b"x"])) == 1
+    assert size_of(decoder.decode(chunk([b"x"]), POSITION, None).records) == 17
+    assert decoder.size(chunk([b"x", b"yz"])) == 3 * 17
+
+
 def test_the_size_of_a_column_is_that_of_all_its_arrays() -> None:
     values, splits = np.zeros(4, np.float32), np.array([0, 1, 4])
     assert size_of(values) == 16
