@@ -36,7 +36,7 @@ class Loan:
         if granted is not None:
             settings = feeder.settings
             limits = daemon_batch_limit(settings), daemon_pixel_limit(settings)
-            self.ceiling = Ceiling(*limits, self.borrow)
+            self.ceiling = Ceiling(*limits, self.borrow, feeder.cores)
 
     def __repr__(self) -> str:
         return f"<Loan of {self._granted} bytes>"

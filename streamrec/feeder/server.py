@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from streamrec.config.cores import usable_cores, worker_count
 from streamrec.config.daemon import DaemonSettings
 from streamrec.config.memory_budget import daemon_budget, memory_budget, shared_limit
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
@@ -36,6 +37,8 @@ from streamrec.feeder.session_log import SessionLog
 from streamrec.feeder.shared import Outboxes
 from streamrec.feeder.snapshot import snapshot_of
 from streamrec.feeder.statistics import Statistics
+from streamrec.flow.cores import Cores
+from streamrec.pipeline.assembler import THREADS
 from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
@@ -80,6 +83,9 @@ class Feeder:
         self.statistics = Statistics()
         self.draining = False
         self.readings = Readings(self._reading)
+        cores = usable_cores() // worker_count(self.settings)
+        self.cores = Cores(max(THREADS, cores))  # a session that is alone has all its threads
+        """The cores on which pictures of all sessions are decoded."""
         self._outboxes = Outboxes(shared_limit(self.settings))
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,7 @@ from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from streamrec.pipeline.lane.record_reader import lead
+from streamrec.pipeline.memory_needs import NO_CEILING
 from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.coordinates import POINTS, Coordinates
 from streamrec.plan.ranges import LaneRanges
@@ -35,6 +37,7 @@ from streamrec.plan.window import FRAME_OVERHEAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
+    from contextlib import AbstractContextManager
 
     from streamrec.errors import StreamrecError
     from streamrec.formats.examples.needs import Share
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.pipeline.measures import Measures
+    from streamrec.pipeline.memory_needs import Ceiling
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
 
@@ -77,8 +81,7 @@ class Assembler:
         corruption_log: The log of skipped damage; ``None``: damage ends the run.
         allocate: Allocates the columns of batches; by default the decoder does.
         measures: The run's counters, to count on.
-        borrow: Borrows memory for batches that take more than their share; by default the run
-            overdraws.
+        ceiling: The limits of a feeder, and what it shares among its runs.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class Assembler:
         corruption_log: CorruptionLog | None,
         allocate: Allocate | None,
         measures: Measures,
-        borrow: Callable[[int], object] | None = None,
+        ceiling: Ceiling = NO_CEILING,
     ) -> None:
         self.sent = plan.position
         """The position behind the last batch that was sent."""
@@ -103,12 +106,17 @@ class Assembler:
         feeds = [_feed(plan, shards, feed) for feed in range(len(plan.feeds))]
         self.fetcher = _fetcher(plan, shards, stores, feeds, self._lanes, measures)
         inflating = [feed for feed in feeds if isinstance(feed, InflatingQueue)]
-        self.inflater = Inflater(self.fetcher, inflating, plan.memory) if inflating else None
+        self.inflater = (
+            Inflater(self.fetcher, inflating, plan.memory, ceiling) if inflating else None
+        )
         """``None``: no shard is compressed."""
-        self._decoded = DecodedMemory(plan.memory.decoded, *([borrow] if borrow else []))
+        borrow = [ceiling.borrow] if ceiling.borrow else []
+        self._decoded = DecodedMemory(plan.memory.decoded, *borrow)
+        self._cores = ceiling.cores.share() if ceiling.cores else None
         self.decoder = _decoder(plan, shards, self._share_pictures, allocate, measures)
         self._builder = LaneBuilder(
-            *(plan, shards, self.fetcher, corruption_log, threads, self.decoder, measures.waits)
+            *(plan, shards, self.fetcher, corruption_log, threads, self.decoder, measures.waits),
+            share=self._each_on_a_core,
         )
         self._lanes += map(self._builder.lane, range(len(plan.own_lanes)))
         skip = plan.position.skip if plan.by_record is None else 0
@@ -133,11 +141,24 @@ class Assembler:
         self._decoded.close()
 
     def _share_pictures(self, work: Callable[[int], None], count: int, at_once: int) -> None:
+        """Decode pictures in all threads; a :data:`~streamrec.formats.examples.needs.Share`."""
+
         def unless_abandoned(number: int) -> None:
-            self._decoded.check()
-            work(number)
+            with self._on_a_core():
+                self._decoded.check()
+                work(number)
 
         share_work(self._threads, THREADS - 1, unless_abandoned, count, at_once)
+
+    def _each_on_a_core(self, work: Callable[[int], None], count: int, _at_once: int) -> None:
+        """Decode pictures one after the other, in the calling thread."""
+        for number in range(count):
+            with self._on_a_core():
+                work(number)
+
+    def _on_a_core(self) -> AbstractContextManager[None]:
+        """Work while the block runs, as soon as it is this run's turn."""
+        return self._cores.working() if self._cores else nullcontext()
 
     def statistics(self) -> dict[str, Any]:
         """Return the stages' counters and current sizes."""

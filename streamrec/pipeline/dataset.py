@@ -315,8 +315,7 @@ class Dataset:
             budget: Bytes that the run may take, at least :meth:`least_budget`; by default the
                 dataset's ``memory_budget``. It changes the speed and never the order.
             measures: The measures to count on; by default the run has its own.
-            ceiling: The limits of a feeder, and its memory for batches that take more than their
-                share of the budget.
+            ceiling: The limits of a feeder, and what it shares among its runs.
 
         Raises:
             ConfigError: The settings contradict each other.
@@ -345,9 +344,9 @@ class Dataset:
         shards.indexed = self._indexed.copy()
         shards.entries = self._index.entries if self._index is not None else ()
         if not self._keeps("batches") or self._stores.cache is None:
-            return Run(plan, shards, self._stores, allocate, measures, ceiling.borrow)
+            return Run(plan, shards, self._stores, allocate, measures, ceiling)
         cache = BatchCache(plan, self._stores.cache, self._versions)
-        parts = plan, shards, self._stores, allocate, measures, ceiling.borrow
+        parts = plan, shards, self._stores, allocate, measures, ceiling
         return CachedRun(*parts, cache=cache)
 
     def _limits(self, ceiling: Ceiling) -> Limits:

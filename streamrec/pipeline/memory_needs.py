@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError
+from streamrec.flow.cores import step_back
 from streamrec.plan.ranges import MemoryPlan, least_budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from streamrec.flow.cores import Cores
 
 __all__ = ["NO_CEILING", "Ceiling", "MemoryNeeds"]
 
@@ -27,6 +31,12 @@ class Ceiling(NamedTuple):
     """Pixels of a picture."""
     borrow: Callable[[int], object] | None = None
     """Lends the run so many bytes more; ``None``: it overdraws."""
+    cores: Cores | None = None
+    """The cores that it shares with other runs. Its threads then yield to the event loop, too."""
+
+    def threads(self, name: str, most: int) -> ThreadPoolExecutor:
+        """Make an executor of the run's work."""
+        return ThreadPoolExecutor(most, name, step_back if self.cores else None)
 
 
 NO_CEILING = Ceiling()

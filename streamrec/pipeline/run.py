@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,15 +16,15 @@ from streamrec.pipeline.batch.decoder import SuspectPayload, TooManyTogether
 from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
 from streamrec.pipeline.lane.quarantine import corruption_log_of
 from streamrec.pipeline.measures import Measures
+from streamrec.pipeline.memory_needs import NO_CEILING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.assembler import Decoding
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.pipeline.memory_needs import Ceiling
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
 
@@ -55,7 +54,7 @@ class Run:
         stores: The stores of the shards.
         allocate: Allocates the columns of batches; by default the run does.
         measures: The measures to count on; by default the run has its own.
-        borrow: Borrows memory for batches that take more than their share.
+        ceiling: The limits of a feeder, and what it shares among its runs.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Run:
         stores: OpensStores,
         allocate: Allocate | None = None,
         measures: Measures | None = None,
-        borrow: Callable[[int], object] | None = None,
+        ceiling: Ceiling = NO_CEILING,
     ) -> None:
         self.position = plan.position
         """The position of the next batch."""
@@ -74,7 +73,7 @@ class Run:
         self._shards = shards
         self._stores = stores
         self._allocate = allocate
-        self._borrow = borrow
+        self._ceiling = ceiling
         self._task: asyncio.Task[None] | None = None
         self._next: Decoding | None = None
         self._hangs = False
@@ -86,7 +85,7 @@ class Run:
         return f"<{type(self).__name__} {state}, step {self.position.step}>"
 
     async def __aenter__(self) -> Self:
-        self._threads = ThreadPoolExecutor(THREADS, "streamrec-decode")
+        self._threads = self._ceiling.threads("streamrec-decode", THREADS)
         self._corruption_log = corruption_log_of(self._plan.settings, self._shards.urls)
         self._begin()
         return self
@@ -96,7 +95,7 @@ class Run:
         plan, shards = self._plan, self._shards
         self._assembler = Assembler(
             *(plan, shards, self._stores, self._threads, self._corruption_log, self._allocate),
-            *(self.measures, self._borrow),
+            *(self.measures, self._ceiling),
         )
         self._task = asyncio.create_task(self._assembler.run(), name="streamrec-run")
 

@@ -44,7 +44,7 @@ async def test_what_is_lent_after_the_end_is_given_back_too() -> None:
         await lent.wait()
 
     settings = DaemonSettings.Server()
-    feeder: Any = SimpleNamespace(grow=grow, give_back=given.append, settings=settings)
+    feeder: Any = SimpleNamespace(grow=grow, give_back=given.append, settings=settings, cores=None)
     loan = Loan(feeder, 30, 0)
     growing = asyncio.create_task(loan._grow(12))
     await asyncio.sleep(0)
@@ -65,5 +65,7 @@ async def test_a_feeder_without_a_budget_sets_no_limits() -> None:
 @asynchronous
 async def test_the_ceilings_are_the_server_s() -> None:
     server = DaemonSettings.Server(max_bytes="60MiB", max_pixels=7)  # type: ignore[arg-type]
-    ceiling = Loan(Feeder({}, server), 8 * MIB, 0).ceiling
+    feeder = Feeder({}, server)
+    ceiling = Loan(feeder, 8 * MIB, 0).ceiling
     assert ceiling[:2] == (60 * MIB, 7)
+    assert ceiling.cores is feeder.cores

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +14,21 @@ from PIL import Image as Pillow
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import BatchTooLarge, PictureTooLarge
+from streamrec.flow.cores import Cores
+from streamrec.formats.examples import image_columns
 from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.images.resize import fill_resized
+from streamrec.pipeline import memory_needs
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.memory_needs import Ceiling
+from tests.pipeline import user_functions
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from streamrec.flow.cores import CoreShare
 
 SIDE = 100
 SIZE = SIDE * SIDE * 3
@@ -139,3 +150,86 @@ async def test_who_goes_on_after_an_interrupt_misses_nothing(tmp_path: Path) -> 
     finally:
         await dataset.aclose()
     assert found == sides
+
+
+class WatchedCores(Cores):
+    """Cores that note who works on them."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.at_work: list[int] = []
+        self.most = 0
+
+    def _enter(self, share: CoreShare) -> float:
+        began = super()._enter(share)
+        self.at_work.append(threading.get_native_id())
+        self.most = max(self.most, len(self.at_work))
+        return began
+
+    def _leave(self, share: CoreShare, began: float) -> None:
+        self.at_work.remove(threading.get_native_id())
+        super()._leave(share, began)
+
+
+@contextmanager
+def decoding_only_at_work(watched: WatchedCores) -> Iterator[list[int]]:
+    """Watch that pictures are decoded on the cores alone; yield the threads that decode."""
+    threads: list[int] = []
+
+    def fill(picture: Any, target: Any) -> None:
+        thread = threading.get_native_id()
+        assert thread in watched.at_work
+        threads.append(thread)
+        fill_resized(picture, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_columns, "fill_resized", fill)
+        yield threads
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@asynchronous
+async def test_pictures_of_all_runs_are_decoded_on_the_cores_of_the_feeder(
+    tmp_path: Path, *, filtered: bool
+) -> None:
+    source = shard(tmp_path, *[SIDE] * 12)
+    plain = {"source": source, "features": describe(FEATURES), "lanes": 1, "epochs": 1}
+    keeps = {"filter": user_functions.of_high_pictures} if filtered else {}
+    dataset = await Dataset.open(validate(DatasetSettings, {**plain, **keeps}))
+    watched = WatchedCores()
+    try:
+        with decoding_only_at_work(watched) as threads:
+            ceiling = Ceiling(cores=watched)
+            place: Any = {"rank": 0, "world_size": 1, "batch_size": 4, "position": None}
+            runs = [dataset.run(**place, ceiling=ceiling) for _ in range(2)]
+            async with runs[0], runs[1]:
+                batches = [await run.receive() for _ in range(3) for run in runs]
+    finally:
+        await dataset.aclose()
+    assert sum(map(len, batches)) == 24
+    assert len(threads) == (48 if filtered else 24)
+    assert (watched.most, watched.at_work) == (1, [])
+
+
+@asynchronous
+async def test_threads_of_a_feeder_step_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepped: list[str] = []
+
+    def step_back() -> None:
+        stepped.append(threading.current_thread().name.rpartition("_")[0])
+
+    monkeypatch.setattr(memory_needs, "step_back", step_back)
+    plain = {"source": shard(tmp_path, SIDE), "features": describe(FEATURES), "lanes": 1}
+    dataset = await Dataset.open(validate(DatasetSettings, plain))
+    place: Any = {"rank": 0, "world_size": 1, "batch_size": 1, "position": None}
+    try:
+        async with dataset.run(**place) as run:
+            await run.receive()
+        assert stepped == []
+        async with dataset.run(**place, ceiling=Ceiling(cores=Cores(1))) as run:
+            await run.receive()
+        assert set(stepped) == {"streamrec-decode"}
+    finally:
+        await dataset.aclose()

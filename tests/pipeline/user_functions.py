@@ -23,6 +23,11 @@ def is_short(columns: Mapping[str, Any]) -> Any:
     return np.diff(columns["records"].offsets) % 3 != 0
 
 
+def of_high_pictures(columns: Mapping[str, Any]) -> Any:
+    """Keep pictures of at least ten rows of pixels."""
+    return np.array([len(picture) >= 10 for picture in columns["p"]])
+
+
 def keep_nothing(columns: Mapping[str, Any]) -> Any:
     return np.zeros(len(columns["records"]), bool)
 

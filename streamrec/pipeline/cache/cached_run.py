@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +10,7 @@ from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.cleanup import end, finish
 from streamrec.pipeline.assembler import THREADS, Decoding
 from streamrec.pipeline.batch.decoder import Work, size_of
+from streamrec.pipeline.memory_needs import NO_CEILING
 from streamrec.pipeline.run import COUNTERS, Run
 from streamrec.stores.base import in_thread
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.measures import Measures
+    from streamrec.pipeline.memory_needs import Ceiling
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
 
@@ -42,7 +43,7 @@ class CachedRun(Run):
         stores: The stores of the shards.
         allocate: Allocates the columns of batches that are not in the cache.
         measures: The measures to count on; by default the run has its own.
-        borrow: Borrows memory for batches that take more than their share.
+        ceiling: The limits of a feeder, and what it shares among its runs.
         cache: The cache of this run's batches.
     """
 
@@ -53,13 +54,13 @@ class CachedRun(Run):
         stores: OpensStores,
         allocate: Allocate | None = None,
         measures: Measures | None = None,
-        borrow: Callable[[int], object] | None = None,
+        ceiling: Ceiling = NO_CEILING,
         *,
         cache: BatchCache,
     ) -> None:
         # A transform may keep the columns that it gets.
         allocate = None if plan.functions.transform else allocate
-        super().__init__(plan, shards, stores, allocate, measures, borrow)
+        super().__init__(plan, shards, stores, allocate, measures, ceiling)
         self._cache = cache
         self._sent = plan.position
         self._cached = 0
@@ -70,7 +71,7 @@ class CachedRun(Run):
         settings, behind = self._plan.settings, self._plan_behind()
         most = None if settings.prefetch == "auto" else settings.prefetch
         self._channel = Channel[Decoding](self._plan.memory.waiting - behind.memory.waiting, most)
-        self._threads = ThreadPoolExecutor(THREADS, "streamrec-deliver")
+        self._threads = self._ceiling.threads("streamrec-deliver", THREADS)
         self._task = asyncio.create_task(self._fill(), name="streamrec-cached-run")
         return self
 
@@ -167,7 +168,7 @@ class CachedRun(Run):
         """
         plan = self._plan_behind()
         plan.check()
-        parts = self._shards, self._stores, self._allocate, self.measures, self._borrow
+        parts = self._shards, self._stores, self._allocate, self.measures, self._ceiling
         inner = Run(plan, *parts)
         async with inner as self._inner:
             while True:

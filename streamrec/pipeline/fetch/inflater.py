@@ -13,12 +13,12 @@ import asyncio
 import contextlib
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.cleanup import end_threads
 from streamrec.flow.pool import Account, Pool, size_class
+from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling
 from streamrec.plan.ranges import grown
 
 if TYPE_CHECKING:
@@ -43,11 +43,13 @@ class Inflater:
         fetcher: Reads the ranges; the inflater reserves a part of its budget.
         feeds: The fetcher's feeds.
         plan: The byte budget.
+        ceiling: What a feeder shares among its runs.
     """
 
     fetcher: Fetcher
     feeds: Sequence[InflatingQueue]
     plan: MemoryPlan
+    ceiling: Ceiling = NO_CEILING
     bytes_in: int = 0
     bytes_out: int = 0
     _busy: int = 0
@@ -59,7 +61,7 @@ class Inflater:
         for feed in self.feeds:
             feed.wake, feed.rereads = self.wake, self._reread
         self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)))
-        self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
+        self._threads = self.ceiling.threads("streamrec-inflate", self._most)
         self.pool = Pool(self._released)
         self._account = Account()
         if self.feeds[0].setting != "auto":

@@ -25,6 +25,7 @@ from streamrec.errors import (
 from streamrec.formats.examples.claims import UNLIMITED, Claims, Limits
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
+from streamrec.formats.examples.needs import one_by_one
 from streamrec.pipeline.batch.batch import Origin
 from streamrec.plan.coordinates import Coordinates
 from streamrec.values.records import RecordRows
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.formats.examples.needs import Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.functions import Function
     from streamrec.pipeline.lane.lane import Source
@@ -58,12 +60,14 @@ class Filter:
         urls: The shards' URLs, for errors.
         limits: The limits of a batch. Records are parsed in parts, of which each thread may have
             one at a time; so each has a thread's share, or is a single record.
+        share: Runs the decoding of the pictures of a part.
     """
 
     function: Function
     features: dict[str, Any] | None
     urls: Sequence[str]
     limits: Limits = UNLIMITED
+    share: Share = one_by_one
     _used: tuple[str, ...] = ()
 
     def apply(self, span: RecordSpan, allocate: Allocate) -> RecordSpan:
@@ -132,7 +136,7 @@ class Filter:
         limits = self.limits
         if limits.max_bytes is not None and len(rows) > 1:
             limits = limits._replace(max_bytes=limits.max_bytes // limits.at_once)
-        parser = parser_of(features, pad=False, claims=Claims(limits))
+        parser = parser_of(features, pad=False, share=self.share, claims=Claims(limits))
         return parser.parse(rows, self.urls.__getitem__)
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.config.memory_budget import record_limit
+from streamrec.formats.examples.needs import one_by_one
 from streamrec.formats.examples.packing import Packer
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from streamrec.flow.attribution import WaitClock
+    from streamrec.formats.examples.needs import Share
     from streamrec.pipeline.batch.decoder import Decoder
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
@@ -51,6 +53,7 @@ class LaneBuilder:
         threads: Filter and pack.
         decoder: Parses and maps the records to pack.
         waits: The run's attribution of time.
+        share: Runs the decoding of the pictures that filters look at, in the calling thread.
     """
 
     plan: RunPlan
@@ -60,12 +63,13 @@ class LaneBuilder:
     threads: ThreadPoolExecutor
     decoder: Decoder
     waits: WaitClock
+    share: Share = one_by_one
     _packers: list[Packer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         features: Any = self.plan.settings.features
         function, limits = self.plan.functions.filter, self.plan.limits
-        parts = features, self.shards.urls, limits
+        parts = features, self.shards.urls, limits, self.share
         self._filter = None if function is None else Filter(function, *parts)
         self._loop = asyncio.get_running_loop()
 

@@ -1,0 +1,112 @@
+"""The cores of a feeder, which its runs share by the time that each has used."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["BEHIND", "CoreShare", "Cores", "step_back"]
+
+BEHIND = 10
+"""Niceness of decoding threads beyond that of their process. A thread that is ahead by 10 gets nine
+times as much of a core: an event loop beside busy decoders runs nearly as if it were alone."""
+
+
+class Cores:
+    """The cores on which threads of many runs work: only so many threads at a time.
+
+    Of the runs that wait, the one that has used the least time goes first. So a run that needs
+    little waits for one piece of somebody else's work at most, however many others are busy. A run
+    that was idle saves up nothing: it begins again level with those that are served.
+
+    Args:
+        at_once: The most threads at a time.
+        clock: Gives the seconds of a core that the calling thread has used.
+    """
+
+    def __init__(self, at_once: int, clock: Callable[[], float] = time.thread_time) -> None:
+        self._free = at_once
+        self._clock = clock
+        self._level = 0.0
+        """The seconds that the run which was served last had used by then."""
+        self._waiting: dict[threading.Lock, CoreShare] = {}  # in the order of their arrival
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Cores, {self._free} free, {len(self._waiting)} threads wait>"
+
+    def share(self) -> CoreShare:
+        """Return the share of another run."""
+        return CoreShare(self)
+
+    def _enter(self, share: CoreShare) -> float:
+        """Wait for a core; return the calling thread's time."""
+        turn = threading.Lock()
+        with self._lock:
+            if not share.threads:
+                share.used = max(share.used, self._level)
+            share.threads += 1
+            if self._free:
+                self._free -= 1
+                self._level = max(self._level, share.used)
+            else:
+                turn.acquire()
+                self._waiting[turn] = share
+        with turn:  # the thread that leaves a core to this one releases it
+            return self._clock()
+
+    def _leave(self, share: CoreShare, began: float) -> None:
+        """Leave the core to the next thread."""
+        used = self._clock() - began
+        with self._lock:
+            share.used += used
+            share.threads -= 1
+            if not self._waiting:
+                self._free += 1
+                return
+            turn = min(self._waiting, key=lambda waiting: self._waiting[waiting].used)
+            self._level = max(self._level, self._waiting.pop(turn).used)
+            turn.release()
+
+
+class CoreShare:
+    """The share of one run.
+
+    Args:
+        cores: The cores that runs share.
+    """
+
+    def __init__(self, cores: Cores) -> None:
+        self._cores = cores
+        self.used = 0.0
+        """Seconds of cores, as if it had been busy whenever it was idle."""
+        self.threads = 0
+        """Its threads that work or wait."""
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Work on a core while the block runs, as soon as it is this run's turn.
+
+        The block must wait for nobody: others could do nothing meanwhile.
+        """
+        began = self._cores._enter(self)  # noqa: SLF001 - of this module
+        try:
+            yield
+        finally:
+            self._cores._leave(self, began)  # noqa: SLF001
+
+
+def step_back() -> None:
+    """Let the calling thread yield to those of the process that do not; only Linux can."""
+    if sys.platform != "linux":
+        return
+    thread = threading.get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, thread) + BEHIND
+    os.setpriority(os.PRIO_PROCESS, thread, niceness)  # the system limits it to 19
