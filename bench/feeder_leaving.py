@@ -1,22 +1,31 @@
-"""Measures what clients of pictures that come and leave do to the others of a feeder.
+"""Measures what clients of pictures that come, leave and are killed do to the others of a feeder.
 
 ::
 
-    python -m bench.feeder_leaving
+    python -m bench.feeder_leaving --output bench/results
 
 ``streamrec serve``, with one and with two workers, serves a dataset of pictures and one of plain
-records. A client of the plain records reads, at first alone. Then a hundred clients of pictures
-come beside it, in turn, and each leaves in the middle of a batch: in peace, or cut. The table has
-the plain client's rate before and meanwhile, and the largest delay of the daemon's event loops. The
-clients are a process of this machine, so the rates beside each other say little on two cores.
+records. One client reads the plain records: a trainer that computes for some milliseconds after
+each batch, or one that reads as fast as it can. It is alone; then a hundred clients of pictures
+come beside it and leave in the middle of a batch, or are killed, or take a batch; then it is alone
+again. The table has its rates, and the delays of the daemon's event loops meanwhile.
+
+The clients of pictures are processes of this machine at the lowest priority, so that it is the
+feeder which is measured, and not what they take of the cores. What else the machine does is shown:
+the load before a measurement, and the part of the cores' time that went to other programs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import os
+import resource
+import subprocess
+import sys
 import tempfile
-from contextlib import suppress
+import time
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,49 +34,73 @@ import numpy as np
 from PIL import Image
 
 import streamrec as sr
-from bench.crowding.clients import PATIENCE, reading
+from bench.console import output_option
+from bench.crowding.clients import reading
 from bench.feeder_connections import write_shards
-from bench.markdown import table
+from bench.machine import ROOT, title
+from bench.markdown import number, table
 from bench.progress import say
+from bench.results import facts, write
 from bench.services import daemon
-from streamrec.errors import FeedError
-from streamrec.feeder.client import AsyncFeed
+from bench.usage import TICKS, tree, usage
+from streamrec.config.cores import usable_cores
 from streamrec.flow.bridge import new_event_loop
+from streamrec.flow.timings import BOUNDS
 from streamrec.formats.examples.descriptions import describe
 
 if TYPE_CHECKING:
     from bench.services import Daemon
 
 SESSION = 64 << 20
-SIDE = 1500
-"""Pixels: a picture takes 20 ms of a core, and a batch of 32 half a second or more."""
+"""Bytes of memory of the plain client's session."""
+SIZES = {"216 MB": 1500, "25 MB": 512}
+"""Pixels of a picture's side, by the size of a batch of 32; it takes 700 or 90 ms of a core."""
+CLIENTS: dict[str, float | None] = {"a trainer": 10_000.0, "as fast as it can": None}
+"""Records a second that a client computes, by its name; ``None``: it computes nothing."""
+LATE = 0.1
+"""Seconds: the largest delay of an event loop that is aimed at."""
+SETTLE = 1.0
+SHOWN = ("batches", "alone", "beside", "part", "largest_delay", "late", "looks", "load", "others")
 
 
 @click.command()
-@click.option("--clients", default=100, show_default=True, help="Clients of pictures.")
+@output_option
+@click.option("--visitors", default=100, show_default=True, help="Clients of pictures.")
 @click.option("--together", default=8, show_default=True, help="How many are there at a time.")
-@click.option("--seconds", default=5.0, show_default=True, help="Time of the plain client alone.")
-def main(*, clients: int, together: int, seconds: float) -> None:
-    """Let the clients come and leave, and print a table."""
+@click.option("--seconds", default=4.0, show_default=True, help="Time of the plain client alone.")
+@click.option("--only", multiple=True, help="Text in the names of the cases; all by default.")
+def main(
+    *, output: Path | None, visitors: int, together: int, seconds: float, only: tuple[str, ...]
+) -> None:
+    """Let the clients come and leave, print a table, and write JSON and Markdown."""
     rows = []
     with tempfile.TemporaryDirectory() as directory:
-        for workers in (1, 2):
+        for workers, size, client in product((1, 2), SIZES, CLIENTS):
+            name = f"{workers} workers, {size}, {client}"
+            if only and not any(part in name for part in only):
+                continue
+            say(name)
             loop = asyncio.Runner(loop_factory=new_event_loop)
-            with serving(Path(directory), workers, together) as running, loop as runner:
-                measured = runner.run(measure(running, clients, together, seconds))
-            rows.append([f"{workers}", *measured])
-    names = ["workers", "records/s alone", "meanwhile", "largest delay, s", "delays above 0.1 s"]
-    click.echo(table(names, rows))
+            with serving(Path(directory), workers, together, size) as running, loop as runner:
+                found = runner.run(measure(running, visitors, together, seconds, CLIENTS[client]))
+            rows.append({"workers": workers, "size": size, "client": client, **found})
+    text = as_markdown(rows)
+    click.echo(text)
+    if output is not None:
+        settings = {"visitors": visitors, "together": together, "trainer": CLIENTS["a trainer"]}
+        content = facts("feeder_leaving", settings=settings, rows=rows)
+        write(output, "feeder_leaving", content, text)
 
 
-def serving(directory: Path, workers: int, together: int) -> Any:
+def serving(directory: Path, workers: int, together: int, size: str) -> Any:
     """Run a feeder of both datasets."""
-    pictures, plain = directory / "pictures", directory / "plain"
+    pictures, plain = directory / size, directory / "plain"
     if not plain.exists():
-        pictures.mkdir()
         plain.mkdir()
         write_shards(plain)
-        write_pictures(pictures)
+    if not pictures.exists():
+        pictures.mkdir()
+        write_pictures(pictures, SIZES[size])
     datasets = {
         "pictures": {
             "source": f"{pictures}/*.tfrecord",
@@ -87,10 +120,10 @@ def serving(directory: Path, workers: int, together: int) -> Any:
     return daemon(datasets, workers=workers, memory_budget=(together + 1) << 30)
 
 
-def write_pictures(directory: Path) -> None:
+def write_pictures(directory: Path, side: int) -> None:
     """Write shards of one picture, many times."""
-    pixels = np.random.default_rng(1).integers(0, 255, (SIDE // 50, SIDE // 50, 3), np.uint8)
-    picture = Image.fromarray(pixels).resize((SIDE, SIDE))
+    pixels = np.random.default_rng(1).integers(0, 255, (side // 50, side // 50, 3), np.uint8)
+    picture = Image.fromarray(pixels).resize((side, side))
     held = io.BytesIO()
     picture.save(held, "JPEG")
     for shard in range(2):
@@ -100,50 +133,79 @@ def write_pictures(directory: Path) -> None:
 
 
 async def measure(
-    running: Daemon, clients: int, together: int, seconds: float
-) -> tuple[str, str, str, str]:
+    running: Daemon, visitors: int, together: int, seconds: float, pace: float | None
+) -> dict[str, float]:
     """Return the plain client's rates, and the delays of the daemon's loops."""
-    limit = asyncio.Semaphore(together)
-    async with reading(f"{running.listen}/plain", 1) as readers:
+    load = os.getloadavg()[0]
+    loop = asyncio.get_running_loop()
+    async with reading(f"{running.listen}/plain", 1, pace=pace) as readers:
         await readers.all_read(1)
-        alone = await readers.rate(seconds)
-        say(f"{alone:,.0f} records/s alone")
-        loop = asyncio.get_running_loop()
-        began, before = loop.time(), readers.records
-        visits = (visit(f"{running.listen}/pictures", number, limit) for number in range(clients))
-        largest = asyncio.create_task(watch(running))
-        await asyncio.gather(*visits)
-        meanwhile = (readers.records - before) / (loop.time() - began)
-        largest.cancel()
-        with suppress(asyncio.CancelledError):
-            await largest
-    shown = await asyncio.to_thread(running.snapshot)
+        await asyncio.sleep(SETTLE)
+        before = await readers.rate(seconds)
+        counts = (await asyncio.to_thread(running.snapshot))["loop"]["delay"]["counts"]
+        began, records, others = loop.time(), readers.records, others_seconds(running)
+        batches = await visited(f"{running.listen}/pictures", visitors, together)
+        took = loop.time() - began
+        beside = (readers.records - records) / took
+        others = others_seconds(running) - others
+        shown = (await asyncio.to_thread(running.snapshot))["loop"]
+        await asyncio.sleep(SETTLE)
+        after = await readers.rate(seconds)
     for line in running.log.read_text().splitlines():
-        if "stands still" in line:
+        if "stood still" in line:
             say(line)
-    late = sum(shown["loop"]["delay"]["counts"][7:])
-    recent = shown["loop"]["recent"]
-    return f"{alone:,.0f}", f"{meanwhile:,.0f}", f"{recent:.3f}", f"{late}"
+    alone = (before + after) / 2
+    looks = [now - then for now, then in zip(shown["delay"]["counts"], counts, strict=True)]
+    return {
+        "before": before,
+        "after": after,
+        "alone": alone,
+        "beside": beside,
+        "part": beside / alone,
+        "seconds": took,
+        "batches": batches,
+        "largest_delay": shown["recent"],
+        "late": sum(looks[BOUNDS.index(LATE) + 1 :]),
+        "looks": sum(looks),
+        "load": load,
+        "others": others / took / usable_cores(),
+    }
 
 
-async def watch(running: Daemon) -> None:
-    """Say the largest delay of the last minute, again and again."""
-    while True:
-        await asyncio.sleep(5)
-        shown = await asyncio.to_thread(running.snapshot)
-        say(f"largest delay {shown['loop']['recent']:.3f} s, {shown['connections']} clients")
+async def visited(address: str, count: int, together: int) -> int:
+    """Let the clients of pictures come; return the number of batches that they have taken."""
+    command = [sys.executable, "-m", "bench.crowding.visitors", address, str(count), str(together)]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
+    said, _ = await process.communicate()
+    return int(said)
 
 
-async def visit(address: str, number: int, limit: asyncio.Semaphore) -> None:
-    """Be a client of pictures that leaves while its next batches are decoded."""
-    async with limit:
-        with suppress(FeedError, TimeoutError):
-            feed = await AsyncFeed.open(address, patience=PATIENCE, connect_timeout=PATIENCE)
-            try:
-                async with asyncio.timeout(0.2 + number % 5 / 10):
-                    await feed.receive()
-            finally:
-                await feed.aclose()
+def others_seconds(running: Daemon) -> float:
+    """Return the seconds of cores that programs have had which are not of this measurement."""
+    user, nice, system, _, _, *interrupts = machine_times()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ours = time.process_time() + children.ru_utime + children.ru_stime
+    ours += sum(usage(pid).cpu_seconds for pid in tree(running.pid))
+    return user + nice + system + sum(interrupts[:3]) - ours
+
+
+def machine_times() -> list[float]:
+    """Return the seconds that all cores have spent in each of proc_stat(5)'s ways."""
+    line = Path("/proc/stat").read_text().partition("\n")[0]
+    return [int(ticks) / TICKS for ticks in line.split()[1:]]
+
+
+def as_markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the machine, and a table of the rates and the delays."""
+    head = (
+        *("workers", "batches", "the other client", "taken", "records/s alone", "beside", "part"),
+        *("largest delay, s", "looks above 0.1 s", "of", "load before", "cores to others"),
+    )
+    cells = [
+        (str(row["workers"]), row["size"], row["client"], *(number(row[name]) for name in SHOWN))
+        for row in rows
+    ]
+    return f"{title()}\n\n{table(head, cells)}"
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The parts of :mod:`bench.feeder_connections` and :mod:`bench.feeder_hostile`: their clients."""
+"""The clients of :mod:`bench.feeder_connections`, ``feeder_hostile`` and ``feeder_leaving``."""

@@ -22,9 +22,15 @@ PATIENCE = 120.0
 
 
 class Readers:
-    """The clients that read as fast as they can, until they are told to rest."""
+    """The clients that read until they are told to rest.
 
-    def __init__(self) -> None:
+    Args:
+        pace: Records a second that each of them computes; ``None``: they compute nothing, and read
+            as fast as they can.
+    """
+
+    def __init__(self, pace: float | None = None) -> None:
+        self._pace = pace
         self.records = 0
         self._began = asyncio.Semaphore(0)
         self._going = asyncio.Event()
@@ -58,12 +64,16 @@ class Readers:
                 await self._going.wait()
                 batch = await feed.receive()
                 self.records += len(batch)
+                if self._pace is not None:  # and batches arrive meanwhile
+                    await asyncio.sleep(len(batch) / self._pace)
 
 
 @asynccontextmanager
-async def reading(address: str, count: int, token: str | None = None) -> AsyncIterator[Readers]:
-    """Have clients read while the block runs, each all that there is."""
-    readers = Readers()
+async def reading(
+    address: str, count: int, token: str | None = None, pace: float | None = None
+) -> AsyncIterator[Readers]:
+    """Have clients read while the block runs, each all that there is, at a pace or at none."""
+    readers = Readers(pace)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(readers.read(address, token)) for _ in range(count)]
         yield readers
