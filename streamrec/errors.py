@@ -32,6 +32,7 @@
     ├── WireError                             the feeder protocol
     │   ├── LocalProtocolError                our side did what the state does not allow
     │   └── RemoteProtocolError               the peer did
+    │       └── CorruptFrame                  retryable: bytes changed on the way
     ├── FeedError                             a feeder or the engine process: position
     │   ├── FeederLost (ConnectionError)      retryable: the connection broke
     │   ├── FeederDraining                    retryable: it asked us to go elsewhere
@@ -71,6 +72,7 @@ __all__ = [
     "ConfigError",
     "CorruptBudgetExceeded",
     "CorruptCompression",
+    "CorruptFrame",
     "CorruptLength",
     "CorruptRecord",
     "DataError",
@@ -369,6 +371,12 @@ class LocalProtocolError(WireError):
 
 class RemoteProtocolError(WireError):
     """The peer sent what the protocol does not allow."""
+
+
+class CorruptFrame(RemoteProtocolError):
+    """Bytes of a frame changed on the way, as its checksum tells."""
+
+    retryable = True
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -60,7 +60,7 @@ def test_builtins_catch_them() -> None:
 
 def test_retryable_says_whether_to_try_again() -> None:
     retryable = {kind.__name__ for kind in TREE if kind.retryable}
-    assert retryable == {"StoreUnavailable", "FeederLost", "FeederDraining"}
+    assert retryable == {"StoreUnavailable", "FeederLost", "FeederDraining", "CorruptFrame"}
 
 
 def test_a_position_is_a_field_but_no_text() -> None:

@@ -12,7 +12,6 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    PositiveFloat,
     PositiveInt,
     SecretStr,
 )
@@ -22,6 +21,7 @@ from streamrec.config.cache import absolute_cache
 from streamrec.config.dataset import large_enough
 from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
+from streamrec.config.small_file import read_small_file
 from streamrec.config.validation import Bytes, Settings, checked
 from streamrec.errors import ConfigError
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["DaemonSettings", "load_daemon", "read_toml"]
+
+MOST_BYTES = 1 << 20
+"""Bytes of the largest configuration."""
 
 _Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
 """Seconds, up to 115 days: an event loop cannot set a longer timer."""
@@ -92,7 +95,7 @@ class DaemonSettings(Settings):
         """Files of tokens that open all datasets."""
         insecure: bool = False
         """True: listen beyond this machine, though anybody who can connect can read."""
-        grace: PositiveFloat = 30.0
+        grace: _Wait = 30.0
         """Seconds after SIGTERM in which batches already under way are finished."""
         max_connections: PositiveInt = 1024
         """The most clients; others are sent elsewhere."""
@@ -234,7 +237,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         ConfigError: The file cannot be read, or is no TOML.
     """
     try:
-        return tomllib.loads(Path(path).read_text())
+        return tomllib.loads(read_small_file(path, MOST_BYTES).decode())
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read ({error.strerror}); name a readable TOML file"
@@ -255,9 +258,14 @@ def _right_parts(
 
 
 def _right_part(model: type[_Model], table: Any) -> _Model | None:
-    """Return the settings of a table without the wrong ones; ``None`` if it needs one of those."""
+    """Return the settings of a table without the wrong ones.
+
+    ``None``: it needs one of those, or is no table.
+    """
+    if not isinstance(table, dict):
+        return None
     settings, wrong = checked(model, table)
-    if settings is None and isinstance(table, dict):
+    if settings is None:
         names = {path[0] for path in wrong if path}
         rest = {name: value for name, value in table.items() if name not in names}
         settings, _ = checked(model, rest)

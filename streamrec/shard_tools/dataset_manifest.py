@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticSerializationError
 
-from streamrec.plan.shard_names import owned_shards
+from streamrec.errors import MalformedIndex
+from streamrec.formats.shards.index import ShardEntry, check_entry
+from streamrec.plan.shard_names import MOST_SHARDS, owned_shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IndexedShard",
+    "Kind",
     "Manifest",
     "ShardFacts",
     "SourcePlace",
@@ -24,11 +27,16 @@ __all__ = [
     "WriteSettings",
 ]
 
+_Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
+_Crc: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 32)]
+_Shards: TypeAlias = Annotated[int, Field(ge=1, le=MOST_SHARDS)]
+Kind: TypeAlias = Literal["bytes", "float32", "int64"]
+
 
 class _Document(BaseModel):
     """A JSON object, the same bytes for the same content."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     indent: ClassVar[int | None] = None
 
     def encode(self) -> bytes:
@@ -55,9 +63,9 @@ class _Document(BaseModel):
 class WriteSettings(_Document):
     """The settings that determine a dataset's shards, and the name of the records' source."""
 
-    shards: int | None
+    shards: _Shards | None
     shard_bytes: int | None
-    tasks: int
+    tasks: _Shards
     compression: str
     index: bool
     labels: dict[str, int] | dict[str, dict[str, int]] | None
@@ -96,17 +104,24 @@ class ShardFacts(_Document):
 
     name: str
     """The object's name; of a task's shard that has no number yet, the hidden one."""
-    records: NonNegativeInt
-    bytes: NonNegativeInt
+    records: _Count
+    bytes: _Count
     """The object's size."""
 
 
 class IndexedShard(ShardFacts):
     """A complete shard with its entry in the index."""
 
-    begins: list[NonNegativeInt]
-    first_records: list[NonNegativeInt]
-    crcs: list[NonNegativeInt]
+    begins: list[_Count]
+    first_records: list[_Count]
+    crcs: list[_Crc]
+
+    @property
+    def entry(self) -> ShardEntry:
+        """The entry."""
+        return ShardEntry(
+            self.name, self.bytes, self.records, self.begins, self.first_records, self.crcs
+        )
 
 
 class SourcePlace(_Document):
@@ -114,57 +129,83 @@ class SourcePlace(_Document):
 
     version: str
     """That of streamrec: others may cut the source into other pieces."""
-    pieces: NonNegativeInt
-    amount: NonNegativeInt
+    pieces: _Count
+    amount: _Count
     """The part of the source's total."""
-    skipped: NonNegativeInt
+    skipped: _Count
     """The records that were wrong."""
-    records: list[NonNegativeInt]
+    records: list[_Count]
     """The records of each split."""
 
 
 class TaskPart(_Document):
     """The record that a task keeps of its shards until the dataset is complete."""
 
-    version: Literal[2] = 2
+    version: Annotated[int, Field(ge=2, le=2)] = 2
     settings: WriteSettings
     overwrite: bool = False
     """True to remove other shards of the same names when the dataset is complete."""
     complete: bool = False
-    features: dict[str, str] = {}
+    features: dict[str, Kind] = {}
     """The type of each feature."""
     shards: list[IndexedShard] = []
     place: SourcePlace | None = None
     """Records behind it are not yet in the shards, or not all; ``None``: it was not marked."""
 
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        """Check what will be written into an index; compressed shards have none."""
+        try:
+            for shard in self.shards if self.settings.index else ():
+                check_entry(shard.entry)
+        except MalformedIndex as error:
+            raise ValueError(error.message) from None
+        return self
+
     def has_own_names(self, names: ShardNames, task: Task) -> bool:
-        """Return whether all shards have names of this task's, so that it wrote them.
+        """Return whether all shards have names of this task's, each once, so that it wrote them.
 
         A record comes from outside, and shards that it names are renamed and removed.
         """
         found = [shard.name for shard in self.shards]
         if self.settings.tasks != task.tasks or any("/" in name for name in found):
             return False
+        if len(set(found)) < len(found):
+            return False
         count = self.settings.shards
         if count is None:
             return sorted(found) == names.staged_among(found, task)
-        return set(found) <= {names.shard(n, count) for n in owned_shards(count, task)}
+        own = {names.shard(n, count) for n in owned_shards(count, task)}
+        return set(found) == own if self.complete else set(found) <= own
 
 
 class Manifest(_Document):
     """The facts of a complete dataset."""
 
     indent = 2
-    version: Literal[1] = 1
+    version: Annotated[int, Field(ge=1, le=1)] = 1
     written_by: str
-    records: NonNegativeInt
-    bytes: NonNegativeInt
-    features: dict[str, str]
-    """The type of each feature: ``bytes``, ``float32`` or ``int64``."""
+    records: _Count
+    bytes: _Count
+    features: dict[str, Kind]
+    """The type of each feature."""
     settings: WriteSettings
-    tasks: list[NonNegativeInt]
+    tasks: list[_Count]
     """The records of each task."""
     shards: list[ShardFacts]
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        totals = self.records, self.records, self.bytes, self.settings.tasks
+        parts = (
+            sum(self.tasks),
+            sum(shard.records for shard in self.shards),
+            sum(shard.bytes for shard in self.shards),
+            len(self.tasks),
+        )
+        if parts != totals:
+            raise ValueError("its parts do not add up")
+        return self
 
     def damaged(self, sizes: Mapping[str, int]) -> str | None:
         """Return the name of a shard that is not among objects, or has another size there."""

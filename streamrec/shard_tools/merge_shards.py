@@ -9,7 +9,7 @@ from streamrec.config.arguments import options_of, place_text
 from streamrec.config.places import escape
 from streamrec.errors import ConfigError, StoreError
 from streamrec.flow.bridge import Bridge
-from streamrec.formats.shards.index import Index, ShardEntry, index_url
+from streamrec.formats.shards.index import Index, index_url
 from streamrec.masking import masked
 from streamrec.plan.shard_names import ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import Manifest, ShardFacts, TaskPart
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from streamrec.shard_tools.dataset_manifest import IndexedShard
+    from streamrec.shard_tools.dataset_manifest import IndexedShard, Kind
     from streamrec.shard_tools.task_log import TaskLog
     from streamrec.stores.base import ObjectInfo
 
@@ -103,8 +103,8 @@ def _complete(
         partial(folder.remove_left, [index, *own]),
     )
     if parts[0].settings.index:
-        entries = map(_entry, shards)
-        folder.write(index, Index(tuple(entries)).encode())
+        entries = tuple(shard.entry for shard in shards)
+        folder.write(index, Index(entries).encode())
     folder.write(names.manifest(), _manifest(parts, features, shards).encode())
 
 
@@ -146,9 +146,9 @@ def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list
     return parts
 
 
-def _features(parts: Sequence[TaskPart]) -> dict[str, str]:
+def _features(parts: Sequence[TaskPart]) -> dict[str, Kind]:
     """Return the types of all tasks' features."""
-    types: dict[str, tuple[str, int]] = {}
+    types: dict[str, tuple[Kind, int]] = {}
     for number, part in enumerate(parts):
         for name, kind in part.features.items():
             known, first = types.setdefault(name, (kind, number))
@@ -170,7 +170,7 @@ def _last_names(
 
 
 def _manifest(
-    parts: Sequence[TaskPart], features: dict[str, str], shards: Sequence[IndexedShard]
+    parts: Sequence[TaskPart], features: dict[str, Kind], shards: Sequence[IndexedShard]
 ) -> Manifest:
     from streamrec import __version__
 
@@ -225,12 +225,6 @@ async def _listed(folder: Folder, pattern: str) -> list[ObjectInfo]:
         return await stores.resolve(escape(folder.url("")) + pattern)
     finally:
         await stores.aclose()
-
-
-def _entry(shard: IndexedShard) -> ShardEntry:
-    return ShardEntry(
-        shard.name, shard.bytes, shard.records, shard.begins, shard.first_records, shard.crcs
-    )
 
 
 def _index_name(folder: Folder, shards: Sequence[str]) -> str:

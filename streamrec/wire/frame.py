@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamrec.errors import RemoteProtocolError
+from streamrec.errors import CorruptFrame, RemoteProtocolError
 from streamrec.kernel import crc32c
 from streamrec.wire.messages import Kind
 
@@ -101,7 +101,7 @@ class Header(NamedTuple):
                 f"expected a frame, got {data[:8]!r}; is this the address of a streamrec feeder?"
             )
         if _CRC.unpack_from(data, _FIELDS.size)[0] != crc32c(data[: _FIELDS.size]):
-            raise RemoteProtocolError(
+            raise CorruptFrame(
                 "the CRC of a frame's header is wrong: bytes changed on the way; connect again"
             )
         if version != VERSION or flags:
@@ -163,11 +163,11 @@ def check_trailer(
     """Compare a frame's last 4 bytes with the checksum of its content.
 
     Raises:
-        RemoteProtocolError: The bytes changed on the way.
+        CorruptFrame: The bytes changed on the way.
     """
     expected, found = _CRC.unpack(data)[0], checksum(metadata, payload)
     if expected != found:
-        raise RemoteProtocolError(
+        raise CorruptFrame(
             f"the CRC of {kind.name} is {found:#010x}, its frame says {expected:#010x}: bytes "
             "changed on the way; connect again"
         )

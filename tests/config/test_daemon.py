@@ -70,6 +70,8 @@ def test_a_collector_is_an_address_without_credentials(tmp_path: Path, address: 
         ("[server]\nlisen=[]\n[datasets.a]\nsource='x'", "'server.lisen'; did you mean 'listen'"),
         ("[datasets]", "'datasets'"),
         ("[server", "not TOML"),
+        ("server = 255\n[datasets.a]\nsource='x'", "'server' is 255"),
+        ("server = []\n[datasets]\na = 3\nb = {source='x'}", "'datasets.a' is 3"),
         ("[server]\nidle_timeout=0\n[datasets.a]\nsource='x'", "'server.idle_timeout' is 0"),
         ("[server]\nidle_timeout=inf\n[datasets.a]\nsource='x'", "less than or equal to 1"),
         ("[severs]\n[datasets.a]\nsource='x'", "no setting 'severs'; did you mean 'server'"),

@@ -86,7 +86,9 @@ class Proxy:
                 hello[len(hello) // 2] ^= 1
                 to_them.write(hello)
             with contextlib.suppress(OSError):
-                await asyncio.gather(self._pump(reader, to_them), self._pump(theirs, writer))
+                await asyncio.gather(
+                    self._pump(reader, to_them), self._pump(theirs, writer, may_flip=True)
+                )
             self._end(to_them)
         self._end(writer)
 
@@ -95,10 +97,12 @@ class Proxy:
             return await asyncio.open_unix_connection(self.upstream)
         return await asyncio.open_connection("127.0.0.1", self.upstream)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, may_flip: bool = False
+    ) -> None:
         while data := await reader.read(CHUNK):
             await self._flowing.wait()
-            if self.flips and writer.get_extra_info("sockname")[1] == self.port:
+            if self.flips and may_flip:
                 self.flips = False
                 data = data[:-1] + bytes([data[-1] ^ 1])
             writer.write(data)

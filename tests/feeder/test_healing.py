@@ -246,6 +246,19 @@ def test_a_handshake_that_fails_is_tried_again_where_a_feeder_has_been(
         assert proxy.accepted == 3
 
 
+@both
+@pytest.mark.parametrize("fault", ["flips", "flips_hello"])
+def test_a_bit_that_flips_in_the_first_handshake_heals(
+    opened: Open, fault: str, fleet: Fleet
+) -> None:
+    with Proxy(int(fleet.places[0].rpartition(":")[2])) as proxy:
+        setattr(proxy, fault, True)
+        with closing(_at(opened, proxy)) as feed:
+            assert rest(feed) == list(range(1, 13))
+        assert not getattr(proxy, fault)
+        assert proxy.accepted == 2
+
+
 class OtherwiseSet(FakeDataset):
     """A dataset whose fingerprint, or the ends of whose runs, are not those of the others."""
 

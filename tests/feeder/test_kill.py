@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import time
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -20,10 +22,13 @@ import pytest
 import streamrec as sr
 from streamrec.errors import FeedError
 from streamrec.feeder import healing
+from streamrec.feeder.certificates import Certificates
 from streamrec.flow.child_process import ChildProcess
-from tests.by_day import at_night, is_day
+from tests.by_day import at_night, each_once, is_day
+from tests.feeder.certificates import Authority
 from tests.feeder.proxy import Proxy
 from tests.interrupts import Interrupted, interrupted_at
+from tests.pipeline.small_datasets import write_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +61,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
         with sr.TFRecordWriter(directory / f"part-{shard:05}.tfrecord") as writer:
             for record in range(60 + shard):
                 writer.write(b"%d/%d|" % (shard, record) + blobs.bytes(4000))
+    write_index(f"{directory}/part-*.tfrecord", 40_000)
     return f"{directory}/part-*.tfrecord"
 
 
@@ -63,30 +69,51 @@ def name_of(record: bytes) -> bytes:
     return record.partition(b"|")[0]
 
 
-def undisturbed(source: str, rank: int, steps: int) -> list[bytes]:
+def undisturbed(
+    source: str, rank: int, steps: int, differing: dict[str, Any] | None = None
+) -> list[bytes]:
     settings = {**SETTINGS, "engine": "thread", "rank": rank, "world_size": RANKS}
+    settings |= differing or {}
     with sr.open(source, **settings) as stream:
         return [name_of(r) for batch in sr.take(stream, steps) for r in batch.records.to_list()]
 
 
 class Feeders:
-    """Two daemons over one dataset, each behind a proxy that cuts and freezes connections.
+    """Two daemons over one dataset, each behind a proxy that troubles connections.
 
     The first one has two workers.
+
+    Args:
+        sources: The shards of each.
+        settings: The settings of the dataset.
+        directory: Their files.
+        authority: The signer of the certificates with which the proxies speak TLS; ``None``: plain
+            TCP.
+        stack: Ends them.
     """
 
-    def __init__(self, source: str, directory: Path, stack: ExitStack) -> None:
-        table = {**SETTINGS, "source": source}
-        self._settings = "\n".join(f"{name} = {json.dumps(table[name])}" for name in table)
+    def __init__(
+        self,
+        sources: tuple[str, str],
+        settings: dict[str, Any],
+        directory: Path,
+        authority: Authority | None,
+        stack: ExitStack,
+    ) -> None:
+        self._sources, self._settings = sources, settings
         self._directory, self._stack = directory, stack
         self.workers_killed = 0
         self._children = [self._start(number) for number in range(2)]
-        self.proxies = [stack.enter_context(Proxy(self._path(number))) for number in range(2)]
+        context = Certificates(authority.server()).context if authority else None
+        self._scheme = "tls" if authority else "tcp"
+        self.proxies = [
+            stack.enter_context(Proxy(self._path(number), context)) for number in range(2)
+        ]
 
     @property
     def address(self) -> str:
         places = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self.proxies)
-        return f"tcp://{places}/train"
+        return f"{self._scheme}://{places}/train"
 
     def end(self, how: signal.Signals, number: int) -> None:
         """End one of the two, and start another in its place; the other one may be down, too."""
@@ -106,6 +133,15 @@ class Feeders:
     def cut(self, number: int) -> None:
         self.proxies[number].cut()
 
+    def flip(self, number: int) -> None:
+        """Change a byte of what one of them sends next."""
+        self.proxies[number].flips = True
+
+    def flip_hello(self, number: int) -> None:
+        """Cut the connections of one of them, and change a byte of what the next client sends."""
+        self.proxies[number].flips_hello = True
+        self.cut(number)
+
     def freeze(self, number: int) -> None:
         """Hand on nothing more at one of the two; again at the other one."""
         self.proxies[1 - number].thaw()
@@ -116,10 +152,12 @@ class Feeders:
 
     def _start(self, number: int) -> ChildProcess:
         config = self._directory / f"{number}.toml"
+        table = {**self._settings, "source": self._sources[number]}
+        settings = "\n".join(f"{name} = {json.dumps(table[name])}" for name in table)
         config.write_text(
             f'[server]\nlisten = ["unix://{self._path(number)}"]\nstatus = ""\ngrace = 1\n'
             f"workers = {2 - number}\n"
-            f"[datasets.train]\n{self._settings}"
+            f"[datasets.train]\n{settings}"
         )
         arguments = ["streamrec", "serve", str(config), "--json"]
         return self._stack.enter_context(
@@ -177,10 +215,15 @@ def train(trainers: Sequence[Trainer], event: Callable[[], None], random: Random
     return steps
 
 
-def held_against(source: str, trainers: Sequence[Trainer], steps: int) -> None:
+def held_against(
+    source: str,
+    trainers: Sequence[Trainer],
+    steps: int,
+    differing: dict[str, Any] | None = None,
+) -> None:
     for rank, trainer in enumerate(trainers):
         trainer.stream.close()
-        assert trainer.records == undisturbed(source, rank, steps), f"rank {rank}"
+        assert trainer.records == undisturbed(source, rank, steps, differing), f"rank {rank}"
 
 
 # An interrupt between the making of a coroutine and its hand-over to a loop: nothing has begun.
@@ -194,15 +237,40 @@ pytestmark = [
 class Unaware(Trainer):
     """A rank that takes batches, and does nothing about failures."""
 
+    longest_gap = 0.0
+    """The most seconds that it waited for a batch."""
+
     def step(self, interrupt_at: int | None = None) -> None:
+        began = time.monotonic()
         self.records += map(name_of, next(self.stream).records.to_list())
+        self.longest_gap = max(self.longest_gap, time.monotonic() - began)
 
 
-def test_feeders_are_killed(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+ORDERS: dict[str, dict[str, Any]] = {
+    "by shard": {},
+    "by record": {"index": True, "steps_per_epoch": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("order", "with_copies", "with_tls"), each_once(list(ORDERS), [False, True], [False, True])
+)
+def test_feeders_are_killed(
+    order: str,
+    with_copies: bool,
+    with_tls: bool,
+    source: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(healing, "PATIENCE", 1.0)
     random = Random(SEED)
+    settings = {**SETTINGS, **ORDERS[order]}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    sources = source, _copied(source, tmp_path / "copy") if with_copies else source
+    authority = Authority(tmp_path) if with_tls else None
     with ExitStack() as stack:
-        feeders = Feeders(source, tmp_path, stack)
+        feeders = Feeders(sources, settings, tmp_path, authority, stack)
 
         def connected(rank: int, _: int) -> Stream:
             return sr.connect(
@@ -211,6 +279,7 @@ def test_feeders_are_killed(source: str, tmp_path: Path, monkeypatch: pytest.Mon
                 world_size=RANKS,
                 connect_timeout=1,
                 engine="thread" if rank % 2 else None,
+                tls={"ca": authority.file} if authority else None,
             )
 
         trainers = [Unaware(partial(connected, rank)) for rank in range(RANKS)]
@@ -220,6 +289,8 @@ def test_feeders_are_killed(source: str, tmp_path: Path, monkeypatch: pytest.Mon
             feeders.kill_worker,
             feeders.cut,
             feeders.freeze,
+            feeders.flip,
+            feeders.flip_hello,
             lambda _: trainers[random.randrange(RANKS)].begin_anew(),
         ]
 
@@ -227,9 +298,15 @@ def test_feeders_are_killed(source: str, tmp_path: Path, monkeypatch: pytest.Mon
             random.choice(events)(random.randrange(2))
 
         steps = train(trainers, event, random)
-        held_against(source, trainers, steps)
-        assert sum(proxy.accepted for proxy in feeders.proxies) >= RANKS + EVENTS // 2
-        assert feeders.workers_killed
+        held_against(source, trainers, steps, ORDERS[order])
+        gaps = ", ".join(f"{trainer.longest_gap:.2f} s" for trainer in trainers)
+        print(f"{EVENTS} events, {steps} steps; the longest wait for a batch of each rank: {gaps}")
+        assert sum(proxy.accepted for proxy in feeders.proxies) >= RANKS + EVENTS // 4
+
+
+def _copied(source: str, directory: Path) -> str:
+    shutil.copytree(Path(source).parent, directory)
+    return f"{directory}/part-*.tfrecord"
 
 
 @pytest.mark.parametrize("engine", ["process", at_night(None)])

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec.plan.shard_names import ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import (
     IndexedShard,
     Manifest,
@@ -39,6 +41,80 @@ def test_damaged_bytes_are_none(data: bytes, at: int) -> None:
     assert TaskPart.parse(data) is None
     whole = PART.encode()
     assert TaskPart.parse(whole[: min(at, len(whole) - 2)]) is None
+
+
+def changed(document: Any, *path: str | int, to: Any) -> bytes:
+    """Return a document with another value at a place."""
+    data = json.loads(document.encode())
+    parent = data
+    for name in path[:-1]:
+        parent = parent[name]
+    parent[path[-1]] = to
+    return json.dumps(data).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("version",), True),
+        (("records",), "3"),
+        (("records",), 4),
+        (("bytes",), 91),
+        (("bytes",), 90.0),
+        (("tasks",), []),
+        (("tasks",), [2, 1]),
+        (("tasks",), [4]),
+        (("shards",), []),
+        (("shards", 0, "records"), -3),
+        (("settings", "shards"), 10**12),
+        (("settings", "tasks"), 0),
+        (("features", "id"), "int32"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_none(path: Any, value: Any) -> None:
+    assert Manifest.parse(changed(MANIFEST, *path, to=value)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("records", 1),
+        ("records", 9),
+        ("bytes", 60),
+        ("begins", [0, 80]),
+        ("begins", [0, 1 << 64]),
+        ("first_records", [0]),
+        ("crcs", [7, 1 << 32]),
+        ("crcs", [7]),
+    ],
+)
+def test_a_record_of_a_shard_that_no_index_could_tell_is_none(name: str, value: Any) -> None:
+    assert TaskPart.parse(changed(PART, "shards", 0, name, to=value)) is None
+
+
+NAMES = ShardNames.parse("x.tfrecord")
+FREE = SETTINGS.model_copy(update={"shards": None})
+
+
+@pytest.mark.parametrize(
+    ("settings", "complete", "names", "is_own"),
+    [
+        (SETTINGS, True, [NAMES.shard(0, 2), NAMES.shard(1, 2)], True),
+        (SETTINGS, True, [NAMES.shard(0, 2)], False),
+        (SETTINGS, False, [NAMES.shard(0, 2)], True),
+        (SETTINGS, False, [NAMES.shard(0, 2), NAMES.shard(0, 2)], False),
+        (SETTINGS, False, [NAMES.shard(0, 3)], False),
+        (FREE, True, [NAMES.staged(Task(0, 1), n) for n in (0, 1)], True),
+        (FREE, True, [NAMES.staged(Task(0, 1), n) for n in (0, 0)], False),
+        (FREE, True, [NAMES.staged(Task(0, 2), 0)], False),
+    ],
+)
+def test_a_task_names_each_of_its_shards_once(
+    settings: WriteSettings, complete: bool, names: list[str], is_own: bool
+) -> None:
+    shards = [SHARD.model_copy(update={"name": name}) for name in names]
+    part = TaskPart(settings=settings, complete=complete, shards=shards)
+    assert part.has_own_names(NAMES, Task(0, 1)) == is_own
 
 
 @pytest.mark.parametrize(

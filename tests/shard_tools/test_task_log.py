@@ -42,12 +42,12 @@ def begun(
     return begin(folder, NAMES, ONE, settings, FeatureTypes(), overwrite=overwrite)
 
 
-def facts(name: str, size: int = 5) -> IndexedShard:
+def facts(name: str, size: int = 50) -> IndexedShard:
     return IndexedShard(name=name, records=2, bytes=size, begins=[0], first_records=[0], crcs=[7])
 
 
 def leave(directory: Path, sizes: list[int], settings: WriteSettings, **more: Any) -> None:
-    """Leave what a task that was killed had written: shards of 5 bytes, now of these sizes."""
+    """Leave what a task that was killed had written: shards of 50 bytes, now of these sizes."""
     name = NAMES.staged if settings.shards is None else lambda task, n: NAMES.shard(n, 3)
     shards = [facts(name(ONE, number)) for number in range(len(sizes))]
     for shard, size in zip(shards, sizes, strict=True):
@@ -72,14 +72,14 @@ def test_a_first_run_keeps_a_record(tmp_path: Path) -> None:
     assert found.features == {"id": "int64"}
 
 
-@given(sizes=st.lists(st.sampled_from([5, 5, 4]), max_size=4))
+@given(sizes=st.lists(st.sampled_from([50, 50, 40]), max_size=4))
 def test_shards_by_size_are_kept_up_to_the_first_that_is_not_whole(
     sizes: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("d")
     leave(directory, sizes, BY_SIZE)
     log = begun(directory)
-    whole = [*sizes, 4].index(4)
+    whole = [*sizes, 40].index(40)
     assert left(directory) == [NAMES.staged(ONE, number) for number in range(whole)]
     assert [shard.name for shard in log.part.shards] == left(directory)
     assert log.records == 2 * whole
@@ -87,7 +87,7 @@ def test_shards_by_size_are_kept_up_to_the_first_that_is_not_whole(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "is_kept"), [([5, 5], True), ([], True), ([5, 4], False), ([4, 5], False)]
+    ("sizes", "is_kept"), [([50, 50], True), ([], True), ([50, 40], False), ([40, 50], False)]
 )
 def test_the_place_in_the_source_is_that_behind_all_shards(
     sizes: list[int], is_kept: bool, tmp_path: Path
@@ -97,18 +97,18 @@ def test_the_place_in_the_source_is_that_behind_all_shards(
     assert begun(tmp_path).part.place == (place if is_kept else None)
 
 
-@pytest.mark.parametrize("sizes", [[5, 5, 5], [5, 4, 5], [5, 5]])
+@pytest.mark.parametrize("sizes", [[50, 50, 50], [50, 40, 50], [50, 50]])
 def test_counted_shards_are_kept_together_or_not_at_all(sizes: list[int], tmp_path: Path) -> None:
     leave(tmp_path, sizes, COUNTED, complete=len(sizes) == 3)
     log = begun(tmp_path, COUNTED)
-    assert log.part.complete == (sizes == [5, 5, 5])
+    assert log.part.complete == (sizes == [50, 50, 50])
     assert log.records == (6 if log.part.complete else 0)
     assert len(left(tmp_path)) == (3 if log.part.complete else 0)
 
 
 def test_of_records_without_an_identity_nothing_is_kept(tmp_path: Path) -> None:
     settings = BY_SIZE.model_copy(update={"source": None})
-    leave(tmp_path, [5, 5], settings)
+    leave(tmp_path, [50, 50], settings)
     (tmp_path / "y-00000-of-00001").touch()
     log = begun(tmp_path, settings)
     assert left(tmp_path) == ["y-00000-of-00001"]
@@ -120,7 +120,7 @@ def test_unfinished_work_of_other_settings_is_refused_or_replaced(
     change: Any, tmp_path: Path
 ) -> None:
     settings = BY_SIZE.model_copy(update=change)
-    leave(tmp_path, [5, 5], BY_SIZE)
+    leave(tmp_path, [50, 50], BY_SIZE)
     with pytest.raises(ConfigError, match="an unfinished dataset"):
         begun(tmp_path, settings)
     assert len(left(tmp_path)) == 2
@@ -131,11 +131,11 @@ def test_unfinished_work_of_other_settings_is_refused_or_replaced(
 
 def test_what_is_complete_is_not_written_again(tmp_path: Path) -> None:
     manifest = Manifest(
-        written_by="streamrec", records=2, bytes=5, features={"id": "int64"}, settings=BY_SIZE,
-        tasks=[2], shards=[ShardFacts(name="x", records=2, bytes=5)],
+        written_by="streamrec", records=2, bytes=50, features={"id": "int64"}, settings=BY_SIZE,
+        tasks=[2], shards=[ShardFacts(name="x", records=2, bytes=50)],
     )  # fmt: skip
     (tmp_path / NAMES.manifest()).write_bytes(manifest.encode())
-    (tmp_path / "x").write_bytes(b"." * 5)
+    (tmp_path / "x").write_bytes(b"." * 50)
     leave(tmp_path, [], BY_SIZE)
     log = begun(tmp_path)
     assert (log.part.complete, log.records) == (True, 2)

@@ -38,6 +38,7 @@ __all__ = [
     "ChunkFinder",
     "Index",
     "ShardEntry",
+    "check_entry",
     "index_places",
     "index_url",
     "is_companion",
@@ -328,7 +329,7 @@ def _entries(data: bytes) -> list[ShardEntry]:
         for i in range(shards)
     ]
     for entry in entries:
-        _check_entry(entry)
+        check_entry(entry)
     return entries
 
 
@@ -360,11 +361,17 @@ def _strings(text: bytes, lengths: list[int], errors: str = "strict") -> list[st
         raise MalformedIndex(f"a version in the index is not text, {_DAMAGED}") from None
 
 
-def _check_entry(entry: ShardEntry) -> None:
-    """Refuse chunks beyond their shard, out of order, or with more records than have room."""
+def check_entry(entry: ShardEntry) -> None:
+    """Refuse chunks beyond their shard, out of order, or with more records than have room.
+
+    Raises:
+        MalformedIndex: There are some.
+    """
     begins = np.append(entry.begins, entry.size)
     firsts = np.append(entry.first_records, entry.records)
-    if not len(entry.begins):
+    if not len(entry.begins) == len(entry.first_records) == len(entry.crcs):
+        sound = False
+    elif not len(entry.begins):
         sound = entry.records == entry.size == 0
     else:
         sound = bool(

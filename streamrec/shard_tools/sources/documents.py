@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.small_file import read_small_file
 from streamrec.errors import ConfigError, DataError
 from streamrec.masking import masked
 from streamrec.stores.stored_files import named_files
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from streamrec.stores.stored_files import StoredFile
 
 __all__ = ["Document", "document_end", "documents_of", "listed_files"]
+
+MOST_LIST = 256 << 20
+"""Bytes of the largest list of files."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def listed_files(
 def _names_in(place: str) -> list[tuple[int, str]]:
     """Return the lines of a list that are not empty, with their numbers."""
     try:
-        lines = Path(place).read_text(encoding="utf-8").splitlines()
+        lines = read_small_file(place, MOST_LIST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"--metadata-files: {place} cannot be read: {error}; give a list of paths, one a line"

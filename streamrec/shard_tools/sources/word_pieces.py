@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from streamrec.config.extras import install
+from streamrec.config.small_file import read_small_file
 from streamrec.errors import ConfigError
 from streamrec.values.columns import Ragged, offsets_of, rising
 
@@ -26,6 +26,9 @@ __all__ = ["WordPieces"]
 SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LONGEST_WORD = 200
 """The most characters of a word that is not unknown, as in BERT's own tokenizer."""
+
+MOST_BYTES = 64 << 20
+"""Bytes of the largest vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class WordPieces:
             ConfigError: There is no such file, or it is no vocabulary of BERT.
         """
         try:
-            data = Path(path).read_bytes()
+            data = read_small_file(path, MOST_BYTES)
         except OSError as error:
             raise ConfigError(
                 f"--vocab-file: {path} cannot be read: {error.strerror}; correct the path"
