@@ -72,7 +72,7 @@ BREAKS = [
     Break(
         PYTEST + "tests/pipeline/test_leaving.py -k plain",
         "streamrec/pipeline/run.py",
-        "await end_threads(self._threads)",
+        "await end_threads(self._threads, *then)",
         "self._threads.shutdown(wait=True)",
     ),
     Break(

@@ -27,19 +27,18 @@ class Heap:
 
     def __init__(self, after: float = AFTER) -> None:
         self._after = after
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_due(self) -> bool:
-        """``True`` while memory is going to be given back."""
-        return self._timer is not None
+        self.is_due = False
+        """``True`` while memory is going to be given back, and is."""
 
     def shrink_soon(self) -> None:
         """Give free memory back to the system, soon."""
-        if self._timer is None and release is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._after, self._shrink)
+        if not self.is_due and release is not None:
+            self.is_due = True
+            asyncio.get_running_loop().call_later(self._after, self._shrink)
 
     def _shrink(self) -> None:
-        self._timer = None
-        if release is not None:
-            release(0)
+        shrinking = asyncio.get_running_loop().run_in_executor(None, release, 0)
+        shrinking.add_done_callback(self._done)
+
+    def _done(self, _: asyncio.Future[int]) -> None:
+        self.is_due = False

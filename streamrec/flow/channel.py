@@ -92,11 +92,12 @@ class Channel(Generic[T]):
         self._closed_by = self._closed_by or error or EndOfStream()
         self._notify()
 
-    def clear(self) -> None:
-        """Drop the waiting values."""
-        self._values.clear()
+    def take_all(self) -> deque[tuple[T, int]]:
+        """Take out the waiting values and their sizes; freeing large ones takes a while."""
+        values, self._values = self._values, deque()
         self.waiting_bytes = 0
         self._notify()
+        return values
 
     def _notify(self) -> None:
         """Wake all waiting tasks; each checks its condition again."""

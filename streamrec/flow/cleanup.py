@@ -12,10 +12,10 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from concurrent.futures import Executor
 
-__all__ = ["all_of", "end", "end_threads", "finish", "until_done"]
+__all__ = ["all_of", "apart", "end", "end_threads", "finish", "until_done"]
 
 T = TypeVar("T")
 
@@ -75,30 +75,44 @@ async def until_done(*futures: asyncio.Future[Any]) -> None:
         raise asyncio.CancelledError
 
 
-async def end_threads(executor: Executor, *, cancel: bool = True) -> None:
+async def end_threads(executor: Executor, *then: Callable[[], object], cancel: bool = True) -> None:
     """Take no more work, and wait until an executor's threads have ended.
-
-    What a thread has begun may take minutes. Meanwhile the loop turns, and the threads of the
-    loop's own executor are free for others: one thread more waits for each executor.
 
     Args:
         executor: The executor.
+        *then: Calls that are made :func:`apart` afterwards.
         cancel: Whether to cancel the work that no thread has begun.
 
     Raises:
         asyncio.CancelledError: The caller was cancelled meanwhile; the threads have still ended.
     """
     executor.shutdown(wait=False, cancel_futures=cancel)
+    await apart(executor.shutdown, *then)
+
+
+async def apart(*calls: Callable[[], object]) -> None:
+    """Make calls in a thread of their own, one after the other.
+
+    They may take minutes, or unmap memory, which stops whoever does it for milliseconds. Meanwhile
+    the loop turns, and the threads of the loop's own executor are free for others.
+
+    Args:
+        *calls: Calls that raise nothing.
+
+    Raises:
+        asyncio.CancelledError: The caller was cancelled meanwhile; the calls were still made.
+    """
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
+    made = loop.create_future()
 
-    def join() -> None:
-        executor.shutdown(wait=True)
+    def make() -> None:
+        for call in calls:
+            call()
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(ended.set_result, None)
+            loop.call_soon_threadsafe(made.set_result, None)
 
-    threading.Thread(target=join, name="streamrec-join", daemon=True).start()
-    await until_done(ended)
+    threading.Thread(target=make, name="streamrec-apart", daemon=True).start()
+    await until_done(made)
 
 
 class _Cleanup(asyncio.Task[T]):

@@ -131,10 +131,10 @@ class Assembler:
         """Release all that is in no batch yet; a second call does nothing."""
         if self.inflater is not None:
             await self.inflater.aclose()
-        self.fetcher.close()
         # Otherwise reference cycles would hold the memory until the garbage collector runs.
         self._lanes.clear()
         self._batcher.close()
+        await self.fetcher.aclose()
 
     def abandon(self) -> None:
         """Let the batches that are being decoded come to nothing: each thread ends its picture."""

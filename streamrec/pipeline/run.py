@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.errors import MissingFeature, Stalled, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.cleanup import end, end_threads, finish
+from streamrec.flow.cleanup import apart, end, end_threads, finish
 from streamrec.flow.decoded_memory import Abandoned
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
 from streamrec.pipeline.batch.decoder import SuspectPayload, TooManyTogether
@@ -19,6 +19,8 @@ from streamrec.pipeline.measures import Measures
 from streamrec.pipeline.memory_needs import NO_CEILING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.assembler import Decoding
     from streamrec.pipeline.batch.batch import Batch
@@ -119,19 +121,21 @@ class Run:
     async def _close(self) -> None:
         await self._stop()
         self._assembler.abandon()
-        await self._end_threads()
+        batches = self._assembler.channel.take_all()
+        if self._next is not None:
+            batches.append((self._next, 0))
+            self._next = None
+        await self._end_threads(batches.clear, self._assembler.decoder.close)
         if self._corruption_log is not None:
             await self._corruption_log.aclose()
-        self._assembler.channel.clear()
-        self._next = None
-        self._assembler.decoder.close()
 
-    async def _end_threads(self) -> None:
-        """Wait until the threads have ended, unless one of them hangs."""
+    async def _end_threads(self, *then: Callable[[], object]) -> None:
+        """Wait until the threads have ended, unless one of them hangs; then make some calls."""
         if self._hangs:
             self._threads.shutdown(wait=False, cancel_futures=True)
+            await apart(*then)
         else:
-            await end_threads(self._threads)
+            await end_threads(self._threads, *then)
 
     async def receive(self) -> Batch:
         """Return the next batch.

@@ -6,16 +6,19 @@ import asyncio
 import gc
 import gzip
 import threading
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from streamrec.config import DatasetSettings, Pack, validate
+from streamrec.flow.pool import Pool
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.examples.specs import RaggedFeature
 from streamrec.formats.shards.tfrecord import frame
+from streamrec.pipeline.cache.cached_run import CachedRun
 from streamrec.pipeline.dataset import Dataset
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.support import eventually, until
@@ -99,7 +102,7 @@ def working() -> set[str]:
     except RuntimeError:  # no loop runs any more
         names = set()
     names |= {thread.name for thread in threading.enumerate() if thread not in earlier}
-    others = ("streamrec-read", "streamrec-prefault", "streamrec-join")
+    others = ("streamrec-read", "streamrec-prefault", "streamrec-apart")
     return {n for n in names if n.startswith("streamrec-") and not n.startswith(others)}
 
 
@@ -222,4 +225,43 @@ async def test_a_halt_is_not_cut_short(tmp_path: Path) -> None:
         assert end is not None
         while run.position.step < end.step:
             await run.receive()
+    await dataset.aclose()
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "cached"])
+@asynchronous
+async def test_memory_is_freed_apart_from_the_loop(kind: str, tmp_path: Path) -> None:
+    more = {"epochs": 2, "cache": {"folder": "memory", "of": "batches"}} if kind == "cached" else {}
+    settings = validate(DatasetSettings, {**dict(made(kind, tmp_path)), **more})
+    dataset, freed = await Dataset.open(settings), set()
+    run = new_run(dataset)
+    async with run:
+        batch = await run.receive()
+        await eventually(lambda: run.statistics()["batches_ready"] > 0)
+        waiting = (run._channel if isinstance(run, CachedRun) else run._assembler.channel)._values
+        await eventually(waiting[0][0].batch.done)
+        column = waiting[0][0].batch.result()["records"].offsets
+        weakref.finalize(column, lambda: freed.add(threading.get_ident()))
+        del column, batch, waiting
+    assert freed
+    assert threading.get_ident() not in freed
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_pools_are_emptied_apart_from_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, closed = set(), Pool.close
+
+    def close(pool: Pool) -> None:
+        closing.add(threading.get_ident())
+        closed(pool)
+
+    monkeypatch.setattr(Pool, "close", close)
+    dataset = await Dataset.open(made("gzip", tmp_path))
+    async with new_run(dataset) as run:
+        await run.receive()
+    assert closing
+    assert threading.get_ident() not in closing
     await dataset.aclose()

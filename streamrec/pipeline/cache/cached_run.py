@@ -81,9 +81,8 @@ class CachedRun(Run):
 
     async def _close(self) -> None:
         await self._stop()
-        await self._end_threads()
-        self._channel.clear()
         self._next = None
+        await self._end_threads(self._channel.take_all().clear)
         self._cache.close()
 
     async def take(self) -> Batch:

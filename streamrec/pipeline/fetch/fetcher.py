@@ -11,6 +11,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import OutOfMemory
+from streamrec.flow.cleanup import apart
 from streamrec.flow.pool import Pool, size_class
 from streamrec.flow.prefault import Prefaulter
 from streamrec.flow.timings import Timings
@@ -117,12 +118,12 @@ class Fetcher:
                 self._schedule(group)
                 await self._wake.wait()
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Release all memory; nothing is read afterwards."""
         for feed in self.feeds:
             feed.clear()
-        self.pool.close()
         self._prefaulter.close()
+        await apart(self.pool.close)
 
     def wake(self) -> None:
         """Schedule again, since a lane's state or the memory in use has changed."""

@@ -84,8 +84,7 @@ class Inflater:
 
     async def aclose(self) -> None:
         """End the threads after their current steps and release all memory."""
-        await end_threads(self._threads)
-        self.pool.close()
+        await end_threads(self._threads, self.pool.close)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters since the start, and the memory in use."""

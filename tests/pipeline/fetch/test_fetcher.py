@@ -160,7 +160,7 @@ async def test_new_memory_of_large_ranges_is_prefaulted(monkeypatch: pytest.Monk
 @asynchronous
 async def test_the_thread_that_touches_memory_ends_with_the_fetcher() -> None:
     async with fetching(ScriptedStore(objects(MIB)), known=True) as (fetcher, _):
-        fetcher.close()
+        await fetcher.aclose()
         assert fetcher._prefaulter.prefault(np.empty(0, np.uint8)) is None
 
 
