@@ -38,6 +38,7 @@ CHUNK = 5
 """Runs against one store."""
 LARGE: Mapping[str, Any] = {"step": None, "shards": 24, "records": 160, "record": 100_000}
 """Shards of 16 MB, and a loop that takes batches as they come."""
+SLOW_STORE = "budget of one batch, slow store"
 
 
 def _in_small_batches(case: Case) -> Case:
@@ -51,8 +52,14 @@ PLANTED: Mapping[str, Case] = {
     "max_concurrency of 4": Case(
         "max_concurrency", {"latency": 0.1, "bandwidth": 5e6}, {"max_concurrency": 4}, **LARGE
     ),
+    "link and defaults": Case("link", {**NEAR, "link": 20e6}, **LARGE),
+    SLOW_STORE: Case(
+        "memory budget", {"latency": 0.3}, {"memory_budget": "8MiB"}, batch=64, **LARGE
+    ),
 }
 """The bottlenecks by what they are called in the table."""
+LONGER: Mapping[str, float] = {"link and defaults": 2.0, SLOW_STORE: 4.0}
+"""Times the seconds of others that a run needs until its job has three batches and a rate."""
 
 
 async def found_in(
@@ -63,7 +70,7 @@ async def found_in(
     found = []
     async with served(case) as source:
         for number in numbers:
-            figures = await _figures(case, source, seconds)
+            figures = await _figures(case, source, seconds * LONGER.get(title, 1.0))
             found.append(_facts(title, case, figures))
             if keep is not None:
                 (keep / f"{title} {number}.json").write_text(figures.model_dump_json(indent=1))

@@ -35,9 +35,9 @@ from streamrec.flow.bridge import new_event_loop
 from streamrec.measure.benchmark import Benchmark
 from streamrec.measure.budget import Budget
 from streamrec.measure.costs import read_prices
-from streamrec.measure.evidence import steady_rate
 from streamrec.measure.figures import Limits, Target
 from streamrec.measure.job import run_job
+from streamrec.measure.rates import steady_rate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -127,7 +127,7 @@ def _best_settings(
 def _contradicts(
     figures: Figures, settings: DatasetSettings, finding: Finding, resource: Bottleneck
 ) -> bool:
-    """Return whether the job is far from the ceiling that follows from its settings."""
+    """Return whether the job is far from the ceiling of its settings, or that is not known."""
     if finding.job is None:
         return False
     own = [
@@ -135,7 +135,7 @@ def _contradicts(
         for one in Resources(figures, settings).ceilings()
         if _key(one.resource) == _key(resource)
     ]
-    return bool(own) and finding.rate < CONTRADICTS * own[0]
+    return not own or finding.rate < CONTRADICTS * own[0]
 
 
 def _updates(figures: Figures, settings: DatasetSettings) -> Iterator[dict[str, Any]]:

@@ -14,13 +14,14 @@ from rich.filesize import decimal
 
 from streamrec.measure.figures import Ceiling, Cell
 from streamrec.measure.load import used_part
+from streamrec.measure.rates import read_rate, requests_of
 from streamrec.measure.reading import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.config import DatasetSettings
-    from streamrec.measure.figures import Bottleneck, Figures, Stage
+    from streamrec.measure.figures import Bottleneck, Figures, Job, Stage
 
 __all__ = ["Resources", "rate_text"]
 
@@ -32,6 +33,12 @@ IDLE = 0.02
 """The part of a core below which the noise of its measurement is too large to divide by it."""
 FREE = 0.8
 """The part of what requests would give alone, below which they share something that is full."""
+SHARED = 2.0
+"""Times the seconds of a request alone from which on those of a job share something that is full.
+On a busy machine with nothing full they took up to 1.3 times as long where they had bodies to wait
+for; on a full link 20 to 57 times."""
+BODIES = 0.25
+"""The least part of its time for which a job waits for bodies where the link holds it back."""
 USED = 0.5
 """The part of all cores from which on a job tells what all of them would give."""
 DECODING_THREADS = 4
@@ -119,6 +126,29 @@ class Resources:
 
     def _link(self) -> Ceiling | None:
         """Return the rate at which connections begin to take it from one another."""
+        return self._link_of_job() or self._link_of_sweep()
+
+    def _link_of_job(self) -> Ceiling | None:
+        """Take the job as one more cell of the sweep, if it waited for the bodies of many requests.
+
+        A sweep that was cut short has not filled a link that the job's requests fill.
+        """
+        job = self.figures.job
+        if job is None or job.throttled or not _waits_for_bodies(job):
+            return None
+        requests = requests_of(job)
+        alone = self.seconds_of(requests.bytes) if requests else None
+        if requests is None or not alone or requests.seconds < SHARED * alone:
+            return None
+        rate = read_rate(job)
+        return Ceiling(
+            resource="link",
+            bytes_per_second=rate * self.gain,
+            why=f"{requests.under_way:.0f} requests under way at a time got {rate_text(rate)} "
+            f"together; each took {requests.seconds:.2g} s, and one alone takes {alone:.2g} s",
+        )
+
+    def _link_of_sweep(self) -> Ceiling | None:
         cells = self.figures.sweep.cells if self.figures.sweep else []
         # A single request shares its way with none.
         several = [cell for cell in cells if cell.concurrency > 1]
@@ -292,6 +322,12 @@ class Resources:
             why=f"nothing is read before {listing.shards:,} shards are listed, in "
             f"{seconds:.2g} s; the run reads {decimal(int(self.run_bytes))}",
         )
+
+
+def _waits_for_bodies(job: Job) -> bool:
+    """Return whether a job waits much for bodies, and longer than for first bytes."""
+    body, first_byte = (job.waits.get(stage, 0.0) for stage in ("body", "first_byte"))
+    return body >= BODIES * job.seconds and body > first_byte
 
 
 def _cost(cell: Cell) -> float:

@@ -6,13 +6,13 @@ if its stages took much of the time and its ceiling explains the rate. Where non
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from streamrec.measure.ceilings import rate_text
 from streamrec.measure.figures import Ceiling
 from streamrec.measure.load import FULL, busy_part, used_part
+from streamrec.measure.rates import read_rate, steady_rate
 from streamrec.plan.concurrency import Limit, kept_back_by
 
 if TYPE_CHECKING:
@@ -26,11 +26,8 @@ __all__ = [
     "Finding",
     "evidence",
     "find",
-    "is_steady",
     "longest_reason",
     "longest_wait",
-    "mean_rate",
-    "steady_rate",
 ]
 
 NETWORK: Final[tuple[Bottleneck, ...]] = (
@@ -52,11 +49,6 @@ MOST = 0.5
 """The part of the wait that speaks for itself where no ceiling is known."""
 LEAST = 0.1
 """The part of a job's time below which a stage does not hold it back."""
-RAMP = 1 / 3
-"""The part of a job's samples in which the engine still finds its number of requests."""
-FEWEST_SAMPLES = 6
-UNSTEADY = 1.5
-"""Times by which a job's rate behind the ramp and its mean may differ."""
 
 _Group: TypeAlias = Literal["network", "loop", "decoding", "transform", "trainer", "wire"]
 _GROUPS: Final[dict[str, _Group]] = {
@@ -133,7 +125,8 @@ def find(figures: Figures, known: Sequence[Ceiling], gain: float = 1.0) -> Findi
 def _with_listing(stream: Finding, listing: Ceiling) -> Finding:
     """Add the listing, which comes before the stream and not beside it."""
     ceilings = _sorted([*stream.ceilings, listing])
-    if listing.bytes_per_second > stream.rate or not _is_long(stream.job):
+    longest = _longest_part(stream.job) if stream.job else 1.0
+    if longest * listing.bytes_per_second > stream.rate or not _is_long(stream.job):
         return replace(stream, ceilings=ceilings)
     rate = 1 / (1 / listing.bytes_per_second + 1 / stream.rate)
     return replace(stream, bottleneck="listing", rate=rate, ceilings=ceilings)
@@ -142,6 +135,17 @@ def _with_listing(stream: Finding, listing: Ceiling) -> Finding:
 def _is_long(job: Job | None) -> bool:
     """Return whether a job's listing took a part of its time that matters."""
     return job is None or job.waits.get("list", 0.0) >= LEAST * job.seconds
+
+
+def _longest_part(job: Job) -> float:
+    """Return the part of the time behind the listing that went to the longest of all other things.
+
+    One of them is what no resource accounts for, such as the lateness of a busy machine.
+    """
+    behind = job.seconds - job.waits.get("list", 0.0)
+    spent = _seconds(job, with_trainer=True).values()
+    longest = max([behind - sum(spent), *spent])
+    return longest / behind if behind > 0 else 0.0
 
 
 def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling], gain: float) -> Finding:
@@ -191,43 +195,6 @@ def _sorted(ceilings: list[Ceiling]) -> list[Ceiling]:
     return sorted(ceilings, key=lambda one: one.bytes_per_second)
 
 
-def steady_rate(job: Job) -> float:
-    """Return the bytes a second behind the first batch and the ramp.
-
-    The waits are those of the whole job. So where its rate was not steady, it is the mean.
-    """
-    behind = _behind_ramp(job)
-    return behind if behind is not None and is_steady(job) else mean_rate(job)
-
-
-def is_steady(job: Job) -> bool:
-    """Return whether the rate behind the ramp is about that of the whole job."""
-    mean, behind = mean_rate(job), _behind_ramp(job)
-    return behind is None or mean / UNSTEADY <= behind <= mean * UNSTEADY
-
-
-def _behind_ramp(job: Job) -> float | None:
-    behind = [one for one in job.samples if one.at - one.seconds >= job.first_batch_seconds]
-    samples = behind[math.ceil(len(behind) * RAMP) :]
-    if len(behind) < FEWEST_SAMPLES or not any(sample.bytes for sample in samples):
-        return None
-    return sum(sample.bytes for sample in samples) / sum(sample.seconds for sample in samples)
-
-
-def _read_rate(job: Job) -> float:
-    """Return the bytes a second that came from the store, behind the listing."""
-    seconds = job.seconds - job.waits.get("list", 0.0)
-    return job.bytes_read / seconds if seconds > 0 else 0.0
-
-
-def mean_rate(job: Job) -> float:
-    """Return the bytes a second behind the first batch."""
-    seconds = job.seconds - job.first_batch_seconds
-    if job.batches < 2 or seconds <= 0:
-        return job.bytes / job.seconds
-    return job.bytes * (1 - 1 / job.batches) / seconds
-
-
 def _accused(
     figures: Figures, job: Job, known: Sequence[Ceiling], rate: float, gain: float
 ) -> Bottleneck | None:
@@ -236,7 +203,7 @@ def _accused(
     Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
     """
     # What was read ahead and left in no batch took its part of the way.
-    came = max(rate, _read_rate(job) * gain)
+    came = max(rate, read_rate(job) * gain)
     # A job that gets more than the sweep found has another way than the sweep had.
     known = [one for one in known if one.resource != "link" or not _exceeds(came, one)]
     # The trainer's step is known: a rate that it does not explain has another cause.
@@ -249,14 +216,18 @@ def _accused(
     order = [group for group in order if seconds[group] >= LEAST * job.seconds]
     much = [group for group in order if parts[group] >= MUCH]
     busy = busy_part(job, figures.machine.cores)
-    held_up = busy is not None and sum(parts.get(group, 0.0) for group in _ON_CORES) >= MUCH
+    on_cores = sum(parts.get(group, 0.0) for group in _ON_CORES)
+    held_up = busy is not None and on_cores >= MUCH
+    # A busy machine takes from all connections alike, as a full link does.
+    taken = held_up and on_cores >= parts.get("network", 0.0)
     for group in much:
         lowest = _lowest(group, known)
-        if group == "network" and (own := _own_cause(job)) and not _is_full(known, came):
-            return own
+        if group == "network" and not _is_full(known, came):
+            own = _own_cause(job)
+            if own and (not held_up or _is_borne_out(own, known, rate)):
+                return own
         reached = came if group == "network" else rate
-        # A busy machine takes from all connections alike, as a full link does.
-        if lowest and _explains(lowest, reached) and not (held_up and lowest.resource == "link"):
+        if lowest and _explains(lowest, reached) and not (taken and lowest.resource == "link"):
             return lowest.resource
     if held_up:
         return _slowed(much, known, rate, busy or 0.0) or "cores"
@@ -278,13 +249,29 @@ def _slowed(
     group = next((one for one in much if one in _ON_CORES), None)
     lowest = _lowest(group, known) if group else None
     # A pause of the user's function needs no core, so the whole ceiling may be the right one.
-    return lowest.resource if lowest and _explains(lowest, rate, EXPLAINS * (1 - busy)) else None
+    part = CONTRADICTS * (1 - busy)
+    return lowest.resource if lowest and _explains(lowest, rate, part) else None
 
 
 def _own_cause(job: Job) -> Bottleneck | None:
-    """Return what kept the engine from asking for more in most of the time that it waited."""
+    """Return what kept the engine from asking for more in most of the time that it waited.
+
+    A request that is refused keeps its buffer until it is sent again. So where a store refuses most
+    of them, full buffers are its doing.
+    """
+    if job.throttled and job.throttled >= MOST * job.requests:
+        return "throttling"
     cause, part = kept_back_by(job.concurrency_seconds) or (None, 0.0)
     return _CAUSES.get(cause) if cause and part >= MOST else None
+
+
+def _is_borne_out(cause: Bottleneck, known: Sequence[Ceiling], rate: float) -> bool:
+    """Return whether more speaks for the engine's cause than that it was busy with it.
+
+    Where other programs hold up the job's steps, its requests are late as well, and keep buffers.
+    """
+    law = next((one for one in known if one.resource in REQUESTS), None)
+    return cause == "throttling" or _explains(law, rate, CONTRADICTS)
 
 
 def _is_full(known: Sequence[Ceiling], rate: float) -> bool:
@@ -331,8 +318,12 @@ def _seconds(job: Job, *, with_trainer: bool) -> dict[_Group, float]:
     seconds: dict[_Group, float] = {}
     for stage, spent in job.waits.items():
         group = _GROUPS.get(stage)
-        # Without a simulated trainer, the client is the measurement itself.
-        if group is not None and (group != "trainer" or with_trainer):
+        if group == "trainer":
+            # Without a simulated trainer, the client is the measurement itself. With one, a busy
+            # machine wakes it late, and that is not its step.
+            steps = (job.step_seconds or 0.0) * job.batches
+            spent = min(spent, steps) if with_trainer else 0.0
+        if group is not None and spent:
             seconds[group] = seconds.get(group, 0.0) + spent
     return seconds
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from streamrec.measure.advice import Advice, advise, paste_of
 from streamrec.measure.ceilings import Resources, rate_text
-from streamrec.measure.evidence import evidence, find, is_steady, longest_wait, mean_rate
+from streamrec.measure.evidence import evidence, find, longest_wait
 from streamrec.measure.figures import Change, Verdict
+from streamrec.measure.rates import is_steady, mean_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,7 @@ from streamrec.measure.advice import advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import Finding, find
 from streamrec.measure.figures import Change
+from streamrec.plan.concurrency import Limit
 from tests.measure.worlds import GIB, MB, PLANTED, World, machine, settings_of, stage
 
 if TYPE_CHECKING:
@@ -231,3 +232,15 @@ def test_few_lanes_are_told_to_list_on() -> None:
 )
 def test_changes_are_written_as_toml(change: tuple[str | None, Any], line: str) -> None:
     assert paste_of([Change(setting=change[0], value=change[1], why="")]) == line
+
+
+def test_what_the_law_does_not_know_is_not_predicted() -> None:
+    """A benchmark that was cut short before its sweep has no ceiling of the requests."""
+    world, chosen = World(latency=0.5, cause=Limit.BUFFERS), settings_of(memory_budget="64MiB")
+    figures = world.figures(chosen, first_byte=None, sweep=None)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    assert finding.bottleneck == "memory budget"
+    advice = advise(figures, chosen, finding)
+    assert (advice.rate, advice.next) == (finding.rate, None)
+    assert advice.changes[0].setting == "memory_budget"

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.measure.ceilings import Resources, rate_text
-from streamrec.measure.figures import Cell, Sweep
+from streamrec.measure.figures import Cell, Sample, Sweep
 from tests.measure.worlds import MB, World, a_job, machine, settings_of, stage
 
 if TYPE_CHECKING:
-    from streamrec.measure.figures import Bottleneck
+    from streamrec.measure.figures import Bottleneck, Job
 
 
 def rates(
@@ -44,6 +44,40 @@ def test_the_link_is_what_requests_take_from_one_another() -> None:
     assert "link" not in rates(World(loop=20.0))  # the loop is
     assert "link" not in rates(World(latency=1.0, connection=MB))  # it still grows
     assert "link" not in rates(World(requests=10.0))  # the store refuses more
+
+
+def on_a_full_link(**figures: Any) -> Job:
+    """Return a job of 40 requests at a time, each of which took 4 s."""
+    samples = [
+        Sample(at=at + 1.0, seconds=1.0, bytes=MB, records=1, in_flight=40) for at in range(10)
+    ]
+    found = {"bytes": 30 * MB, "requests": 100, "waits": {"body": 5.0}, "samples": samples}
+    return a_job(**{**found, **figures})
+
+
+@pytest.mark.parametrize(
+    ("figures", "link"),
+    [
+        ({}, 3 * MB),
+        ({"bytes_read": 40 * MB}, 4 * MB),
+        ({"waits": {"first_byte": 6.0, "body": 5.0}}, None),  # the store is slow to answer
+        ({"waits": {"client": 8.0, "body": 2.0}}, None),
+        ({"throttled": 1}, None),  # some waited to be sent again
+        ({"requests": 100_000}, None),  # each took what one takes alone
+        ({"samples": []}, None),
+    ],
+)
+def test_a_job_fills_a_link_that_the_sweep_did_not(
+    figures: dict[str, Any], link: float | None
+) -> None:
+    """Requests under way get slower by one another, and the job waits for their bodies."""
+    world = World(connection=100.0 * MB)
+    assert rates(world, {}, sweep=None).get("link") is None
+    assert rates(world, {}, job=on_a_full_link(**figures), sweep=None).get("link") == link
+
+
+def test_a_job_s_own_link_goes_before_that_of_the_sweep() -> None:
+    assert rates(World(link=50.0 * MB), {}, job=on_a_full_link())["link"] == 3 * MB
 
 
 def test_throttling_is_what_was_answered_meanwhile() -> None:

@@ -4,15 +4,9 @@ from typing import Any
 
 import pytest
 
-from streamrec.measure.evidence import (
-    evidence,
-    find,
-    is_steady,
-    longest_wait,
-    mean_rate,
-    steady_rate,
-)
-from streamrec.measure.figures import Ceiling, Figures, Sample
+from streamrec.measure.evidence import evidence, find, longest_wait
+from streamrec.measure.figures import Ceiling, Figures
+from streamrec.plan.concurrency import Limit
 from tests.measure.worlds import MB, World, a_job, machine, settings_of
 
 
@@ -70,7 +64,8 @@ def busy(**job: Any) -> Figures:
     ("waits", "named"),
     [
         ({"decode": 9.0, "body": 1.0}, "cores"),
-        ({"body": 7.0, "order": 3.0}, "cores"),  # all connections had less of the machine
+        ({"body": 4.5, "order": 5.5}, "cores"),  # all connections had less of the machine
+        ({"body": 7.0, "order": 3.0}, "link"),
         ({"body": 9.0, "order": 1.0}, "link"),
     ],
 )
@@ -83,13 +78,35 @@ def test_other_programs_have_the_cores(waits: dict[str, float], named: str) -> N
         assert "other programs" in found.ceilings[0].why
 
 
+@pytest.mark.parametrize(
+    ("law", "refused", "named"),
+    [
+        (900 * MB, 0, "cores"),
+        (190 * MB, 0, "memory budget"),
+        (None, 0, "cores"),
+        (900 * MB, 50, "throttling"),
+    ],
+)
+def test_full_buffers_of_a_job_that_is_held_up_need_the_law(
+    law: float | None, refused: int, named: str
+) -> None:
+    """A busy machine makes requests late, and they keep the buffers that are full."""
+    waits = {"first_byte": 6.0, "order": 4.0}
+    kept = {"concurrency_seconds": {Limit.BUFFERS: 6.0}, "throttled": refused}
+    found = find(busy(waits=waits, **kept), [ceiling("store latency", law)] if law else [])
+    assert found is not None
+    assert found.bottleneck == named
+
+
 @pytest.mark.parametrize("named", ["decoding", "transform"])
 def test_a_step_on_a_busy_machine_is_slower_by_what_others_take(named: Any) -> None:
     """Half of the cores' time gives half of the rate: the step still explains it."""
     stage = {"decoding": "decode"}.get(named, named)
-    found = find(busy(waits={stage: 9.0, "body": 1.0}), [ceiling(named, 220 * MB)])
-    assert found is not None
-    assert (found.bottleneck, found.busy) == (named, 0.5)
+    told = busy(waits={stage: 9.0, "body": 1.0})
+    for rate, expected in ((220 * MB, named), (390 * MB, named), (410 * MB, "cores")):
+        found = find(told, [ceiling(named, rate)])
+        assert found is not None
+        assert (found.bottleneck, found.busy) == (expected, 0.5)
 
 
 def test_what_explains_the_rate_holds_on_a_busy_machine_too() -> None:
@@ -147,6 +164,55 @@ def test_the_listing_is_to_blame_where_it_is_longer_than_the_rest() -> None:
     assert found.bottleneck == "link"
 
 
+BEHIND_A_LISTING = {"seconds": 17.0, "first_batch_seconds": 8.0, "bytes": 900 * MB, "batches": 1000}
+"""A job of nine seconds, whose listing took eight."""
+NEAR_A_LISTING = [ceiling("trainer", 101 * MB), ceiling("listing", 112 * MB)]
+
+
+@pytest.mark.parametrize(
+    ("waits", "named"),
+    [
+        ({"client": 6.0, "first_byte": 3.0}, "listing"),
+        ({"client": 9.0}, "trainer"),
+        ({}, None),  # what nothing accounts for is not the listing's
+    ],
+)
+def test_the_listing_is_to_blame_where_nothing_else_took_as_long(
+    waits: dict[str, float], named: str | None
+) -> None:
+    """All the rest together may be longer, and most of it no single thing."""
+    told = figures(**BEHIND_A_LISTING, step_seconds=0.009, waits={"list": 8.0, **waits})
+    found = find(told, NEAR_A_LISTING)
+    assert found is not None
+    assert found.bottleneck == named
+
+
+@pytest.mark.parametrize(
+    ("step", "named"), [(0.009, "trainer"), (0.005, "listing"), (0.0005, None)]
+)
+def test_a_step_that_a_busy_machine_ended_late_is_not_the_trainer_s(
+    step: float, named: str | None
+) -> None:
+    """The lateness stands for itself, and may be longer than the listing."""
+    told = figures(**BEHIND_A_LISTING, step_seconds=step, waits={"list": 8.0, "client": 9.0})
+    found = find(told, NEAR_A_LISTING)
+    assert found is not None
+    assert found.bottleneck == named
+
+
+@pytest.mark.parametrize(("refused", "named"), [(50, "throttling"), (49, "memory budget")])
+def test_a_store_that_refuses_most_requests_fills_the_buffers(refused: int, named: str) -> None:
+    """What is refused keeps its buffer until it is sent again."""
+    told = figures(
+        waits={"first_byte": 9.0},
+        throttled=refused,
+        concurrency_seconds={Limit.BUFFERS: 5.4, Limit.THROTTLED: 4.6},
+    )
+    found = find(told, [])
+    assert found is not None
+    assert found.bottleneck == named
+
+
 def test_a_job_from_a_cache_of_batches_tells_nothing_of_the_store() -> None:
     found = find(figures(bytes=0, waits={"cache": 10.0}), NETWORK)
     assert found is not None
@@ -169,33 +235,6 @@ def test_a_trainer_that_could_take_more_is_not_to_blame() -> None:
     found = find(figures(waits=waits, step_seconds=0.01), known)
     assert found is not None
     assert found.bottleneck == "transform"
-
-
-def test_the_rate_is_that_behind_the_ramp() -> None:
-    sizes = [1 * MB] * 2 + [10 * MB] * 4
-    samples = [
-        Sample(at=at + 1.0, seconds=1.0, bytes=size, records=1) for at, size in enumerate(sizes)
-    ]
-    steady = {"seconds": 6.0, "bytes": 42 * MB, "batches": 42}
-    assert steady_rate(a_job(samples=samples, **steady)) == 10 * MB
-    late = [one.model_copy(update={"at": one.at + 5.0}) for one in samples]
-    first = [Sample(at=5.0, seconds=5.0, bytes=0, records=0)]
-    later = {**steady, "seconds": 11.0, "first_batch_seconds": 5.0}
-    assert steady_rate(a_job(samples=first + late, **later)) == 10 * MB
-    job = a_job(seconds=11.0, first_batch_seconds=1.0, batches=101, bytes=101 * MB)
-    assert steady_rate(job) == pytest.approx(10 * MB)
-    assert steady_rate(a_job(seconds=2.0, batches=1, bytes=10 * MB)) == 5 * MB
-
-
-def test_an_unsteady_job_has_its_mean_rate() -> None:
-    """As its waits, which are those of the whole job."""
-    sizes = [60 * MB] * 2 + [MB] * 4
-    samples = [
-        Sample(at=at + 1.0, seconds=1.0, bytes=size, records=1) for at, size in enumerate(sizes)
-    ]
-    job = a_job(seconds=6.0, batches=124, bytes=124 * MB, samples=samples)
-    assert not is_steady(job)
-    assert steady_rate(job) == mean_rate(job) == pytest.approx(20.5 * MB)
 
 
 def test_evidence_says_where_the_time_went_and_what_the_store_gives() -> None:

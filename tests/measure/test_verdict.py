@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
@@ -12,16 +14,15 @@ from streamrec.config import DatasetSettings
 from streamrec.config.daemon import load_daemon
 from streamrec.flow.attribution import STAGES
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.evidence import CONTRADICTS, EXPLAINS, NETWORK, steady_rate
-from streamrec.measure.figures import Bottleneck, Sample, Target, Verdict
+from streamrec.measure.evidence import CONTRADICTS, EXPLAINS, LEAST, NETWORK
+from streamrec.measure.figures import Bottleneck, Figures, Sample, Target, Verdict
+from streamrec.measure.rates import steady_rate
 from streamrec.measure.verdict import judge
 from streamrec.measure.view import advice_of
 from streamrec.plan.concurrency import Limit
 from tests.measure.worlds import MB, PLANTED, World, a_job, settings_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from streamrec.measure.figures import Job
 
 CAUSES: dict[str, tuple[Bottleneck, ...]] = {
@@ -35,6 +36,8 @@ CAUSES: dict[str, tuple[Bottleneck, ...]] = {
 }
 """The resources that each stage of a wait may belong to."""
 TOLD_BY_A_JOB = ("trainer", "cores", "memory budget", "max_concurrency")
+KEPT = json.loads(Path(__file__).with_name("kept.json").read_text())
+"""Figures of jobs whose cause is known, because it was planted."""
 NAMED = [pytest.param(*planted, name, id=name) for name, planted in PLANTED.items()]
 
 
@@ -60,6 +63,15 @@ def test_names_what_is_planted(world: World, settings: dict[str, Any], name: str
     assert verdict.bottleneck == name
     assert verdict.changes
     assert verdict.ceilings[0].resource == name
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=[kept["name"] for kept in KEPT])
+def test_names_what_was_planted_on_a_busy_machine(kept: dict[str, Any]) -> None:
+    """The figures are those of runs of ``bench.repeated_verdicts``, with ten programs beside."""
+    figures = Figures.model_validate(kept["figures"])
+    verdict = judge(figures, settings_of(**kept["settings"]))
+    assert verdict is not None
+    assert verdict.bottleneck == kept["planted"], verdict.summary
 
 
 @pytest.mark.parametrize(
@@ -335,7 +347,7 @@ def test_a_cause_agrees_with_the_rate_and_the_waits(
     assert "What holds it back" in verdict.summary
     own = known.get(verdict.bottleneck)
     if own is not None and verdict.busy is None:
-        least = EXPLAINS if verdict.bottleneck == "link" else CONTRADICTS
+        least = {"link": EXPLAINS, "listing": LEAST}.get(verdict.bottleneck, CONTRADICTS)
         assert verdict.bytes_per_second >= 0.999 * least * own.bytes_per_second
     if verdict.bottleneck != "listing":
         assert verdict.bytes_per_second == steady_rate(job)

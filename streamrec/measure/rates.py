@@ -1,0 +1,78 @@
+"""The rates of a job, and the time that its requests took. Pure."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from streamrec.measure.figures import Job
+
+__all__ = ["Requests", "is_steady", "mean_rate", "read_rate", "requests_of", "steady_rate"]
+
+RAMP = 1 / 3
+"""The part of a job's samples in which the engine still finds its number of requests."""
+FEWEST_SAMPLES = 6
+UNSTEADY = 1.5
+"""Times by which a job's rate behind the ramp and its mean may differ."""
+
+
+def steady_rate(job: Job) -> float:
+    """Return the bytes a second behind the first batch and the ramp.
+
+    The waits are those of the whole job. So where its rate was not steady, it is the mean.
+    """
+    behind = _behind_ramp(job)
+    return behind if behind is not None and is_steady(job) else mean_rate(job)
+
+
+def is_steady(job: Job) -> bool:
+    """Return whether the rate behind the ramp is about that of the whole job."""
+    mean, behind = mean_rate(job), _behind_ramp(job)
+    return behind is None or mean / UNSTEADY <= behind <= mean * UNSTEADY
+
+
+def _behind_ramp(job: Job) -> float | None:
+    behind = [one for one in job.samples if one.at - one.seconds >= job.first_batch_seconds]
+    samples = behind[math.ceil(len(behind) * RAMP) :]
+    if len(behind) < FEWEST_SAMPLES or not any(sample.bytes for sample in samples):
+        return None
+    return sum(sample.bytes for sample in samples) / sum(sample.seconds for sample in samples)
+
+
+def read_rate(job: Job) -> float:
+    """Return the bytes a second that came from the store, behind the listing."""
+    seconds = job.seconds - job.waits.get("list", 0.0)
+    return job.bytes_read / seconds if seconds > 0 else 0.0
+
+
+def mean_rate(job: Job) -> float:
+    """Return the bytes a second behind the first batch."""
+    seconds = job.seconds - job.first_batch_seconds
+    if job.batches < 2 or seconds <= 0:
+        return job.bytes / job.seconds
+    return job.bytes * (1 - 1 / job.batches) / seconds
+
+
+class Requests(NamedTuple):
+    """The requests of a job, as they were on the average."""
+
+    under_way: float
+    """Requests at a time."""
+    seconds: float
+    """Seconds of each."""
+    bytes: float
+    """Bytes of each."""
+
+
+def requests_of(job: Job) -> Requests | None:
+    """Return the requests of a job; ``None``: too few were seen under way."""
+    listed = job.waits.get("list", 0.0)
+    seen = [one.in_flight for one in job.samples if one.in_flight is not None and one.at > listed]
+    if len(seen) < FEWEST_SAMPLES or not job.requests:
+        return None
+    count = fmean(seen)
+    # Little: requests under way = requests a second x seconds of each.
+    seconds = count * (job.seconds - listed) / job.requests
+    return Requests(count, seconds, job.bytes_read / job.requests)
