@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from streamrec.measure.ceilings import rate_text
+from streamrec.measure.ceilings import DECODING_THREADS, rate_text
 from streamrec.measure.figures import Ceiling
 from streamrec.measure.load import FULL, busy_part, used_part
 from streamrec.measure.rates import read_rate, steady_rate
@@ -215,9 +215,9 @@ def _accused(
         return _of_feeder(job, order[0]) if order else "feeder"
     order = [group for group in order if seconds[group] >= LEAST * job.seconds]
     much = [group for group in order if parts[group] >= MUCH]
-    busy = busy_part(job, figures.machine.cores)
+    is_busy = busy_part(job, figures.machine.cores) is not None
     on_cores = sum(parts.get(group, 0.0) for group in _ON_CORES)
-    held_up = busy is not None and on_cores >= MUCH
+    held_up = is_busy and on_cores >= MUCH
     # A busy machine takes from all connections alike, as a full link does.
     taken = held_up and on_cores >= parts.get("network", 0.0)
     for group in much:
@@ -230,7 +230,7 @@ def _accused(
         if lowest and _explains(lowest, reached) and not (taken and lowest.resource == "link"):
             return lowest.resource
     if held_up:
-        return _slowed(much, known, rate, busy or 0.0) or "cores"
+        return _slowed(much, known, job, rate, figures.machine.cores) or "cores"
     if (used_part(job, figures.machine.cores) or 0.0) >= FULL:
         # What takes the cores says more than that they are taken.
         longest = [group for group in much[:1] if group in _ON_CORES]
@@ -239,18 +239,18 @@ def _accused(
 
 
 def _slowed(
-    much: Sequence[_Group], known: Sequence[Ceiling], rate: float, busy: float
+    much: Sequence[_Group], known: Sequence[Ceiling], job: Job, rate: float, cores: int
 ) -> Bottleneck | None:
-    """Return the step that a job on a busy machine waited longest for, if it explains the rate.
+    """Return the step that a job on a busy machine waited longest for, if it took its core time.
 
-    Its threads have a core for a part of the time in which they could use one. That far its ceiling
-    goes down. A step whose ceiling is still far above the rate is slow for no reason of its own.
+    Core time is what such a job lacks. A step that needs little of it is late like all others.
     """
     group = next((one for one in much if one in _ON_CORES), None)
     lowest = _lowest(group, known) if group else None
+    threads = 1 if group == "loop" else min(DECODING_THREADS, cores)
+    got = (job.core_seconds or 0.0) / (job.seconds * threads)
     # A pause of the user's function needs no core, so the whole ceiling may be the right one.
-    part = CONTRADICTS * (1 - busy)
-    return lowest.resource if lowest and _explains(lowest, rate, part) else None
+    return lowest.resource if lowest and _explains(lowest, rate, MUCH * min(1.0, got)) else None
 
 
 def _own_cause(job: Job) -> Bottleneck | None:

@@ -70,7 +70,7 @@ def busy(**job: Any) -> Figures:
     ],
 )
 def test_other_programs_have_the_cores(waits: dict[str, float], named: str) -> None:
-    known = [ceiling("link", 110 * MB), ceiling("decoding", 900 * MB)]
+    known = [ceiling("link", 110 * MB), ceiling("decoding", 2100 * MB)]
     found = find(busy(waits=waits), known)
     assert found is not None
     assert (found.bottleneck, found.busy) == (named, 0.5)
@@ -99,14 +99,28 @@ def test_full_buffers_of_a_job_that_is_held_up_need_the_law(
 
 
 @pytest.mark.parametrize("named", ["decoding", "transform"])
-def test_a_step_on_a_busy_machine_is_slower_by_what_others_take(named: Any) -> None:
-    """Half of the cores' time gives half of the rate: the step still explains it."""
+def test_a_step_on_a_busy_machine_is_known_by_the_core_time_that_it_took(named: Any) -> None:
+    """The job got a fifth of the time of its two cores; a quarter of it makes a step a cause."""
     stage = {"decoding": "decode"}.get(named, named)
     told = busy(waits={stage: 9.0, "body": 1.0})
-    for rate, expected in ((220 * MB, named), (390 * MB, named), (410 * MB, "cores")):
+    for rate, expected in ((110 * MB, named), (1900 * MB, named), (2100 * MB, "cores")):
         found = find(told, [ceiling(named, rate)])
         assert found is not None
         assert (found.bottleneck, found.busy) == (expected, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("wait", "named", "rate"), [("decode", "decoding", 3900), ("order", "event loop", 950)]
+)
+def test_the_core_time_is_held_against_the_threads_that_a_step_has(
+    wait: str, named: Any, rate: float
+) -> None:
+    """Four threads decode, and one runs the loop, of however many cores."""
+    told = busy(waits={wait: 9.0, "body": 1.0}).model_copy(update={"machine": machine(64)})
+    for limit, expected in ((rate * MB, named), (1.1 * rate * MB, "cores")):
+        found = find(told, [ceiling(named, limit)])
+        assert found is not None
+        assert found.bottleneck == expected
 
 
 def test_what_explains_the_rate_holds_on_a_busy_machine_too() -> None:
