@@ -24,6 +24,8 @@ SHORTEST = 1.0
 """Seconds of a job below which its start is most of it, and no rate can be told."""
 FEWEST = 3
 """Batches below which a job tells no rate."""
+PATIENCE = 30.0
+"""Seconds of a job after which its waits tell enough, if it got a batch at all."""
 LONG = 10.0
 """Seconds of a job that is long enough."""
 NEAR = 0.05
@@ -56,7 +58,7 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
         The verdict; ``None``: too little was measured for one.
     """
     job = figures.job
-    if job is not None and (job.seconds < SHORTEST or job.batches < FEWEST):
+    if job is not None and _is_short(job):
         return _too_short(figures, settings, job)
     resources = Resources(figures, settings)
     finding = find(figures, resources.ceilings(), resources.gain)
@@ -76,6 +78,12 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
         from_job=finding.job is not None,
         busy=finding.busy,
     )
+
+
+def _is_short(job: Job) -> bool:
+    """Return whether a job tells neither its rate nor what it waits for."""
+    fewest = 1 if job.seconds >= PATIENCE else FEWEST
+    return job.seconds < SHORTEST or job.batches < fewest
 
 
 def _too_short(figures: Figures, settings: DatasetSettings | None, job: Job) -> Verdict:

@@ -145,6 +145,23 @@ def test_a_job_that_was_over_at_once_is_not_judged(
     assert (advice.headline, advice.then) == ("The job was too short to judge.", "")
 
 
+@pytest.mark.parametrize(("batches", "named"), [(0, None), (1, "memory budget")])
+def test_after_half_a_minute_a_batch_is_enough(batches: int, named: str | None) -> None:
+    """A budget that holds one batch takes many seconds for each where the store is slow."""
+    settings = settings_of(memory_budget="64MiB")
+    figures = World(latency=0.3).figures(settings)
+    job = a_job(
+        seconds=30.0,
+        batches=batches,
+        bytes=batches * 6 * MB,
+        waits={"first_byte": 29.0},
+        concurrency_seconds={Limit.BUFFERS: 29.0},
+    )
+    verdict = judge(figures.model_copy(update={"job": job}), settings)
+    assert verdict is not None
+    assert (verdict.bottleneck, verdict.is_short) == (named, named is None)
+
+
 def test_where_nothing_is_to_be_changed_nothing_is_predicted() -> None:
     world, settings = PLANTED["trainer"]
     verdict = judged(world, settings_of(**settings))
