@@ -107,6 +107,17 @@ async def test_errors_come_as_they_are() -> None:
 
 
 @on_both_loops
+async def test_counters_come_with_the_first_batch() -> None:
+    async with Feeder({"train": FakeDataset(hang_at=1)}) as feeder:
+        address = f"{await feeder.listen('tcp://127.0.0.1:0')}/train"
+        async with relaying(address=address) as (sock, _):
+            async with aclosing(await AsyncFeed.open(sock)) as feed:
+                assert feed.statistics() == {}
+                check(await feed.receive(), 0)
+                assert feed.statistics() == {"reconnections": 0}
+
+
+@on_both_loops
 async def test_an_outage_that_lasts_says_what_was_tried_and_where_to_go_on() -> None:
     state = fake_dataset.position(3).to_dict()
     route = {"address": "tcp://127.0.0.1:1/train", "retry_for": 0.1, "position": state}

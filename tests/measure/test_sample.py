@@ -7,6 +7,7 @@ import pytest
 
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.tfrecord import frame
+from streamrec.measure import sample
 from streamrec.measure.sample import SHARDS, Stored, blocks_of, read_sample
 from tests.measure.support import place
 from tests.support import asynchronous
@@ -43,6 +44,17 @@ def test_compressed_bytes_are_decompressed_as_far_as_they_go(length: int) -> Non
     assert len(stored.data) == len(data)
     if length > len(whole):
         assert len(frames) == 50_000
+
+
+@pytest.mark.parametrize(("enough", "given"), [(1 << 20, 1 << 20), (100, 8 * 2000)])
+def test_no_more_is_decompressed_than_is_enough(
+    enough: int, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight bytes for each that was read; zeros would give a thousand."""
+    monkeypatch.setattr(sample, "ENOUGH", enough)
+    data = np.frombuffer(gzip.compress(bytes(2 << 20))[:2000], np.uint8)
+    _, frames = Stored("x", data, "gzip").frames()
+    assert len(frames) == given
 
 
 def test_the_blocks_are_those_of_whole_records() -> None:

@@ -70,6 +70,28 @@ def test_by_record_the_time_is_the_place_in_the_lane(
             assert all(epoch <= time < epoch + 1 for time in times)
 
 
+@given(
+    st.lists(st.integers(1, 9), min_size=3, max_size=20),
+    st.integers(1, 3),
+    st.booleans(),
+    st.integers(0, 1),
+)
+def test_where_lanes_turn_the_time_is_the_part_of_the_lane_before_it(
+    counts: list[int], lanes: int, shuffle: bool, origin: int
+) -> None:
+    order = RecordOrder(chunks(counts), lanes, shuffle, 3, joins=False, origin=origin)
+    for lane in range(lanes):
+        for epoch in range(origin, origin + 3):
+            done = 0
+            for extent in order.extents(lane, order.first(lane, epoch)):
+                if extent.epoch != epoch:
+                    break
+                if not extent.skip:  # otherwise its beginning is another lane's
+                    time = next(order.times(epoch, extent.shard, extent.begin, None))
+                    assert time == pytest.approx(epoch + done * lanes / order.records % 1)
+                done += extent.records or 0
+
+
 def request(order: ShardOrder, lane: int, number: int, start: int = 0) -> RangeRequest:
     return RangeRequest(order.extent(lane, number), start, start + 1)
 

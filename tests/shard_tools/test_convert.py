@@ -13,7 +13,7 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
 from streamrec.shard_tools.conversion import Conversion
-from streamrec.shard_tools.convert import Destination, Shuffle, convert
+from streamrec.shard_tools.convert import Destination, Shuffle, _finish, convert
 from streamrec.shard_tools.external_shuffle import LEAST_MEMORY
 from streamrec.shard_tools.reshard import Resharding, reshard
 from streamrec.shard_tools.shard_source import ShardSource
@@ -54,6 +54,24 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("streamrec.shard_tools.sources.picture_folder.MOST_FILES", 1)
     (tmp_path / "out").mkdir()
     return picture_folder(tmp_path / "pictures")
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"),
+    [(None, [(10, 40), (30, 40), (40, 40)]), (1000, [(250, 1000), (750, 1000), (1000, 1000)])],
+)
+def test_what_was_shuffled_is_told_in_parts_of_the_source(
+    amount: int | None, told: list[tuple[int, int]]
+) -> None:
+    class Target:
+        def __init__(self, *parts: int) -> None:
+            self.nbytes = sum(parts)
+            self.finish = parts.__iter__
+
+    heard: list[Any] = []
+    targets: Any = [Target(10, 20), Target(), Target(10)]
+    _finish(targets, amount, lambda *said: heard.append(said))
+    assert heard == [("writing", *each) for each in told]
 
 
 def test_the_same_bytes_by_any_number_of_workers(pictures: Path, tmp_path: Path) -> None:

@@ -104,7 +104,17 @@ class TestWindowed:
             windowed(self.picture(), Window(*window))
 
 
-@pytest.mark.parametrize(("size", "rows"), [((512, 512), [512]), ((1 << 18, 3), [1, 1, 1])])
+@pytest.mark.parametrize(
+    ("size", "rows"),
+    [
+        ((512, 512), [512]),
+        ((513, 513), [511, 2]),
+        ((1 << 18, 3), [1, 1, 1]),
+        ((1 << 19, 2), [1, 1]),
+        ((1, 1 << 18), [1 << 18]),
+        ((1, (1 << 18) + 1), [1 << 18, 1]),
+    ],
+)
 def test_bands_of_a_large_image(size: tuple[int, int], rows: list[int]) -> None:
     image = PIL.Image.new("L", size)
     assert [part.height for _, part in bands(image)] == rows
