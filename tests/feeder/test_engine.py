@@ -94,7 +94,10 @@ def test_delivers_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert open_fds() == before
 
 
-def test_one_that_serves_nobody_can_be_ended_at_once(tmp_path: Path) -> None:
+def test_one_that_serves_nobody_can_be_ended_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamrec.feeder.engine.GOODBYE", PATIENCE)  # it would end by itself
     engine = Engine.start(order_for(settings(tmp_path)))
     engine.close(at_once=True)
     assert engine.process.returncode == -signal.SIGKILL

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import PIL.Image
 import pytest
 
 import streamrec as sr
@@ -54,6 +55,24 @@ def test_resized(encode: Any, tmp_path: Path) -> None:
     assert set(found["image/format"].to_list()) == {(encode or "jpeg").encode()}
     assert found["image/height"].tolist() == [30] * 8
     assert {sr.decode_image(data).shape[:2] for data in found["image/encoded"]} == {(30, 40)}
+
+
+@pytest.mark.parametrize("resize", [None, "8x4"])
+@pytest.mark.parametrize(
+    ("mode", "jpeg", "png"),
+    [("L", 1, 1), ("LA", 1, 4), ("RGB", 3, 3), ("RGBA", 3, 4)],
+)
+def test_opacity_stays_where_the_format_has_it(
+    mode: str, jpeg: int, png: int, resize: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    PIL.Image.new(mode, (6, 5), 90).save(tmp_path / "a" / "x.png")
+    encodings: Any = {"jpeg": jpeg, "png": png} | ({None: png} if resize else {})
+    for encode, channels in encodings.items():
+        found = rows(open_pictures(str(tmp_path), resize=resize, encode=encode))
+        assert found["image/channels"].tolist() == [channels]
+        assert sr.decode_image(found["image/encoded"][0]).shape[2] == channels
+        assert found["image/format"].to_list() == [(encode or "png").encode()]
 
 
 def test_encoded_anew_as_tensorflow_would(tmp_path: Path) -> None:
