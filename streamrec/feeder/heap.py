@@ -37,6 +37,7 @@ class Heap:
             asyncio.get_running_loop().call_later(self._after, self._shrink)
 
     def _shrink(self) -> None:
+        assert release is not None
         shrinking = asyncio.get_running_loop().run_in_executor(None, release, 0)
         shrinking.add_done_callback(self._done)
 

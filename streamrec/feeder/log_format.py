@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import queue
 import sys
+import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
@@ -14,9 +18,19 @@ from typing import TYPE_CHECKING, Any, TextIO
 from streamrec.masking import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = ["FIELDS", "JsonFormatter", "RateLimit", "TextFormatter", "configure", "set_level"]
+__all__ = [
+    "FIELDS",
+    "JsonFormatter",
+    "LogThread",
+    "RateLimit",
+    "TextFormatter",
+    "configure",
+    "set_level",
+]
 
 FIELDS = (
     *("worker", "subscription", "dataset", "rank", "world_size", "peer", "shard", "offset"),
@@ -60,6 +74,12 @@ class TextFormatter(logging.Formatter):
         text = f"{_time(record)} {record.levelname.lower():7} {message}"
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         return f"{text}{trace and chr(10)}{printable(trace)}"
+
+
+MOST_WAITING = 4096
+"""Lines that wait to be written. A burst of a thousand clients has as many."""
+LAST_WORDS = 2.0
+"""Seconds in which the lines that wait are written when the process ends."""
 
 
 @dataclass
@@ -114,6 +134,78 @@ class RateLimit(logging.Filter):
         return now
 
 
+class LogThread(logging.Handler):
+    """A handler that writes in a thread of its own, so that a slow reader of the log holds up none.
+
+    Where so many lines wait that there is no room for another, that one is dropped. The next line
+    that has room comes behind one that says how many were dropped.
+
+    Args:
+        stream: The stream to write to.
+        most: Lines that may wait.
+    """
+
+    def __init__(self, stream: TextIO, most: int = MOST_WAITING) -> None:
+        super().__init__()
+        self.dropped = 0
+        """Lines that were dropped since the last one that was not."""
+        self._put_out = _output(stream)
+        self._lines: queue.Queue[str | None] = queue.Queue(most)
+        threading.Thread(target=self._write, name="streamrec-log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a record written soon."""
+        try:
+            if self.dropped:
+                self._lines.put_nowait(self.format(_loss(self.dropped)))
+                self.dropped = 0
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self.dropped += 1
+        except Exception:  # noqa: BLE001 - as in logging's own handlers
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Wait until all lines are written, or for as long as an ending process may take."""
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(
+                lambda: not self._lines.unfinished_tasks, LAST_WORDS
+            )
+
+    def close(self) -> None:
+        """End the thread behind the lines that wait."""
+        super().close()
+        with suppress(queue.Full):  # the thread ends with the process
+            self._lines.put_nowait(None)
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                self._put_out(f"{line}\n")
+            self._lines.task_done()
+
+
+def _output(stream: TextIO) -> Callable[[str], object]:
+    """Return what writes a text to a stream."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # it has none
+        return stream.write
+
+    def write(text: str) -> None:
+        # An interpreter that ends while a thread is inside a stream's own buffer aborts.
+        left = memoryview(text.encode(errors="backslashreplace"))
+        while left:
+            left = left[os.write(descriptor, left) :]
+
+    return write
+
+
+def _loss(count: int) -> logging.LogRecord:
+    text = "the log was read too slowly: %d lines of it were dropped"
+    return logging.LogRecord("streamrec.feeder", logging.WARNING, "", 0, text, (count,), None)
+
+
 def configure(
     settings: DaemonSettings.Server, stream: TextIO | None = None, *, worker: int | None = None
 ) -> None:
@@ -126,7 +218,7 @@ def configure(
     """
     stream = stream or sys.stderr
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and stream.isatty())
-    handler = logging.StreamHandler(stream)
+    handler = LogThread(stream)
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
     handler.addFilter(RateLimit())
     if worker is not None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import pytest
 from streamrec.feeder.log_format import (
     MOST_MESSAGES,
     JsonFormatter,
+    LogThread,
     RateLimit,
     TextFormatter,
     configure,
@@ -107,6 +110,60 @@ class TestRateLimit:
         assert len(limit._periods) == MOST_MESSAGES
 
 
+class Stuck(io.StringIO):
+    """A stream that nobody reads until it is told that somebody does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_written, self.is_read = threading.Event(), threading.Event()
+
+    def write(self, text: str) -> int:
+        self.is_written.set()
+        self.is_read.wait(20)
+        return super().write(text)
+
+
+class TestLogThread:
+    def test_a_reader_that_is_stuck_holds_up_nobody(self) -> None:
+        stream = Stuck()
+        handler = LogThread(stream, most=2)
+        handler.handle(record("line 0"))
+        stream.is_written.wait(20)
+        for number in range(1, 6):
+            handler.handle(record(f"line {number}"))
+        assert (handler.dropped, stream.getvalue()) == (3, "")
+        stream.is_read.set()
+        handler.flush()
+        handler.handle(record("line 6"))
+        handler.flush()
+        assert stream.getvalue().splitlines() == [
+            *("line 0", "line 1", "line 2"),
+            "the log was read too slowly: 3 lines of it were dropped",
+            "line 6",
+        ]
+        handler.close()
+
+    def test_a_pipe_without_a_reader_is_no_error(self) -> None:
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "w") as stream:
+            handler = LogThread(stream)
+            handler.handle(record("it is %s", "\udc80"))
+            handler.flush()
+            assert os.read(reading, 100) == b"it is \\udc80\n"
+            os.close(reading)
+            handler.handle(record())
+            handler.flush()
+            handler.close()
+
+    def test_its_thread_ends(self) -> None:
+        before = set(threading.enumerate())
+        handler = LogThread(io.StringIO())
+        [thread] = set(threading.enumerate()) - before
+        handler.close()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
     """The root logger, which is given back as it was."""
@@ -120,6 +177,12 @@ def root() -> Iterator[logging.Logger]:
         root.handlers[:] = before[0]
         root.setLevel(before[1])
         ours.setLevel(before[2])
+
+
+def logged() -> None:
+    """Wait until all that was logged is written."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
 
 
 class Terminal(io.StringIO):
@@ -141,12 +204,14 @@ class TestConfigure:
     def test_the_format(self, log_format: str, stream: io.StringIO, is_json: bool) -> None:
         configure(server_settings(log_format=log_format), stream)
         logging.getLogger("streamrec.feeder").info("hello", extra={"rank": 1})
+        logged()
         assert stream.getvalue().startswith("{") == is_json
 
     def test_a_worker_says_which_it_is(self) -> None:
         stream = io.StringIO()
         configure(server_settings(log_format="text"), stream, worker=3)
         logging.getLogger("streamrec.feeder").info("hello", extra={"rank": 1})
+        logged()
         assert stream.getvalue().endswith("info    hello worker=3 rank=1\n")
 
     def test_warnings_are_logged(self) -> None:
@@ -156,6 +221,7 @@ class TestConfigure:
             warnings.simplefilter("always")
             logging.captureWarnings(True)
             warnings.warn("slow", stacklevel=1)
+        logged()
         assert "slow" in json.loads(stream.getvalue())["message"]
 
     def test_libraries_do_not_log_requests(self) -> None:
@@ -163,6 +229,7 @@ class TestConfigure:
         configure(server_settings(log_level="debug"), stream)
         logging.getLogger("botocore.auth").debug("Signature: swordfish")
         logging.getLogger("streamrec.feeder").debug("ours")
+        logged()
         assert json.loads(stream.getvalue())["message"] == "ours"
 
     def test_the_level_can_be_changed(self) -> None:
@@ -172,4 +239,5 @@ class TestConfigure:
         log.warning("not this")
         set_level("info")
         log.info("this")
+        logged()
         assert json.loads(stream.getvalue())["message"] == "this"
