@@ -10,6 +10,8 @@ __all__ = ["Budget"]
 MIB = 1 << 20
 SHARE = 4
 """A session gets one part in this many of what is free, at most, and so leaves room for others."""
+KEPT = 4
+"""One part in this many of the budget is kept for larger batches: the largest takes as much."""
 
 
 class Budget:
@@ -18,6 +20,10 @@ class Budget:
     While much is free a session gets all that it asks for. Then each gets a quarter of what is
     left, but never less than the least that its dataset can be read with; who cannot get that much
     is refused. What a session gets changes its speed alone.
+
+    Sessions grow with their largest batches. Once one has, a part of the budget is kept for those
+    that are here. Otherwise new sessions would take what these need next: each would be sent away
+    for the other, and none would get on.
 
     Args:
         total: Bytes of all sessions together.
@@ -29,6 +35,8 @@ class Budget:
         """Bytes that sessions have now."""
         self.sessions = 0
         """The number of sessions that have some."""
+        self._grows = False
+        """True once one of these sessions has wanted more."""
 
     def __repr__(self) -> str:
         return f"<Budget, {self.lent} of {self.total} bytes lent to {self.sessions} sessions>"
@@ -39,9 +47,14 @@ class Budget:
         return self.total - self.lent
 
     @property
+    def kept(self) -> int:
+        """Bytes that no new session gets."""
+        return self.total // KEPT if self._grows else 0
+
+    @property
     def spent(self) -> str | None:
         """The reason why no session could get any; ``None`` while one could."""
-        if self.free >= LEAST_BUDGET:
+        if self.free - self.kept >= LEAST_BUDGET:
             return None
         return f"{self.sessions} sessions have the whole memory_budget"
 
@@ -59,8 +72,8 @@ class Budget:
             ConfigError: It needs more than the whole budget.
             FeederDraining: Too little is free now.
         """
-        self._check(least)
-        granted = min(asked, max(least, self.free // SHARE))
+        self._check(least, self.kept)
+        granted = min(asked, max(least, (self.free - self.kept) // SHARE))
         self.lent += granted
         self.sessions += 1
         return granted
@@ -72,7 +85,8 @@ class Budget:
             ConfigError: They are more than the whole budget.
             FeederDraining: Too little is free now.
         """
-        self._check(more)
+        self._grows = True
+        self._check(more, 0)
         self.lent += more
 
     def check(self, least: int) -> None:
@@ -87,18 +101,21 @@ class Budget:
                 f"{least / MIB:.0f} MiB for a session; raise memory_budget in the feeder's [server]"
             )
 
-    def _check(self, least: int) -> None:
-        """Refuse to lend what there is not."""
+    def _check(self, least: int, kept: int) -> None:
+        """Refuse to lend what there is not, and what is kept."""
         self.check(least)
-        if least > self.free:
+        if least > self.free - kept:
+            besides = f", keeps {kept / MIB:.0f} MiB for their larger batches," if kept else ","
             raise FeederDraining(
                 f"the feeder has lent {self.lent / MIB:.0f} MiB of its memory_budget of "
-                f"{self.total / MIB:.0f} MiB to {self.sessions} sessions, and this one needs "
-                f"{least / MIB:.0f} MiB; go on elsewhere, or raise memory_budget in the feeder's "
-                "[server]"
+                f"{self.total / MIB:.0f} MiB to {self.sessions} sessions{besides} and this one "
+                f"needs {least / MIB:.0f} MiB; go on elsewhere, or raise memory_budget in the "
+                "feeder's [server]"
             )
 
     def give_back(self, granted: int) -> None:
         """Take back what a session got."""
         self.lent -= granted
         self.sessions -= 1
+        if not self.sessions:
+            self._grows = False

@@ -87,3 +87,46 @@ def test_a_session_grows_and_is_still_one() -> None:
         budget.grow(101 * MIB)
     budget.give_back(granted + 70 * MIB)
     assert (budget.lent, budget.sessions) == (0, 0)
+
+
+def test_a_session_that_has_grown_keeps_room_for_those_that_are_here() -> None:
+    budget = Budget(100 * MIB)
+    granted = budget.lend(20 * MIB, 10 * MIB)
+    budget.grow(40 * MIB)
+    assert budget.spent is None
+    granted += budget.lend(20 * MIB, 10 * MIB)
+    assert budget.free == 30 * MIB
+    with pytest.raises(
+        FeederDraining, match="to 2 sessions, keeps 25 MiB for their larger batches, and this one"
+    ):
+        budget.lend(20 * MIB, 10 * MIB)
+    assert budget.spent is not None
+    budget.grow(30 * MIB)
+    for _ in range(2):
+        budget.give_back((granted + 70 * MIB) // 2)
+    assert budget.lend(100 * MIB, 100 * MIB) == 100 * MIB
+
+
+def test_sessions_that_grow_and_come_back_do_not_send_each_other_to_and_fro() -> None:
+    need, budget = 110 * MIB, Budget(512 * MIB)
+    held: dict[int, int] = {}
+    sent_away = batches = 0
+    for turn in range(50 * 8):
+        client = turn % 8
+        try:
+            if client not in held:
+                held[client] = budget.lend(64 * MIB, 8 * MIB)
+            elif held[client] < need:
+                more = need - held[client]
+                budget.grow(more)
+                held[client] += more
+            else:
+                batches += 1
+        except FeederDraining:
+            if client in held:
+                sent_away += 1
+                budget.give_back(held.pop(client))
+    served = [client for client, granted in held.items() if granted == need]
+    assert len(served) >= 3
+    assert sent_away <= 8
+    assert batches >= 3 * 40
