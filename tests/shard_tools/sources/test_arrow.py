@@ -258,6 +258,27 @@ def test_types_that_the_user_names(array: Any, dtype: str, expected: Any, tmp_pa
         assert records_of(source) == [sr.encode_example({"a": expected})]
 
 
+@pytest.mark.parametrize(
+    ("array", "what", "helps"),
+    [
+        (pa.array([1.0, 0.5]), "not int64", True),
+        (pa.array([1.0, float("inf")]), "beyond int64", False),
+        (pa.array([1.0, 1e300]), "beyond int64", False),
+        (pa.array([1, 2**63], pa.uint64()), "beyond int64", False),
+        (pa.array([0, 2**64 - 1], pa.uint64()), "beyond int64", False),
+        (pa.array([1.0, -(2.0**63) * 2]), "beyond int64", False),
+    ],
+)
+def test_what_helps_where_a_number_is_not_int64(
+    array: Any, what: str, helps: bool, tmp_path: Path
+) -> None:
+    source = open_arrow(parquet(tmp_path / "x.parquet", a=array), types={"a": "int64"})
+    with pytest.raises(DataError, match=rf"row 1, column 'a': holds .*, which is {what}") as caught:
+        records_of(source)
+    assert ("a=float32" in str(caught.value)) == helps
+    assert "a=bytes" in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["16777217.0", "1234567.89", "90071992547409931.25"])
 def test_decimals_keep_their_whole_part_or_are_refused(text: str, tmp_path: Path) -> None:
     number = decimal.Decimal(text)
