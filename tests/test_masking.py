@@ -84,6 +84,8 @@ def test_a_text_may_have_lines_and_a_url_has_one() -> None:
 def test_a_text_has_a_few_kilobytes_at_most() -> None:
     text = printable("https://u:untold@h/ " * (1 << 20))
     assert len(text) < MOST + 100
+    assert printable("x" * 8192) == "x" * 8192
+    assert printable("x" * 8193) == "x" * 8192 + "... (cut: there are 8193 characters)"
     assert text.endswith(f"... (cut: there are {20 << 20} characters)")
     assert "untold" not in text
 

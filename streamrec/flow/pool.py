@@ -220,5 +220,5 @@ class BatchMemory:
 
 def size_class(size: int) -> int:
     """Return the bytes that are taken for ``size``: a few different sizes are easily reused."""
-    step = max(SMALLEST, (1 << (size - 1).bit_length()) // STEPS) if size > 0 else SMALLEST
+    step = max(SMALLEST, (1 << (size - 1).bit_length()) // STEPS)
     return max(step, -(-size // step) * step)

@@ -82,15 +82,24 @@ def test_hosts_of_tpus(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"OMPI_COMM_WORLD_RANK": 1}, "OMPI_COMM_WORLD_RANK='1' and no OMPI_COMM_WORLD_SIZE"),
-        ({"OMPI_COMM_WORLD_SIZE": 2}, "OMPI_COMM_WORLD_SIZE='2' and no OMPI_COMM_WORLD_RANK"),
-        ({"OMPI_COMM_WORLD_LOCAL_RANK": 1}, "no OMPI_COMM_WORLD_RANK and no OMPI_COMM_WORLD_SIZE"),
-        ({"PMI_SIZE": 2}, "no PMI_RANK"),
-        ({"PMI_RANK": 0}, "no PMI_SIZE"),
-        ({"PALS_RANKID": 0}, "no PALS_SIZE"),
-        ({"SLURM_PROCID": 1, "SLURM_NTASKS": 2}, "no SLURM_STEP_NUM_TASKS"),
-        ({"SLURM_STEP_NUM_TASKS": 2}, "no SLURM_PROCID"),
-        ({"RANK": 0}, "no WORLD_SIZE"),
+        (
+            {"OMPI_COMM_WORLD_RANK": 1},
+            "OMPI_COMM_WORLD_RANK='1' and no OMPI_COMM_WORLD_SIZE, so the rank is",
+        ),
+        (
+            {"OMPI_COMM_WORLD_SIZE": 2},
+            "OMPI_COMM_WORLD_SIZE='2' and no OMPI_COMM_WORLD_RANK, so the rank is",
+        ),
+        (
+            {"OMPI_COMM_WORLD_LOCAL_RANK": 1},
+            "no OMPI_COMM_WORLD_RANK and no OMPI_COMM_WORLD_SIZE, so the rank is",
+        ),
+        ({"PMI_SIZE": 2}, "no PMI_RANK, so the rank is"),
+        ({"PMI_RANK": 0}, "no PMI_SIZE, so the rank is"),
+        ({"PALS_RANKID": 0}, "no PALS_SIZE, so the rank is"),
+        ({"SLURM_PROCID": 1, "SLURM_NTASKS": 2}, "no SLURM_STEP_NUM_TASKS, so the rank is"),
+        ({"SLURM_STEP_NUM_TASKS": 2}, "no SLURM_PROCID, so the rank is"),
+        ({"RANK": 0}, "no WORLD_SIZE, so the rank is"),
         ({"PMIX_RANK": 0}, "PMIX_RANK='0': PMIx has started this process"),
         ({"ALPS_APP_PE": 5}, "ALPS_APP_PE='5': ALPS has started this process"),
         ({"PMI_RANK": "one", "PMI_SIZE": 2}, "PMI_RANK='one' and PMI_SIZE='2' must be whole"),

@@ -120,7 +120,11 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
                 "length": None,
                 "surplus": None,
             }
-        monkeypatch.setattr(conversation, "MOST_NAMES", 10)
+        most = 2 * (len('"memory://double/a"') + len(", "))
+        monkeypatch.setattr(conversation, "MOST_NAMES", most)
+        async with aclosing(await AsyncFeed.open(address)) as feed:
+            assert feed.settings["shards"] == ["memory://double/a", "memory://double/b"]
+        monkeypatch.setattr(conversation, "MOST_NAMES", most - 1)
         async with aclosing(await AsyncFeed.open(address, batch_size=3)) as feed:
             assert feed.settings["shards"] is None
             assert feed.settings["batch_size"] == 3

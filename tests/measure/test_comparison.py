@@ -93,6 +93,15 @@ def test_sweeps_are_compared_point_by_point() -> None:
     assert compare(figures(), figures(sweep=None)).grid is None
 
 
+def test_a_stage_that_neither_waited_for_is_not_shown() -> None:
+    found = figures()
+    assert found.job
+    job = found.job.model_copy(update={"waits": {"scan": 1.0, "filter": 0.0, "decode": 0.0}})
+    other = job.model_copy(update={"waits": {"scan": 3.0, "filter": 0.0, "decode": 1.0}})
+    waits = compare(figures(job=job), figures(job=other)).waits
+    assert waits == [("scan", 1.0, 0.75), ("decode", 0.0, 0.25)]
+
+
 def test_waits_are_parts_of_each_job_s_time() -> None:
     waits = {name: (one, other) for name, one, other in compare(figures(), improved()).waits}
     assert list(waits) == ["first_byte", "body", "scan", "order", "queue", "decode", "client"]

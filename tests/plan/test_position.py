@@ -76,6 +76,8 @@ def test_round_trip_through_json(position: Position) -> None:
     assert again == position
     assert hash(again) == hash(position)
     assert np.array_equal(again.lanes, position.lanes)
+    assert position != replace(position, step=position.step + 1)
+    assert position != position.to_dict()
 
 
 JSON = st.recursive(
