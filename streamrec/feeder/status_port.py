@@ -98,26 +98,21 @@ class StatusPort:
     async def aclose(self) -> None:
         """Cut all connections; closing again changes nothing."""
         self.stop()
-        for connection in self._connections:
+        for connection in list(self._connections):
+            self._leave(connection)
             connection.cut()
         await asyncio.gather(*self._starting, return_exceptions=True)
 
     def _accepted(self, sock: socket.socket) -> None:
         if len(self) >= MOST:
             self._drop(next(iter(self._connections)))
-        connection = _Connection(self._make(), self._drop, self._leave)
-        self._connections[connection] = None
         sock.setblocking(False)
-        task = self._loop.create_task(self._start(connection, sock))
+        self._connections[_Connection(sock, self._begin, self._drop, self._leave)] = None
+
+    def _begin(self, connection: _Connection) -> None:
+        task = self._loop.create_task(connection.begin(self._make()))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
-
-    async def _start(self, connection: _Connection, sock: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(lambda: connection, sock)
-        except OSError:  # it has gone already
-            self._leave(connection)
-            sock.close()
 
     def _drop(self, connection: _Connection) -> None:
         self._dropped()
@@ -129,30 +124,57 @@ class StatusPort:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection with a deadline, around the protocol that answers.
+    """A connection with a deadline; it has a protocol that answers once something has come.
+
+    Thousands that say nothing cost the loop little: no transport, no task, no parser.
 
     Args:
-        inner: The protocol that answers.
+        sock: Its socket, owned from now on.
+        spoken: Called with the connection on which the first bytes have come, or its end.
         late: Called with the connection that is still there at its deadline.
         left: Called with the connection that has ended.
     """
 
+    _inner: asyncio.Protocol
+
     def __init__(
         self,
-        inner: asyncio.Protocol,
+        sock: socket.socket,
+        spoken: Callable[[_Connection], object],
         late: Callable[[_Connection], object],
         left: Callable[[_Connection], object],
     ) -> None:
-        self._inner = inner
+        self._socket = sock
+        self._spoken = spoken
         self._left = left
         self._transport: asyncio.Transport | None = None
-        self._is_cut = False
-        self._timer = asyncio.get_running_loop().call_later(DEADLINE, late, self)
+        self._is_silent, self._is_cut = True, False
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sock.fileno(), self._hear)
+        self._timer = self._loop.call_later(DEADLINE, late, self)
+
+    def _hear(self) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._is_silent = False
+        self._spoken(self)
+
+    async def begin(self, inner: asyncio.Protocol) -> None:
+        """Have a protocol answer."""
+        self._inner = inner
+        try:
+            await self._loop.connect_accepted_socket(lambda: self, self._socket)
+        except OSError:  # it has gone already
+            self._timer.cancel()
+            self._left(self)
+            self._socket.close()
 
     def cut(self) -> None:
         """Cut it at once, or as soon as it is made."""
         self._is_cut = True
         self._timer.cancel()
+        if self._is_silent:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
         if self._transport is not None:
             self._transport.abort()
 

@@ -10,7 +10,7 @@ import pytest
 import streamrec.feeder.status_port as module
 from streamrec.feeder import status
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.status_port import AT_ONCE, MOST
+from streamrec.feeder.status_port import AT_ONCE, MOST, StatusPort
 from tests.feeder.support import eventually, open_fds, server_settings
 from tests.support import asynchronous
 
@@ -73,6 +73,32 @@ async def test_a_connection_has_some_seconds(monkeypatch: pytest.MonkeyPatch) ->
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
         assert feeder.statistics.dropped["status"] == 3
+
+
+@asynchronous
+async def test_connections_that_say_nothing_get_no_parser() -> None:
+    made: list[asyncio.Protocol] = []
+
+    def make() -> asyncio.Protocol:
+        made.append(asyncio.Protocol())
+        return made[-1]
+
+    port = await StatusPort.open("127.0.0.1", 0, make, lambda: None)
+    bound = str(port.address).removeprefix("tcp://")
+    before = open_fds()
+    async with crowd(bound, 5) as ends:
+        await eventually(lambda: len(port) == 5)
+        assert made == []
+        ends[2][1].write(b"G")
+        ends[3][1].close()
+        await eventually(lambda: len(made) == 2)
+        await eventually(lambda: len(port) == 4)
+        await port.aclose()
+        assert len(port) == 0
+        for number in (0, 1, 2, 4):
+            with contextlib.suppress(ConnectionResetError):
+                assert await ends[number][0].read() == b""
+    await eventually(lambda: open_fds() <= before)
 
 
 @asynchronous
