@@ -227,7 +227,7 @@ def main(
     """Try mutants, print those that nobody noticed, and a table by room."""
     mutants = sample(count, seed, room)
     if only:
-        named = {line.partition(": ")[2] for line in only.read_text().splitlines()}
+        named = set(map(name_in, only.read_text().splitlines()))
         mutants = [each for each in sample(sys.maxsize, 0, room) if each.name in named]
     known = judged()
     nothing = Counter(each.room for each in mutants if each.name in known)
@@ -239,6 +239,12 @@ def main(
     click.echo(table(tried, noticed, nothing))
     if noticed.total() < least * tried.total():
         raise SystemExit(f"fewer than {least:.0%} were noticed")
+
+
+def name_in(line: str) -> str:
+    """Return the name of the mutant in a line of a file, or of what this script prints."""
+    path, bar, change = line.partition(" | ")
+    return path.rpartition(": ")[2] + bar + change
 
 
 def attempt(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tests import mutate
 from tests.mutants import ROOT, mutants_of
-from tests.mutate import Tree, attempt, failed_test, suites_of, table
+from tests.mutate import Tree, attempt, failed_test, name_in, suites_of, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,6 +107,12 @@ def test_a_test_that_hangs_is_ended_before_the_time_of_all_is_up(
     for tree.patience in (1.0, 100.0):
         assert not tree.notices(mutants_of(PATH)[0])
     assert (min(given), max(given)) == (2 * mutate.HANG, 300)
+
+
+def test_names_are_read_from_files_and_from_what_is_printed() -> None:
+    name = "a.py | x = lambda: {1: 2} | 1 -> 2"
+    for line in (name, f"not noticed: {name}", f"noticed by tests/a.py::test_x (3 s): {name}"):
+        assert name_in(line) == name
 
 
 def test_the_test_that_failed() -> None:

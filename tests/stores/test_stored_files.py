@@ -147,6 +147,18 @@ def test_a_thousand_names_are_one_listing() -> None:
             assert store.statistics.requests <= 3
 
 
+@pytest.mark.parametrize(
+    ("chain", "path", "url"),
+    [
+        ("simplecache::s3://b/x", "b/y", "simplecache::s3://b/y"),
+        ("zip://in/x::s3://b/a.zip", "in/y", "zip://in/y::s3://b/a.zip"),
+        ("simplecache::zip://in/x::s3://b/a.zip", "y", "simplecache::zip://y::s3://b/a.zip"),
+    ],
+)
+def test_a_file_of_a_chain_has_all_its_links(chain: str, path: str, url: str) -> None:
+    assert _Remote(chain, {}).url(path) == url
+
+
 def test_one_name_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job may have the right to read an object and not that to list its directory."""
     with DevStore() as store:

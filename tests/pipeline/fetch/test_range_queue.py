@@ -6,10 +6,12 @@ from collections import deque
 import numpy as np
 import pytest
 
+from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
+from streamrec.stores.base import ObjectInfo
 from tests.pipeline.received_ranges import SHARD, nothing_more, received
 
 FIRST, SECOND = Extent(0, 0, shard=0), Extent(1, 0, shard=1)
@@ -104,3 +106,62 @@ def test_records_that_straddle_ranges_are_charged_once(record: int, copied: int)
     queue = RangeQueue(nothing_more(), 1, deque(reads()))
     assert queue.account.in_use == 0
     assert queue.charged(record) == copied
+
+
+URL = "s3://bucket/a"
+
+
+def found(size: int | None, etag: str | None = None, encoding: str | None = None) -> ObjectInfo:
+    return ObjectInfo(URL, size, etag, encoding=encoding)
+
+
+def test_facts_are_kept_and_the_first_version_is_pinned() -> None:
+    shards = Shards([URL])
+    shards.learn(0, found(None))
+    assert (shards.sizes, shards.etags, shards.encodings) == ({}, {0: None}, {})
+    shards = Shards([URL])
+    shards.learn(0, found(7, '"1"', "gzip"))
+    shards.learn(0, found(8, '"2"'))
+    assert (shards.sizes, shards.etags, shards.encodings) == ({0: 8}, {0: '"1"'}, {0: "gzip"})
+
+
+def test_what_decompressed_to_nothing_stays_so() -> None:
+    shards = Shards([URL], sizes={0: 0})
+    shards.learn(0, found(20))
+    assert shards.sizes == {0: 0}
+    shards.expect(0, 20)
+
+
+def test_a_shard_of_another_size_is_not_gone_on_with() -> None:
+    shards = Shards([URL], sizes={0: 7})
+    shards.expect(0, 7)
+    shards.learn(0, found(7))
+    shards.learn(0, found(None))
+    with pytest.raises(ObjectChanged, match="in the middle of a shard of 7 bytes, and this one"):
+        shards.learn(0, found(8))
+    with pytest.raises(ObjectChanged, match="a shard of 6 bytes, and this one has 7; restore"):
+        shards.expect(0, 6)
+
+
+@pytest.mark.parametrize(
+    ("info", "etag", "words"),
+    [
+        (found(7), None, ""),
+        (found(None), None, ""),
+        (found(8), None, "the shard has 8 bytes, and had 7 when it was indexed"),
+        (found(7, '"1"'), '"1"', ""),
+        (found(7, '"1"'), None, ""),
+        (found(7), '"1"', ""),
+        (found(7, '"2"'), '"1"', """the shard's version is "2", and was "1" when it was"""),
+    ],
+)
+def test_an_index_of_another_version_is_stale(
+    info: ObjectInfo, etag: str | None, words: str
+) -> None:
+    shards = Shards([URL], indexed={0: (7, etag)})
+    if words:
+        with pytest.raises(StaleIndex, match=words):
+            shards.learn(0, info)
+        return
+    shards.learn(0, info)
+    assert not shards.indexed, "it is compared once"

@@ -8,7 +8,13 @@ import pytest
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
-from streamrec.shard_tools.sources.opening import KINDS, kind_of, open_source, parse_features
+from streamrec.shard_tools.sources.opening import (
+    KINDS,
+    kind_of,
+    open_source,
+    parse_features,
+    parse_types,
+)
 from streamrec.shard_tools.sources.picture_folder import PictureFolder
 from tests.by_day import each_once
 from tests.shard_tools.sources.folders import picture_folder
@@ -114,8 +120,16 @@ def test_shards_are_no_source() -> None:
         open_source("s3://bucket/train-*.tfrecord", None, {}, load)
 
 
+def test_types() -> None:
+    given = ["id=int64", "a=b=float32", "x=bytes"]
+    assert parse_types(given) == {"id": "int64", "a=b": "float32", "x": "bytes"}
+    for wrong in ("id", "id=", "=int64", "id=int32", "=", ""):
+        with pytest.raises(ConfigError, match=f"--type: '{wrong}' must be NAME=TYPE"):
+            parse_types([wrong])
+
+
 def test_features() -> None:
     assert parse_features("a, b = int64") == {"a": None, "b": "int64"}
-    for wrong in ("", "a,,b", "a=", "a=text"):
+    for wrong in ("", "a,,b", "a=", "a=text", "=int64", "a,=int64"):
         with pytest.raises(ConfigError, match="give them as in age=int64,name"):
             parse_features(wrong)
