@@ -266,7 +266,10 @@ class DecompressionBomb(DataError):
 
 
 class RecordTooLarge(DataError):
-    """The record is longer than ``max_record_bytes``; no memory was taken for it."""
+    """The record is longer than ``max_record_bytes``; no memory was taken for it.
+
+    ``streamrec write`` raises it for what a source claims beyond ``--memory``.
+    """
 
 
 class MalformedExample(DataError):

@@ -61,7 +61,8 @@ LISTED = 20
     default="1GiB",
     show_default=True,
     callback=size_value,
-    help="Most memory of --shuffle; more records wait on the disk of TMPDIR.",
+    help="Most memory for what is read at once, and of --shuffle, whose other records wait on the "
+    "disk of TMPDIR.",
 )
 @click.option("--compression", metavar="NAME", help="gzip, zlib or zstd; auto: by DEST's suffix.")
 @click.option("--features", metavar="NAME[=TYPE],...", help="Only these features, with types.")
@@ -192,6 +193,7 @@ def _conversion(
     from streamrec.plan.splits import Splits
     from streamrec.shard_tools.conversion import Conversion
     from streamrec.shard_tools.convert import Shuffle
+    from streamrec.shard_tools.sources.memory import Memory
     from streamrec.shard_tools.sources.opening import parse_features, parse_types
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
@@ -212,6 +214,7 @@ def _conversion(
         on_error == "skip",
         workers,
         storage_options,
+        Memory(memory),
     )
 
 

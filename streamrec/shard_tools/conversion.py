@@ -11,6 +11,7 @@ from streamrec.config.cores import usable_cores
 from streamrec.pipeline.functions import load
 from streamrec.plan.shard_names import Task
 from streamrec.shard_tools.convert import convert
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY, Memory
 from streamrec.shard_tools.sources.opening import kind_of, open_source
 from streamrec.shard_tools.sources.reading import Reader, read_source
 from streamrec.surroundings import absolute
@@ -52,6 +53,8 @@ class Conversion:
     """The threads or processes that read; ``None``: one for each core, or one for a small table."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """fsspec's options of the source."""
+    memory: Memory = DEFAULT_MEMORY
+    """The bounds of what is read at once."""
 
     def open(self) -> Source:
         """Open the source.
@@ -61,7 +64,9 @@ class Conversion:
             DataError: It cannot be read.
             StoreError: It is in a store, and cannot be read.
         """
-        return open_source(self.source, self.kind, self.options, load, self.storage_options)
+        return open_source(
+            self.source, self.kind, self.options, load, self.storage_options, self.memory
+        )
 
     def run(
         self,
@@ -77,7 +82,8 @@ class Conversion:
         reader = Reader(source, self.splits, skips=self.skips)
         workers = self.workers_for(source)
         is_mixed = self.shuffle is not None
-        blocks = read_source(source, reader, self.destination.task, workers, is_mixed=is_mixed)
+        task = self.destination.task
+        blocks = read_source(source, reader, task, workers, is_mixed=is_mixed, memory=self.memory)
         return convert(
             source,
             blocks,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from streamrec.errors import ConfigError, DataError, StoreError, WrongFeatureType
+from streamrec.errors import ConfigError, DataError, StreamrecError, WrongFeatureType
 from streamrec.shard_tools.sources.arrow_fields import (
     LENGTHS,
     NOTHING,
@@ -16,7 +17,11 @@ from streamrec.shard_tools.sources.arrow_fields import (
     module,
     named_arrays,
 )
+from streamrec.shard_tools.sources.arrow_ipc import IpcReader
+from streamrec.shard_tools.sources.arrow_rows import cut
 from streamrec.shard_tools.sources.class_labels import class_labels, joined_labels
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY, PIECE, PIECE_ROWS, Memory
+from streamrec.shard_tools.sources.parquet import ParquetReader
 from streamrec.shard_tools.sources.source import (
     Block,
     Choice,
@@ -39,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["Arrow", "open_arrow"]
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".pq")
-ROWS = 1024
-"""Rows of one piece: of pictures of 100 KB, 100 MB."""
 FOOT = 64 << 10
 """Bytes that are requested at the ends of a file, for what it says of itself."""
 
@@ -49,6 +52,8 @@ class _Rows(NamedTuple):
     path: StoredFile
     first: int
     batch: Any
+    nbytes: int
+    """Bytes of its plain values."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Arrow(Divisible):
     groups: Mapping[StoredFile, range] = field(default_factory=dict)
     """The row groups of Parquet to read, where they are not all of a file."""
     labels: dict[str, dict[str, int]] | None = None
+    memory: Memory = DEFAULT_MEMORY
 
     @property
     def identity(self) -> Any:
@@ -87,9 +93,11 @@ class Arrow(Divisible):
     def pieces(self) -> Iterator[_Rows]:
         """Yield rows of each file; Arrow's own threads decode them."""
         for file in self.files:
-            for first, batch in _batches(file, self.groups.get(file)):
-                for at in range(0, batch.num_rows, ROWS):
-                    yield _Rows(file, first + at, batch.slice(at, ROWS))
+            for first, batch in self._batches(file):
+                for begin, stop, size in cut(batch, PIECE_ROWS, PIECE):
+                    if stop == begin + 1:
+                        self.memory.check(size, self.memory.record, f"row {first + begin}", file)
+                    yield _Rows(file, first + begin, batch.slice(begin, stop - begin), size)
 
     def read(self, piece: _Rows, refuse: Refuse) -> Block:
         """Convert columns, without the rows that are refused."""
@@ -99,6 +107,16 @@ class Arrow(Divisible):
         records = BytesColumn.of([one for part, _ in parts for one in part.to_list()])
         keys = None if self.key is None else [key for _, some in parts for key in some]
         return Block(records, piece.batch.num_rows, keys)
+
+    def _batches(self, file: StoredFile) -> Iterator[tuple[int, Any]]:
+        """Yield batches of a file, each with its first row's number."""
+        with _translated(file):
+            if _is_parquet(file):
+                reader = ParquetReader(file, _opened, self.memory)
+                yield from reader.batches(self.groups.get(file))
+            else:
+                yield from _numbered(IpcReader(file, _opened, self.memory).batches())
+        file.check()  # a mapped file may change in place
 
     def _good(self, piece: _Rows, refuse: Refuse) -> Iterator[Any]:
         """Yield the records and keys of a batch, in parts between the rows that are refused.
@@ -146,6 +164,7 @@ def open_arrow(
     drop: Collection[str] = (),
     key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    memory: Memory = DEFAULT_MEMORY,
 ) -> Arrow:
     """Open tables; see :class:`Arrow`.
 
@@ -172,7 +191,7 @@ def open_arrow(
         raise ConfigError(f"{files[0]}: {key or 'every column'} has no value in any row")
     classes = joined_labels(map(class_labels, schemas.values()))
     labels = {name: numbers for name, numbers in classes.items() if name in written}
-    return Arrow(files, written, key, _count(files), given, labels=labels or None)
+    return Arrow(files, written, key, _count(files), given, labels=labels or None, memory=memory)
 
 
 def _types(file: StoredFile, schema: Any, choice: Choice) -> dict[str, str | None]:
@@ -246,18 +265,25 @@ def _ipc(file: StoredFile) -> Any:
     return pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
 
 
-def _guarded(file: StoredFile, error: Exception) -> DataError:
-    return DataError(f"Arrow cannot read it: {error}; write the file anew", url=str(file))
+@contextmanager
+def _translated(file: StoredFile) -> Iterator[None]:
+    """Raise Arrow's errors as those of the file."""
+    try:
+        yield
+    except StreamrecError:
+        raise
+    except (module("pyarrow").ArrowException, OSError) as error:
+        why = " ".join(str(error).split())
+        raise DataError(
+            f"Arrow cannot read it: {why}; write the file anew", url=str(file)
+        ) from None
 
 
 def _schema(file: StoredFile) -> Any:
-    pyarrow = module("pyarrow")
-    try:
+    with _translated(file):
         if _is_parquet(file):
             return module("pyarrow.parquet").read_schema(_opened(file, FOOT))
         return _ipc(file).schema
-    except pyarrow.ArrowInvalid as error:
-        raise _guarded(file, error) from None
 
 
 def _count(files: list[StoredFile]) -> int | None:
@@ -268,40 +294,12 @@ def _count(files: list[StoredFile]) -> int | None:
 
 def _metadata(file: StoredFile) -> Any:
     """Return what a file of Parquet says of itself."""
-    return module("pyarrow.parquet").read_metadata(_opened(file, FOOT))
+    with _translated(file):
+        return module("pyarrow.parquet").read_metadata(_opened(file, FOOT))
 
 
 def _row_groups(file: StoredFile) -> int:
     return int(_metadata(file).num_row_groups)
-
-
-def _batches(file: StoredFile, groups: range | None) -> Iterator[tuple[int, Any]]:
-    """Yield batches of a file, or of some of its row groups, each with its first row's number."""
-    yield from _read(file, groups)
-    file.check()  # a mapped file may change in place
-
-
-def _read(file: StoredFile, groups: range | None) -> Iterator[tuple[int, Any]]:
-    pyarrow = module("pyarrow")
-    try:
-        if _is_parquet(file):
-            parquet = module("pyarrow.parquet").ParquetFile
-            with parquet(
-                _opened(file),
-                pre_buffer=not file.is_local,
-                page_checksum_verification=True,
-            ) as opened:
-                own = groups or range(opened.num_row_groups)
-                rows = sum(opened.metadata.row_group(n).num_rows for n in range(own.start))
-                yield from _numbered(opened.iter_batches(ROWS, list(own)), rows)
-            return
-        reader = _ipc(file)
-        count = getattr(reader, "num_record_batches", None)
-        yield from _numbered(reader if count is None else map(reader.get_batch, range(count)))
-    except StoreError:
-        raise
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise _guarded(file, error) from None
 
 
 def _numbered(batches: Iterable[Any], first: int = 0) -> Iterator[tuple[int, Any]]:

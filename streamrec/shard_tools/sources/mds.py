@@ -9,6 +9,7 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.masking import masked
 from streamrec.shard_tools.sources.mds_columns import MDSColumns
 from streamrec.shard_tools.sources.mds_shards import INDEX, read_index, samples_of
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY
 from streamrec.shard_tools.sources.source import (
     PIECE_BYTES,
     Block,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from streamrec.shard_tools.sources.mds_shards import Entry
+    from streamrec.shard_tools.sources.memory import Memory
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
 
@@ -35,6 +37,8 @@ class _Piece(NamedTuple):
     first: int
     stop: int
     """The first sample, and the one past the last."""
+    nbytes: int
+    """Bytes of the samples, about."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class MDS:
     key: str | None
     given: frozenset[str] = frozenset()
     """The features whose type the user named."""
+    memory: Memory = DEFAULT_MEMORY
 
     @property
     def total(self) -> int:
@@ -69,12 +74,15 @@ class MDS:
             if shard.zip_data is not None or shard.stored.hashes:
                 each = shard.samples or 1
             for first in range(0, shard.samples, each):
-                yield _Piece(number, first, min(first + each, shard.samples))
+                stop = min(first + each, shard.samples)
+                size = shard.raw_data.bytes * (stop - first) // shard.samples
+                yield _Piece(number, first, stop, size)
 
     def read(self, piece: _Piece, refuse: Refuse) -> Block:
         """Convert samples."""
         file = self.files[piece.shard]
-        samples = samples_of(file, self.shards[piece.shard], piece.first, piece.stop)
+        shard = self.shards[piece.shard]
+        samples = samples_of(file, shard, piece.first, piece.stop, self.memory)
         rows = []
         for number, sample in enumerate(samples, piece.first):
             try:
@@ -94,24 +102,26 @@ def open_mds(
     drop: Collection[str] = (),
     key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    memory: Memory = DEFAULT_MEMORY,
 ) -> MDS:
     """Open a directory of shards; see :class:`MDS`.
 
     Raises:
         ConfigError: It is none, it holds no samples, or an argument is wrong.
         DataError: A shard is damaged.
+        RecordTooLarge: A shard needs more memory than there is.
     """
     place = place.removesuffix(INDEX)
     found = {file.name: file for file in find_files(place or ".", storage_options or {})}
     shown = masked(place)
-    shards = read_index(found, shown)
+    shards = read_index(found, shown, memory)
     files = [found[shard.stored.basename] for shard in shards]
     first = next((pair for pair in zip(files, shards, strict=True) if pair[1].samples), None)
     if first is None:
         raise ConfigError(f"{shown}: there is no sample in it; correct SOURCE")
     choice = Choice(features, types or {}, drop)
     columns = MDSColumns(first[1].columns)
-    (sample,) = samples_of(*first, 0, 1)
+    (sample,) = samples_of(*first, 0, 1, memory)
     try:
         known = columns.types(sample, choice.takes)
     except RowError as error:
@@ -127,4 +137,4 @@ def open_mds(
     for name, dtype in wanted.items():
         if known[name] == "bytes" and dtype != "bytes":
             raise ConfigError(f"--type: column {name!r} is {known[name]}, not {dtype}")
-    return MDS(files, shards, columns, wanted, key, frozenset(choice.given))
+    return MDS(files, shards, columns, wanted, key, frozenset(choice.given), memory)

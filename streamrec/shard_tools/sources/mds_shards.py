@@ -21,7 +21,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from streamrec.errors import ConfigError, DataError, StoreError
+from streamrec.errors import ConfigError, DataError, StreamrecError
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -31,15 +32,14 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from streamrec.shard_tools.sources.memory import Memory
     from streamrec.stores.stored_files import StoredFile
 
 __all__ = ["INDEX", "Entry", "read_index", "samples_of"]
 
 INDEX = "index.json"
-MOST_INDEX = 1 << 28
-"""The most bytes of an index: 600 for each shard."""
-MOST_BYTES = 1 << 30
-"""The most bytes of a compressed shard, which is in memory as a whole, or of a sample."""
+INDEX_COPIES = 16
+"""The memory that an index takes when it is read, in times its bytes: 600 for each shard."""
 HEAD = 64 << 10
 """Bytes of one request for offsets; those of samples are one more."""
 _OPENED: dict[str, Any] = {"bz2": bz2.open, "gz": gzip.open, "zstd": zstd.open}
@@ -84,22 +84,27 @@ class _Index(BaseModel):
     shards: list[Entry]
 
 
-def read_index(files: Mapping[str, StoredFile], place: str) -> list[Entry]:
+def read_index(
+    files: Mapping[str, StoredFile], place: str, memory: Memory = DEFAULT_MEMORY
+) -> list[Entry]:
     """Return the shards of a directory's index.
 
     Args:
         files: The files of the directory by name.
         place: The directory, for messages.
+        memory: The bounds of the index, and of each compressed shard, which is read as a whole.
 
     Raises:
         ConfigError: There is no index, or streamrec does not read such shards.
         DataError: The index is damaged, or is not that of the files.
+        RecordTooLarge: The index or a compressed shard needs more memory than there is.
     """
     if INDEX not in files:
         raise ConfigError(f"{place}: there is no {INDEX}; give the directory that MDSWriter wrote")
     url = str(files[INDEX])
+    memory.check(files[INDEX].size, memory.most // INDEX_COPIES, "the index", files[INDEX])
     with files[INDEX].open() as stored:
-        data = stored.read(MOST_INDEX)
+        data = stored.read(files[INDEX].size)
     try:
         shards = _Index.model_validate_json(data).shards
         columns = [shard.columns for shard in shards]
@@ -110,6 +115,9 @@ def read_index(files: Mapping[str, StoredFile], place: str) -> list[Entry]:
         raise DataError("shards have columns without a name or a type", url=url) from None
     for shard, own in zip(shards, columns, strict=True):
         _check(shard, own == columns[0], files, url)
+        if shard.zip_data is not None or shard.stored.hashes:
+            largest = max(shard.raw_data.bytes, shard.stored.bytes)
+            _admit(largest, memory, files[shard.stored.basename])
     return shards
 
 
@@ -124,11 +132,10 @@ def _check(shard: Entry, is_like: bool, files: Mapping[str, StoredFile], url: st
             f"{url}: the hashes of {name} are of the kind {names}; to have them checked, run: "
             "pip install xxhash"
         )
-    is_large = shard.raw_data.bytes > MOST_BYTES
-    if shard.zip_data is not None and (kind not in _OPENED or is_large):
+    if shard.zip_data is not None and kind not in _OPENED:
         raise ConfigError(
-            f"{url}: {name} has {shard.raw_data.bytes:,} bytes, compressed by {kind!r}; streamrec "
-            f"reads up to {MOST_BYTES >> 30} GiB by {', '.join(_OPENED)}: write such shards anew"
+            f"{url}: {name} is compressed by {kind!r}, and streamrec reads {', '.join(_OPENED)}; "
+            "write such shards anew"
         )
     found = files[name].size if name in files else None
     if found != shard.stored.bytes:
@@ -138,25 +145,34 @@ def _check(shard: Entry, is_like: bool, files: Mapping[str, StoredFile], url: st
         )
 
 
-def samples_of(file: StoredFile, shard: Entry, first: int, stop: int) -> list[bytes]:
+def _admit(size: int, memory: Memory, file: StoredFile) -> None:
+    what = "what is read together of the shard"
+    memory.check(size, memory.record, what, file)
+
+
+def samples_of(
+    file: StoredFile, shard: Entry, first: int, stop: int, memory: Memory = DEFAULT_MEMORY
+) -> list[bytes]:
     """Return some samples of a shard.
 
     Raises:
         DataError: The shard is damaged.
+        RecordTooLarge: They need more memory than there is.
         StoreError: It cannot be read.
     """
+    admit = partial(_admit, memory=memory, file=file)
     try:
         if shard.zip_data is None and not shard.stored.hashes:
             with file.open(HEAD) as stored:
-                return list(_samples(stored, shard, first, stop))
+                return list(_samples(stored, shard, first, stop, admit))
         kind = (shard.compression or "").partition(":")[0] if shard.zip_data else ""
         opened = _OPENED.get(kind, nullcontext)
         with _checked(file, shard.stored.hashes) as stored, opened(stored) as plain:
-            found = list(_samples(plain, shard, first, stop))
+            found = list(_samples(plain, shard, first, stop, admit))
             if stop == shard.samples:
                 _check_end(plain)
             return found
-    except StoreError:
+    except StreamrecError:
         raise
     except (ValueError, EOFError, OSError, zlib.error, zstd.ZstdError) as error:
         why = str(error) or "it ends too early"
@@ -190,7 +206,9 @@ def _checked(file: StoredFile, hashes: Mapping[str, str]) -> IO[bytes]:
     return io.BytesIO(data)
 
 
-def _samples(stored: IO[bytes], shard: Entry, first: int, stop: int) -> Iterator[bytes]:
+def _samples(
+    stored: IO[bytes], shard: Entry, first: int, stop: int, admit: Callable[[int], None]
+) -> Iterator[bytes]:
     (count,) = np.frombuffer(_exactly(stored, 4), "<u4").tolist()
     if count != shard.samples:
         raise ValueError(f"it has {count} samples, but the index says {shard.samples}")
@@ -199,8 +217,7 @@ def _samples(stored: IO[bytes], shard: Entry, first: int, stop: int) -> Iterator
     bounds = [4 * (count + 2), *offsets, shard.raw_data.bytes]
     if bounds != sorted(bounds):
         raise ValueError("its offsets do not ascend")
-    if max(end - begin for begin, end in pairwise(offsets)) > MOST_BYTES:
-        raise ValueError(f"a sample has more than {MOST_BYTES >> 30} GiB")
+    admit(offsets[-1] - offsets[0])
     stored.seek(offsets[0])
     data = _exactly(stored, offsets[-1] - offsets[0])
     for begin, end in pairwise(offsets):

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY
 from streamrec.stores.source_text import is_glob
 from streamrec.stores.stored_files import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from streamrec.shard_tools.sources.memory import Memory
     from streamrec.shard_tools.sources.source import Source
 
 __all__ = ["KINDS", "kind_of", "open_source", "parse_features", "parse_types"]
@@ -26,6 +28,8 @@ class _Kind(NamedTuple):
     options: frozenset[str]
     is_stored: bool = True
     """It can be read from a store."""
+    is_bounded: bool = False
+    """Its files tell what they take, which is compared with the memory that there is."""
 
 
 _TYPES = frozenset({"bytes", "float32", "int64"})
@@ -63,15 +67,22 @@ KINDS = {
         (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
         _TABLE,
     ),
-    "webdataset": _Kind("webdataset:open_webdataset", (".tar", ".tar.gz", ".tgz"), _TABLE),
+    "webdataset": _Kind(
+        "webdataset:open_webdataset", (".tar", ".tar.gz", ".tgz"), _TABLE, is_bounded=True
+    ),
     "mds": _Kind(
-        "mds:open_mds", (".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", "/index.json"), _TABLE
+        "mds:open_mds",
+        (".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", "/index.json"),
+        _TABLE,
+        is_bounded=True,
     ),
     "arrayrecord": _Kind(
         "array_record:open_array_record", (".array_record", ".arrayrecord"), frozenset(), False
     ),
     "generator": _Kind("generator:open_generator", (), frozenset({"key", "source_version"}), False),
-    "arrow": _Kind("arrow:open_arrow", (".parquet", ".arrow", ".feather", ".pq"), _TABLE),
+    "arrow": _Kind(
+        "arrow:open_arrow", (".parquet", ".arrow", ".feather", ".pq"), _TABLE, is_bounded=True
+    ),
     # No suffix: a directory of other things may have notes in .txt files.
     "bert": _Kind("bert:open_bert", (), _BERT),
     "pictures": _Kind(
@@ -86,6 +97,7 @@ def open_source(
     options: Mapping[str, Any],
     load: Callable[[str, str], Callable[..., Any]],
     storage_options: Mapping[str, Any] | None = None,
+    memory: Memory = DEFAULT_MEMORY,
 ) -> Source:
     """Open a source.
 
@@ -95,6 +107,7 @@ def open_source(
         options: The options that are given, by name.
         load: Imports a function by a setting's name and its own.
         storage_options: fsspec's options, for a URL.
+        memory: The bounds of what is read together.
 
     Raises:
         ConfigError: There is no such source, or an option is not one of its kind.
@@ -117,6 +130,8 @@ def open_source(
             f"{masked(place)}: a source of the kind {kind} is read from local files; copy it here, "
             "or mount its bucket"
         )
+    if known.is_bounded:
+        options = {**options, "memory": memory}
     module, _, function = known.place.partition(":")
     source: Source = getattr(import_module(f"{_ROOM}{module}"), function)(place, **options)
     return source

@@ -6,16 +6,17 @@ import os
 import signal
 import threading
 from collections import deque
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.plan.digests import views
-from streamrec.shard_tools.sources.source import Divisible
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY
+from streamrec.shard_tools.sources.source import PIECE_BYTES, Divisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 
     from streamrec.plan.shard_names import Task
     from streamrec.plan.splits import Splits
+    from streamrec.shard_tools.sources.memory import Memory
     from streamrec.shard_tools.sources.source import Block, Source
 
 __all__ = ["ReadBlock", "Reader", "read_source"]
 
 AHEAD = 2
-"""Pieces for each worker that are read, or wait to be written. This bounds the memory."""
+"""Pieces for each worker that are found, read, or wait to be written."""
 
 
 class ReadBlock(NamedTuple):
@@ -79,7 +81,13 @@ class Reader:
 
 
 def read_source(
-    source: Source, reader: Reader, task: Task, workers: int, *, is_mixed: bool = False
+    source: Source,
+    reader: Reader,
+    task: Task,
+    workers: int,
+    *,
+    is_mixed: bool = False,
+    memory: Memory = DEFAULT_MEMORY,
 ) -> Iterator[ReadBlock]:
     """Read a task's part of a source, in order, whatever the number of workers.
 
@@ -92,6 +100,7 @@ def read_source(
         task: The task.
         workers: The number of threads or processes.
         is_mixed: Take every n-th piece in any case, so that each task has records of all files.
+        memory: The bounds of the pieces that are read at once.
 
     Raises:
         DataError: A record is wrong, and is not to be skipped.
@@ -105,13 +114,22 @@ def read_source(
         yield from map(reader, pieces)
         return
     with _pool(source, reader, workers) as (pool, read):
-        waiting = deque(pool.submit(read, piece) for piece in first)
-        for piece in pieces:
-            waiting.append(pool.submit(read, piece))
-            if len(waiting) >= AHEAD * workers:
-                yield waiting.popleft().result()
+        waiting: deque[tuple[int, Future[ReadBlock]]] = deque()
+        held = 0
+        for piece in chain(first, pieces):
+            size = _size(piece)
+            while waiting and (len(waiting) == AHEAD * workers - 1 or held + size > memory.record):
+                held -= waiting[0][0]
+                yield waiting.popleft()[1].result()
+            waiting.append((size, pool.submit(read, piece)))
+            held += size
         while waiting:
-            yield waiting.popleft().result()
+            yield waiting.popleft()[1].result()
+
+
+def _size(piece: Any) -> int:
+    """Return the bytes of a piece; those without a number are small."""
+    return int(getattr(piece, "nbytes", PIECE_BYTES))
 
 
 def _pieces(source: Source, task: Task, first: int, *, is_mixed: bool) -> Iterator[Any]:

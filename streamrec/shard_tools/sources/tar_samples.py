@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, StreamrecError
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY
 from streamrec.shard_tools.sources.source import PIECE_BYTES
 from streamrec.shard_tools.sources.text_pieces import is_compressed, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamrec.shard_tools.sources.memory import Memory
     from streamrec.stores.stored_files import StoredFile
 
 __all__ = ["TarPiece", "TarSample", "tar_pieces"]
 
 MOST_HEADER = 1 << 20
 """The most bytes of one header: it may hold a long name, or others of a tool."""
-MOST_BYTES = 1 << 30
-"""The most bytes of one sample: a protobuf message has less than 2 GiB."""
 MOST_FILES = 1000
 """The most files of one sample."""
 _META = re.compile(r"__[^/]*__($|/)")
@@ -55,6 +55,11 @@ class TarPiece(NamedTuple):
     data: bytes | None
     """The contents; ``None``: they are still to be read from the local file."""
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the samples, and of what stands between them."""
+        return self.stop - self.start
+
     def contents(self) -> bytes:
         """Return the bytes that the samples' places refer to."""
         if self.data is not None:
@@ -64,19 +69,20 @@ class TarPiece(NamedTuple):
             return stored.read(self.stop - self.start)
 
 
-def tar_pieces(file: StoredFile) -> Iterator[TarPiece]:
+def tar_pieces(file: StoredFile, memory: Memory = DEFAULT_MEMORY) -> Iterator[TarPiece]:
     """Yield a tar's pieces, of some MB or one sample.
 
     Of a local one that is not compressed only headers are read; others are read whole.
 
     Raises:
         DataError: The tar is damaged, or is none.
+        RecordTooLarge: A sample needs more memory than there is.
         StoreError: It cannot be read.
     """
     try:
         with opened(file) as stored:
             is_read = is_compressed(file) or not file.is_local
-            yield from _Cutter(file, _Forward(stored), is_read=is_read).pieces()
+            yield from _Cutter(file, _Forward(stored), memory, is_read=is_read).pieces()
     except StreamrecError:
         raise
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
@@ -126,11 +132,14 @@ class _Cutter:
     Args:
         file: The tar.
         stored: Its bytes.
+        memory: The bounds of one sample.
         is_read: Read the contents, too.
     """
 
-    def __init__(self, file: StoredFile, stored: _Forward, *, is_read: bool) -> None:
-        self._file, self._stored, self._is_read = file, stored, is_read
+    def __init__(
+        self, file: StoredFile, stored: _Forward, memory: Memory, *, is_read: bool
+    ) -> None:
+        self._file, self._stored, self._memory, self._is_read = file, stored, memory, is_read
         self._begin(0)
 
     def _begin(self, start: int) -> None:
@@ -161,7 +170,7 @@ class _Cutter:
             tar.members = []  # else it remembers them all
             size = info.size
             is_whole = is_compressed(self._file) or info.offset_data + size <= self._file.size
-            if size < 0 or not is_whole:
+            if not 0 <= size < 1 << 63 or not is_whole:
                 raise tarfile.ReadError(f"{info.name[:100]!r} is not there to its end")
             yield info
         if not self._stored.last:
@@ -173,6 +182,8 @@ class _Cutter:
             rest = self._stored.take(MOST_HEADER)
 
     def _piece(self, stop: int) -> TarPiece:
+        if not self._is_read:  # all between two samples is read, too
+            self._admit(self._samples[-1].key, stop - self._start)
         data = b"".join(self._parts) if self._is_read else None
         piece = TarPiece(self._file, self._start, stop, self._samples, data)
         self._begin(stop)
@@ -183,10 +194,14 @@ class _Cutter:
         if sample.wrong is not None:
             return
         sample.nbytes += info.size
+        self._admit(sample.key, sample.nbytes)
         begin = self._held if self._is_read else info.offset_data - self._start
         sample.files[extension] = slice(begin, begin + info.size)
         if self._is_read:
             self._hold(info)
+
+    def _admit(self, key: str, size: int) -> None:
+        self._memory.check(size, self._memory.record, f"sample {key[:100]!r}", self._file)
 
     def _hold(self, info: tarfile.TarInfo) -> None:
         padded = -(-info.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
@@ -211,8 +226,8 @@ def _fault(sample: TarSample, info: tarfile.TarInfo, extension: str) -> str | No
         return f"{name} is {_type(info)}; write the tar with the file itself"
     if extension in sample.files:
         return f"has two files of the extension {extension!r}; remove one"
-    if sample.nbytes + info.size > MOST_BYTES or len(sample.files) == MOST_FILES:
-        return f"has more than {MOST_BYTES >> 30} GiB or {MOST_FILES} files; divide it"
+    if len(sample.files) == MOST_FILES:
+        return f"has more than {MOST_FILES} files; divide it"
     if not extension.isprintable():
         return f"{name} has an extension that is not text; rename it"
     return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.shard_tools.sources.json_lines import json_object
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY
 from streamrec.shard_tools.sources.source import (
     Block,
     Choice,
@@ -23,6 +24,7 @@ from streamrec.shard_tools.sources.text_pieces import total_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from streamrec.shard_tools.sources.memory import Memory
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.tar_samples import TarPiece, TarSample
     from streamrec.stores.stored_files import StoredFile
@@ -53,6 +55,7 @@ class WebDataset(Divisible):
     given: frozenset[str]
     """The features whose type the user named, and those with texts and numbers."""
     key: str | None
+    memory: Memory = DEFAULT_MEMORY
 
     @property
     def total(self) -> int | None:
@@ -66,7 +69,7 @@ class WebDataset(Divisible):
 
     def pieces(self) -> Iterator[TarPiece]:
         """Yield whole samples of each tar."""
-        return chain.from_iterable(map(tar_pieces, self.files))
+        return _pieces(self.files, self.memory)
 
     def read(self, piece: TarPiece, refuse: Refuse) -> Block:
         """Convert samples."""
@@ -131,6 +134,7 @@ def open_webdataset(
     drop: Collection[str] = (),
     key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    memory: Memory = DEFAULT_MEMORY,
 ) -> WebDataset:
     """Open tars; see :class:`WebDataset`.
 
@@ -140,37 +144,44 @@ def open_webdataset(
     """
     files = files_of(place, SUFFIXES, storage_options)
     choice = Choice(features, types or {}, drop)
-    known, fields, lists = _sampled(files, _parents([*(features or ()), *choice.given]))
+    known, fields, lists = _sampled(
+        _pieces(files, memory), _parents([*(features or ()), *choice.given])
+    )
+    if len(known) == 1:
+        raise ConfigError(
+            f"{files[0]}: there is no sample in it; its files need names such as 0001.jpg"
+        )
     known |= {name: sampled.dtype or "bytes" for name, sampled in fields.items()}
     known |= choice.given  # a feature with a type need not be in the first samples
     wanted = choice.of(known, str(files[0]), key)
     numbers = {name for name in known if _type_of(name) == "int64"}  # as WebDataset reads them
     mixed = {name for name, one in fields.items() if one.is_mixed}
     given = frozenset(numbers | mixed | choice.given.keys())
-    return WebDataset(files, wanted, lists, choice, given, key)
+    return WebDataset(files, wanted, lists, choice, given, key, memory)
+
+
+def _pieces(files: list[StoredFile], memory: Memory) -> Iterator[TarPiece]:
+    for file in files:
+        yield from tar_pieces(file, memory)
 
 
 def _sampled(
-    files: list[StoredFile], parents: set[str]
+    pieces: Iterator[TarPiece], parents: set[str]
 ) -> tuple[dict[str, str], dict[str, SampledType], frozenset[str]]:
     """Return the types of the first samples' files, those of values in JSON, and the lists."""
     found = {KEY: "bytes"}
     values: dict[str, SampledType] = {}
     lists: set[str] = set()
-    for sample, fields in islice(_first(files, parents), SAMPLE):
+    for sample, fields in islice(_first(pieces, parents), SAMPLE):
         found |= {extension: _type_of(extension) for extension in sample.files}
         widen(values, lists, fields)
-    if len(found) == 1:
-        raise ConfigError(
-            f"{files[0]}: there is no sample in it; its files need names such as 0001.jpg"
-        )
     return found, values, frozenset(lists)
 
 
 def _first(
-    files: list[StoredFile], parents: set[str]
+    pieces: Iterator[TarPiece], parents: set[str]
 ) -> Iterator[tuple[TarSample, dict[str, Any]]]:
-    for piece in islice(chain.from_iterable(map(tar_pieces, files)), SAMPLE_PIECES):
+    for piece in islice(pieces, SAMPLE_PIECES):
         contents = piece.contents() if parents else b""
         for sample in piece.samples:
             try:

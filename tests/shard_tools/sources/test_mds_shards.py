@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.errors import ConfigError, DataError
-from streamrec.shard_tools.sources import mds_shards as module
-from streamrec.shard_tools.sources.mds_shards import read_index, samples_of
+from streamrec.errors import ConfigError, DataError, RecordTooLarge
+from streamrec.shard_tools.sources.mds_shards import INDEX_COPIES, read_index, samples_of
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY, Memory
 from streamrec.stores.stored_files import find_files
 from tests.shard_tools.sources.mds_writer import write_mds
 
@@ -20,13 +20,14 @@ SAMPLES = [[b"%d" % n, bytes(n)] for n in range(9)]
 COLUMNS = {"a": "str", "b": "bytes"}
 
 
-def read(root: Path, *part: int) -> list[list[bytes]]:
+def read(root: Path, *part: int, memory: Memory = DEFAULT_MEMORY) -> list[list[bytes]]:
     files = {file.name: file for file in find_files(str(root), {})}
-    shards = read_index(files, str(root))
-    return [
-        samples_of(files[shard.stored.basename], shard, *(part or (0, shard.samples)))
-        for shard in shards
-    ]
+    shards = read_index(files, str(root), memory)
+    found = []
+    for shard in shards:
+        first, stop = part or (0, shard.samples)
+        found.append(samples_of(files[shard.stored.basename], shard, first, stop, memory))
+    return found
 
 
 def encoded(samples: list[list[bytes]]) -> list[bytes]:
@@ -100,7 +101,7 @@ def test_an_index_that_is_wrong(tmp_path: Path) -> None:
         (
             ("shards", 1, "zip_data"),
             good["shards"][1]["raw_data"],
-            "compressed by 'none'; streamrec",
+            "is compressed by 'none', and streamrec reads bz2",
         ),
     ]:
         changed(*path, value=value)
@@ -111,12 +112,20 @@ def test_an_index_that_is_wrong(tmp_path: Path) -> None:
         read(root)
 
 
-def test_samples_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 10)
-    with pytest.raises(DataError, match="a sample has more than 0 GiB"):
-        read(write_mds(tmp_path / "x", COLUMNS, [SAMPLES]))
-    with pytest.raises(ConfigError, match="reads up to 0 GiB by bz2, gz, zstd: write"):
-        read(write_mds(tmp_path / "y", COLUMNS, [SAMPLES], "zstd"))
+@pytest.mark.parametrize(("compression", "hashes"), [(None, []), ("zstd", []), (None, ["md5"])])
+def test_samples_have_a_limit(compression: str | None, hashes: list[str], tmp_path: Path) -> None:
+    samples = [[b"%d" % n, bytes(20_000)] for n in range(4)]
+    root = write_mds(tmp_path / "x", COLUMNS, [samples], compression, hashes)
+    assert read(root, memory=Memory(4 * 81_000)) == [encoded(samples)]
+    with pytest.raises(RecordTooLarge, match="what is read together of the shard takes"):
+        read(root, memory=Memory(4 * 79_000))
+
+
+def test_an_index_has_a_limit(tmp_path: Path) -> None:
+    root = write_mds(tmp_path / "x", COLUMNS, [SAMPLES])
+    size = (root / "index.json").stat().st_size
+    with pytest.raises(RecordTooLarge, match="the index takes"):
+        read(root, memory=Memory(INDEX_COPIES * size - 1))
 
 
 @pytest.mark.parametrize("compression", [None, "gz"])

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import pytest
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
+from streamrec.shard_tools.sources.memory import COPIES, Memory
 from streamrec.shard_tools.sources.reading import AHEAD, Reader, read_source
 from streamrec.shard_tools.sources.source import Block, Divisible
 from streamrec.values.columns import BytesColumn
@@ -98,6 +99,40 @@ def test_tasks_have_files_of_their_own_where_there_are_enough() -> None:
     assert list(map(bytes, cast("Any", second.block.records))) == parts[1][2]
     many = len(LINES) + 1
     assert lines_of(Files(), 1, Task(1, many)) == lines_of(Lines(), 1, Task(1, many))
+
+
+@dataclass
+class Large(Lines):
+    """A source of lines whose pieces tell that they are large."""
+
+    reads_in: Any = "threads"
+    read_on: list[int] = field(default_factory=list)
+
+    def pieces(self) -> Iterator[Any]:
+        yield from map(_Piece, super().pieces())
+
+    def read(self, piece: Any, refuse: Refuse) -> Block:
+        self.read_on.append(piece.number)
+        return super().read(piece.number, refuse)
+
+
+class _Piece(NamedTuple):
+    number: int
+    nbytes: int = 1000
+
+
+@pytest.mark.parametrize(("record", "at_once"), [(999, 1), (2000, 2), (1 << 20, AHEAD * 3)])
+def test_pieces_that_are_read_at_once_are_bounded(record: int, at_once: int) -> None:
+    source = Large()
+    reader = Reader(cast("Any", source), None, skips=True)
+    reading = read_source(
+        cast("Any", source), reader, Task(0, 1), 3, memory=Memory(COPIES * record)
+    )
+    for given in range(1, 10):
+        next(reading)
+        assert len(source.read_on) <= given + at_once - 1
+    assert source.taken <= 9 + at_once  # the next one is known already
+    assert len(list(reading)) == len(LINES) - 9
 
 
 def test_mixed_parts_take_turns_at_files_too() -> None:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.devstore import DevStore
-from streamrec.errors import DataError
+from streamrec.errors import DataError, RecordTooLarge
 from streamrec.shard_tools.sources import tar_samples as module
+from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY, Memory
 from streamrec.shard_tools.sources.source import files_of
 from streamrec.shard_tools.sources.tar_samples import tar_pieces
 from tests.shard_tools.sources.tars import write_tar
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 Sample = tuple[str, dict[str, bytes]]
 
 
-def pieces_of(path: Path) -> list[TarPiece]:
+def pieces_of(path: Path, memory: Memory = DEFAULT_MEMORY) -> list[TarPiece]:
     (file,) = files_of(str(path))
-    return list(tar_pieces(file))
+    return list(tar_pieces(file, memory))
 
 
 def samples_of(pieces: list[TarPiece]) -> list[Sample]:
@@ -142,14 +143,24 @@ def test_hostile_files_make_a_sample_wrong(
     assert words in sample.wrong
 
 
-def test_samples_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 10)
+@pytest.mark.parametrize("name", ["x.tar", "x.tgz"])
+def test_samples_have_a_limit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_FILES", 3)
-    for file in ({"a": 6, "b": 5}, {"a": 0, "b": 0, "c": 0, "d": 0}):
-        for name in ("x.tar", "x.tgz"):
-            files = [(f"0.{extension}", bytes(size)) for extension, size in file.items()]
-            (piece,) = pieces_of(write_tar(tmp_path / name, files))
-            assert "GiB or 3 files; divide it" in (piece.samples[0].wrong or "")
+    four = write_tar(tmp_path / name, [(f"0.{extension}", b"") for extension in "abcd"])
+    (piece,) = pieces_of(four)
+    assert piece.samples[0].wrong == "has more than 3 files; divide it"
+    large = write_tar(tmp_path / name, [("0.a", bytes(60_000)), ("0.b", bytes(50_000))])
+    assert pieces_of(large, Memory(4 * 120_000))
+    with pytest.raises(RecordTooLarge, match="sample '0' takes"):
+        pieces_of(large, Memory(4 * 100_000))
+
+
+def test_what_stands_between_samples_is_bounded(tmp_path: Path) -> None:
+    """Of a local tar, a piece is read with all between its first and its last byte."""
+    tar = write_tar(tmp_path / "x.tar", [("0.a", b"1"), ("notes", bytes(50_000)), ("0.b", b"2")])
+    assert pieces_of(tar, Memory(4 * 70_000))
+    with pytest.raises(RecordTooLarge, match="sample '0' takes"):
+        pieces_of(tar, Memory(4 * 40_000))
 
 
 def header(kind: bytes, size: int) -> bytes:

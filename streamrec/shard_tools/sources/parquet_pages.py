@@ -1,0 +1,132 @@
+"""The headers of Parquet's pages: what each of them takes, before it is decompressed.
+
+A header is a struct of Thrift's compact protocol. Source: ``parquet.thrift`` of Apache Parquet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Page", "pages_of"]
+
+DICTIONARY = 2
+"""The type of a page with the values of a dictionary."""
+_SIZE, _STORED = 2, 3
+_DATA, _DICTIONARY, _DATA_V2 = 5, 7, 8
+"""Fields of a page's header: its sizes, and the header of its own type."""
+_DELTA = 7
+"""The encoding by which a value shares its beginning with the one before it: DELTA_BYTE_ARRAY."""
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _STRUCT = *range(1, 9), 12
+"""The types of Thrift's values, without lists, which no header has."""
+_DEEPEST = 8
+"""Structs in structs: a page's header has three."""
+
+
+class Page(NamedTuple):
+    """The header of one page."""
+
+    is_dictionary: bool
+    is_delta: bool
+    """Its values share their beginnings, so that they may be longer than it."""
+    size: int
+    """Bytes when it is decompressed."""
+    values: int
+    """Its values, of a data page with those that are null."""
+
+
+def pages_of(data: memoryview, values: int) -> Iterator[Page]:
+    """Yield the headers of a column's pages in a row group.
+
+    Args:
+        data: The bytes of the pages.
+        values: The values of all data pages.
+
+    Raises:
+        ValueError: A header is damaged.
+    """
+    at, seen = 0, 0
+    while seen < values:
+        reader = _Reader(data, at)
+        header = reader.struct()
+        size, stored = header.get(_SIZE), header.get(_STORED)
+        kinds = [header[kind] for kind in (_DATA, _DATA_V2, _DICTIONARY) if kind in header]
+        if not isinstance(size, int) or not isinstance(stored, int) or min(size, stored) < 0:
+            raise ValueError("the header of a page has no valid size")
+        own = kinds[0] if kinds and isinstance(kinds[0], dict) else {}
+        is_dictionary = header.get(1) == DICTIONARY
+        encoding = own.get(4 if _DATA_V2 in header else 2)
+        page = Page(is_dictionary, encoding == _DELTA, size, max(0, int(own.get(1, 0))))
+        yield page
+        seen += 0 if is_dictionary else page.values
+        at = reader.at + stored
+
+
+class _Reader:
+    """A reader of Thrift's compact protocol, which keeps numbers and structs."""
+
+    def __init__(self, data: memoryview, at: int) -> None:
+        self._data, self.at = data, at
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """Return the fields of a struct by their numbers."""
+        if depth > _DEEPEST:
+            raise ValueError("the header of a page is nested too deep")
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._octet():
+            delta, kind = head >> 4, head & 15
+            number = number + delta if delta else _signed(self._varint())
+            fields[number] = kind == _TRUE if kind <= _FALSE else self._value(kind, depth)
+        return fields
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        read = _READ.get(kind)
+        if read is None:
+            raise ValueError("the header of a page is damaged")
+        return read(self)
+
+    def _octet(self) -> int:
+        if not 0 <= self.at < len(self._data):
+            raise ValueError("a page ends behind its column")
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _varint(self) -> int:
+        value, shift = 0, 0
+        while True:
+            octet = self._octet()
+            value |= (octet & 127) << shift
+            if octet < 128:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("the header of a page has a number beyond 64 bits")
+
+    def _integer(self) -> int:
+        return _signed(self._varint())
+
+    def _skip_double(self) -> None:
+        self.at += 8
+
+    def _skip_binary(self) -> None:
+        size = self._varint()
+        self.at += size
+
+
+def _signed(value: int) -> int:
+    return (value >> 1) ^ -(value & 1)
+
+
+_READ: dict[int, Callable[[_Reader], Any]] = {
+    _BYTE: _Reader._octet,  # noqa: SLF001 - of the class above
+    _I16: _Reader._integer,  # noqa: SLF001
+    _I32: _Reader._integer,  # noqa: SLF001
+    _I64: _Reader._integer,  # noqa: SLF001
+    _DOUBLE: _Reader._skip_double,  # noqa: SLF001
+    _BINARY: _Reader._skip_binary,  # noqa: SLF001
+}
