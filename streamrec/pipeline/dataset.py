@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
@@ -51,7 +52,7 @@ from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.record_run import RecordRun
 from streamrec.plan.resume_point import Beginning
 from streamrec.plan.window import Windows
-from streamrec.stores.base import let_pass
+from streamrec.stores.base import in_thread, let_pass
 from streamrec.stores.open import Stores, import_stores
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ class Dataset:
         if settings.weights is not None:
             self._components = Components(tuple(settings.components), self._first_shards)
             self._draws = draws_of(settings.weights, self.lanes, settings.seed)
+        # Here, and not for each run: of a million names it takes more than a second.
+        self._names = self._digest_of_names()
         if index is not None:
             self._add_facts_of_the_index(index)
 
@@ -229,7 +232,9 @@ class Dataset:
                 features = narrowed(settings.features, dtype_names(settings.dtypes))
                 settings = settings.model_copy(update={"features": features})
             counts = [len(part) for part in parts]
-            return cls(settings, stores, objects, index, counts, is_inferred=is_inferred)
+            found = settings, stores, objects, index, counts
+            # A million shards take seconds, and pictures import their libraries.
+            return await in_thread(partial(cls, *found, is_inferred=is_inferred))
         except BaseException:
             await stores.aclose()
             raise
@@ -263,7 +268,7 @@ class Dataset:
         settings = self.settings
         check_places(settings, batch_size)
         return Fingerprint(
-            names=self._names(),
+            names=self._names,
             shards=len(self.shards),
             order=self._kind if settings.ordered else self._kind + AS_IT_COMES,
             lanes=self.lanes,
@@ -281,7 +286,7 @@ class Dataset:
         draws = self._draws is not None or self._functions.draw_in_lanes
         return self.settings.has_windows or draws
 
-    def _names(self) -> str:
+    def _digest_of_names(self) -> str:
         """Digest the shards' names; in a mix, those of each component."""
         parts = zip(self._first_shards, self._counts, strict=True)
         digests = [names_digest(self.shards[first : first + count]) for first, count in parts]

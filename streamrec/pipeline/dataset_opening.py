@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from streamrec.config.memory_budget import record_limit
@@ -16,7 +17,7 @@ from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import First, sample_records
 from streamrec.plan.fingerprint import relative_names
-from streamrec.stores.base import ObjectInfo, bare_url
+from streamrec.stores.base import ObjectInfo, bare_url, in_thread
 from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ async def read_index(
     places = index_places(urls) if named is True else [named]
     for url in places:
         with suppress(ObjectNotFound):
-            return _selected(await _read(settings, stores, url), objects)
+            index = await _read(settings, stores, url)
+            return await in_thread(_selected, index, objects)
     raise ObjectNotFound(
         "there is no index; write one with `streamrec index`, or set index to its URL",
         url=places[0],
@@ -67,7 +69,7 @@ async def _read(settings: DatasetSettings, stores: Stores, url: str) -> Index:
     async with _limit(settings, "reading the index", url):
         # One byte more than an index may have, so that a larger one is refused.
         data, _ = await read_range(stores.store_for(url), ObjectInfo(url), 0, LARGEST + 1)
-        return Index.parse(data.tobytes(), url=url)
+        return await in_thread(partial(Index.parse, data.tobytes(), url=url))
 
 
 def _selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:

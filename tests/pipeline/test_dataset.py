@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.formats.shards.index import Index
+from streamrec.pipeline import dataset as dataset_module
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import (
@@ -145,3 +148,44 @@ async def test_the_memory_of_a_rank_with_one_lane_must_suffice(tmp_path: Path) -
         with nullcontext() if fits else pytest.raises(ConfigError, match="memory_budget of 64 MiB"):
             dataset.check_memory()
         await dataset.aclose()
+
+
+def test_a_large_dataset_is_made_apart_from_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path, ((10,) * 4,) * 2)
+    write_index(source, 16)
+    made: dict[str, int] = {}
+
+    def noting(name: str, function: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            made[name] = threading.get_ident()
+            return function(*arguments, **named)
+
+        return call
+
+    monkeypatch.setattr(Dataset, "__init__", noting("dataset", Dataset.__init__))
+    monkeypatch.setattr(Index, "parse", noting("index", Index.parse))
+
+    async def main() -> None:
+        dataset = await Dataset.open(settings_of(source, index=True))
+        await dataset.aclose()
+
+    asyncio.run(main())
+    assert sorted(made) == ["dataset", "index"]
+    assert threading.get_ident() not in made.values()
+
+
+@asynchronous
+async def test_the_names_of_a_million_shards_are_digested_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = await Dataset.open(settings_of(write(tmp_path, ((10,) * 4,) * 2)))
+
+    def again(_: Any) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr(dataset_module, "names_digest", again)
+    dataset.fingerprint(2, 1)
+    dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+    await dataset.aclose()
