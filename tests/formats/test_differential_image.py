@@ -184,6 +184,17 @@ def test_jpegs_with_something_between_the_pixels_and_the_end(kind: str, dct_meth
     )
 
 
+@pytest.mark.parametrize("dct_method", DCT_METHODS)
+@pytest.mark.parametrize("kind", JPEGS)
+def test_jpegs_with_something_between_segments(kind: str, dct_method: str) -> None:
+    for marker in (b"\xff\xdb", b"\xff\xc4", b"\xff\xda"):
+        contents = (b"junk" + marker).join(JPEGS[kind].split(marker, 1))
+        compare(
+            lambda contents=contents: tf.io.decode_jpeg(contents, dct_method=dct_method),
+            lambda contents=contents: decode_jpeg(contents, dct_method=dct_method),
+        )
+
+
 @pytest.mark.parametrize("kind", JPEGS)
 def test_crops_are_the_same_but_for_the_colours_at_their_edges(kind: str) -> None:
     for window in ([0, 0, 29, 37], [5, 9, 17, 21], [28, 36, 1, 1], [0, 16, 29, 16]):

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["read"]
 
 _NO_END = "Premature end of JPEG file"
-_BEHIND = "extraneous bytes before marker 0xd9"
-"""libjpeg's first warnings of pictures that TensorFlow refuses, and of those whose pixels are
-whole: something stands between them and the end."""
+_BETWEEN = "extraneous bytes before marker 0x"
+_BEHIND = f"{_BETWEEN}d9"
+"""libjpeg's first warnings of pictures that TensorFlow refuses, of those with something between
+segments, and of those whose pixels are whole: it stands between them and the end."""
 _PILLOWS = {1: "L", 3: "RGB", 4: "CMYK"}
 """Pillow's modes, by the number of channels."""
 _SPACES = {"L": "Gray", "RGB": "YCbCr", "CMYK": "CMYK"}
@@ -205,29 +206,68 @@ def _layout(contents: memoryview) -> _Layout:
 
 
 def _segments(octets: bytes) -> _Layout:
-    """Read segments; what stands between them is passed over, as libjpeg does."""
+    """Read the segments that say how pixels are stored."""
     kind, frame = 0, b""
-    at = octets.find(b"\xff", 2)
-    while 0 <= at < len(octets) - 4:
-        marker, size = octets[at + 1], int.from_bytes(octets[at + 2 : at + 4], "big")
+    for at, end in _bounds(octets):
+        marker = octets[at + 1]
         if marker in _FRAMES and not kind:
-            kind, frame = marker, octets[at + 4 : at + 2 + size]
+            kind, frame = marker, octets[at + 4 : end]
         elif marker == _SCAN[1]:
             return _Layout(kind, frame, octets[at + 4], at)
-        at = octets.find(b"\xff", at + (1 if marker in _ALONE else 2 + size))
     return _Layout(kind, frame)
 
 
+def _bounds(octets: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where segments begin and end, up to that of the first scan.
+
+    What stands between them is passed over, as libjpeg does.
+    """
+    at = octets.find(b"\xff", 2)
+    while 0 <= at < len(octets) - 4:
+        marker, size = octets[at + 1], int.from_bytes(octets[at + 2 : at + 4], "big")
+        if marker in _ALONE:
+            at = octets.find(b"\xff", at + 1)
+            continue
+        yield at, at + 2 + size
+        if marker == _SCAN[1]:
+            return
+        at = octets.find(b"\xff", at + 2 + size)
+
+
+def _tidied(octets: bytes) -> bytes:
+    """Return a JPEG without what stands between its segments."""
+    bounds = list(_bounds(octets))
+    if not bounds:
+        return octets
+    rest = octets[bounds[-1][0] :]
+    return b"".join([octets[:2], *(octets[at:end] for at, end in bounds[:-1]), rest])
+
+
 def _decode(contents: memoryview, space: str, wanted: Wanted, out: npt.NDArray[Any]) -> None:
-    decode = library("simplejpeg").decode_jpeg
     with _refusing(contents):
-        try:
-            decode(contents, space, is_fast(wanted.dct_method), False, *wanted.least, 2, out)
-        except _NOT_NAMED as damage:
-            if _NO_END in str(damage):
-                raise
-            if not str(damage).endswith(_BEHIND):
-                _decode_by_pillow(contents, out)
+        damage = _decode_by_turbo(contents, space, wanted, out)
+        if _BETWEEN in damage:
+            damage = _decode_by_turbo(_tidied(bytes(contents)), space, wanted, out)
+        if damage:
+            _decode_by_pillow(contents, out)
+
+
+def _decode_by_turbo(
+    contents: memoryview | bytes, space: str, wanted: Wanted, out: npt.NDArray[Any]
+) -> str:
+    """Decode, and return the first warning, after which pixels may be missing.
+
+    Raises:
+        ValueError: The picture has no end.
+    """
+    decode = library("simplejpeg").decode_jpeg
+    try:
+        decode(contents, space, is_fast(wanted.dct_method), False, *wanted.least, 2, out)
+    except _NOT_NAMED as damage:
+        if _NO_END in str(damage):
+            raise
+        return "" if str(damage).endswith(_BEHIND) else str(damage) or "no name"
+    return ""
 
 
 def _decode_by_pillow(contents: memoryview, out: npt.NDArray[Any]) -> None:

@@ -81,12 +81,17 @@ def test_orientation_is_ignored() -> None:
     np.testing.assert_array_equal(read(turned).decode(), read(COLOUR).decode())
 
 
+@pytest.mark.parametrize("dct_method", ["", "INTEGER_ACCURATE"])
+@pytest.mark.parametrize("marker", [b"\xff\xdb", b"\xff\xda"])
 @pytest.mark.parametrize("between", [b"", b"junk", b"\xff\xff\xff", b"\xff\x00x"])
-def test_what_libjpeg_passes_over_between_segments(between: bytes) -> None:
-    at = COLOUR.index(b"\xff\xdb")
-    contents = COLOUR[:at] + between + COLOUR[at:]
-    expected = decode_jpeg(COLOUR, dct_method="INTEGER_ACCURATE")
-    np.testing.assert_array_equal(decode_jpeg(contents, dct_method="INTEGER_ACCURATE"), expected)
+def test_what_libjpeg_passes_over_between_segments(
+    between: bytes, marker: bytes, dct_method: str
+) -> None:
+    for picture in (COLOUR, CMYK):
+        at = picture.index(marker)
+        contents = picture[:at] + between + picture[at:]
+        expected = decode_jpeg(picture, dct_method=dct_method)
+        np.testing.assert_array_equal(decode_jpeg(contents, dct_method=dct_method), expected)
 
 
 def test_passes_over_damage_behind_the_pixels() -> None:
