@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from tests.outside.pictures import pictures, pictures_of_tensorflow
 from tests.outside.programs import samplings, stores
 from tests.outside.tables import tables
+from tests.outside.tensorflow_tests import tensorflow_tests
 from tests.outside.texts import json_checker, json_test_suite
 
-SUITES = {
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.outside.result import Result
+
+SUITES: dict[str, list[Callable[[], Result]]] = {
     "pictures": [pictures, pictures_of_tensorflow],
     "json": [json_checker, json_test_suite],
     "csv": [tables],
     "samplings": [samplings],
     "stores": [stores],
+    "tensorflow": [tensorflow_tests],
 }
 
 

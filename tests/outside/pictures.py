@@ -25,6 +25,7 @@ _PASSED_OVER = "no palette, or bytes between blocks, where TensorFlow refuses or
 # docs/reference/formats.md tells each reason.
 KNOWN = {
     r"accurate transform": _BY_PILLOW,
+    r"8a4c8100dedd": "damaged and without its end: the first of two faults alone is told",
     r"3g_multiframe\.gif.*raise max_pixels": "its frames have more pixels than are allowed",
     r"(mmap_error|pal8_offset|rgb24l?prof)\.bmp": _LONGER,
     r"(hopper_zero_comment_subblocks|issue_2811|test_extents_transparency)\.gif": _PASSED_OVER,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -36,6 +36,7 @@ from streamrec.formats.examples.faults import (
 )
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import FillPicture, Needs, Share, made_anew, one_by_one
+from streamrec.formats.examples.serialized import batch_rows, single_row
 from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import (
     FeatureSpec,
@@ -50,16 +51,17 @@ from streamrec.formats.images.image import READ_FORMATS, format_of
 from streamrec.kernel.contract import KernelFault, Kind, fresh
 from streamrec.masking import masked
 from streamrec.values.aligned import aligned
-from streamrec.values.columns import Bytes, BytesColumn, Column, Ragged
-from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from streamrec.formats.examples.serialized import Serialized
     from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
     from streamrec.kernel.contract import Allocate
+    from streamrec.values.columns import Bytes, Column, Ragged
+    from streamrec.values.records import RecordRows
 
 
 __all__ = [
@@ -76,8 +78,6 @@ __all__ = [
 
 log = logging.getLogger("streamrec.formats")
 
-Serialized: TypeAlias = "Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn"
-"""A batch of serialized records."""
 MOST_FEATURES = 1 << 16
 """The most features that are inferred, which takes some seconds. Users' widest tables have some
 10,000."""
@@ -297,7 +297,7 @@ def parse_example(serialized: Serialized, features: Mapping[str, Any]) -> dict[s
         number.
     """
     _check_some(features)
-    return FeatureParser(features).parse(_rows(serialized, "parse_single_example"))
+    return FeatureParser(features).parse(batch_rows(serialized, "parse_single_example"))
 
 
 def _check_some(features: Mapping[str, Any]) -> None:
@@ -310,24 +310,6 @@ def _check_some(features: Mapping[str, Any]) -> None:
         raise ConfigError("features names no feature; give a spec")
 
 
-def _rows(serialized: Serialized, single: str) -> RecordRows:
-    """Return a batch of serialized records as rows.
-
-    Args:
-        serialized: The records.
-        single: The name of the function that takes a single record, for the error.
-
-    Raises:
-        ConfigError: The argument is a single record, or an array of other than one dimension.
-    """
-    if isinstance(serialized, BytesColumn):
-        return RecordRows.from_column(serialized)
-    is_single = isinstance(serialized, bytes | bytearray | memoryview | str)
-    if is_single or getattr(serialized, "ndim", 1) != 1:
-        raise ConfigError(f"serialized must be a batch of records; for one record use {single}")
-    return RecordRows.of(list(serialized))
-
-
 def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict[str, Any]:
     """Parse one serialized Example, as ``tf.io.parse_single_example`` does.
 
@@ -337,7 +319,7 @@ def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict
         ``Sparse``. ``FixedLenSequenceFeature`` gives as many items as there are.
     """
     _check_some(features)
-    columns = FeatureParser(features, pad=False).parse(RecordRows.of([serialized]))
+    columns = FeatureParser(features, pad=False).parse(single_row(serialized))
     return {name: column[0] for name, column in columns.items()}
 
 
@@ -363,7 +345,7 @@ def parse_sequence_example(
         DataError: A record is wrong, as in ``FeatureParser.parse_parts``.
     """
     parser = _sequence_parser(context_features, sequence_features, pad=True)
-    return parser.parse_parts(_rows(serialized, "parse_single_sequence_example"))
+    return parser.parse_parts(batch_rows(serialized, "parse_single_sequence_example"))
 
 
 def parse_single_sequence_example(
@@ -377,7 +359,7 @@ def parse_single_sequence_example(
         The only rows of the columns of the context, and of those of the feature lists.
     """
     parser = _sequence_parser(context_features, sequence_features, pad=False)
-    context, sequences, _ = parser.parse_parts(RecordRows.of([serialized]))
+    context, sequences, _ = parser.parse_parts(single_row(serialized))
     return (
         {name: column[0] for name, column in context.items()},
         {name: column[0] for name, column in sequences.items()},
