@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -11,6 +13,7 @@ from yarl import URL
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.devstore.directory import DirectoryObjects
+from streamrec.devstore.server import _abort
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -319,3 +322,10 @@ class TestLife:
         assert DevStore().put("b/k", b"data") == "8d777f385d3dfec8815d20f7496026dc"
         with pytest.raises(KeyError):
             DevStore().put("b", b"data")
+
+
+def test_connections_that_are_there_are_closed_at_once() -> None:
+    transport = Mock(asyncio.Transport)
+    connections = [SimpleNamespace(transport=None), SimpleNamespace(transport=transport)]
+    _abort(Mock(connections=connections))
+    transport.abort.assert_called_once_with()

@@ -69,6 +69,22 @@ async def test_all_who_wait_are_accepted_in_one_turn_of_the_loop() -> None:
 
 
 @on_both_loops
+async def test_no_more_are_accepted_in_one_turn_than_are_allowed() -> None:
+    accepted: list[socket.socket] = []
+    listening = Listener(bind(HERE), accepted.append, at_once=3)
+    clients = [connect(listening.address) for _ in range(8)]
+    found: list[int] = []
+    while len(accepted) < 8:
+        before = len(accepted)
+        await asyncio.sleep(0)
+        found += [len(accepted) - before] * (len(accepted) > before)
+    assert found == [3, 3, 2]
+    listening.close()
+    for sock in (*clients, *accepted):
+        sock.close()
+
+
+@on_both_loops
 async def test_beyond_a_burst_connections_are_accepted_in_time() -> None:
     accepted: list[socket.socket] = []
     clock = asyncio.get_running_loop().time

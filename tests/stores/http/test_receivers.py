@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
@@ -14,8 +16,9 @@ from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
-from streamrec.stores.http.receivers import HEAD_BYTES
+from streamrec.stores.http.receivers import HEAD_BYTES, BodyReceiver
 from tests.stores.http_server import serving
+from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -126,6 +129,23 @@ def test_a_body_that_ends_too_early_is_an_error_and_the_next_one_comes(
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
+
+
+@asynchronous
+async def test_after_the_end_nothing_is_waited_for() -> None:
+    """Also while TLS is still being shut down, so that the connection is not closing yet."""
+    transport = Mock(asyncio.Transport)
+    transport.is_closing.return_value = False
+    response: Any = SimpleNamespace(
+        connection=SimpleNamespace(protocol=Mock(ResponseHandler), transport=transport),
+        content=Mock(),
+    )
+    receiver = BodyReceiver(response, 100)
+    waiting = asyncio.ensure_future(receiver.fill(memoryview(bytearray(10)), lambda _: None))
+    await asyncio.sleep(0)
+    assert not receiver.eof_received()
+    assert await waiting == 0
+    assert await receiver.fill(memoryview(bytearray(10)), lambda _: None) == 0
 
 
 def after_a_thousand(go_on: asyncio.Event) -> Answer:
