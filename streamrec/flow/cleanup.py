@@ -6,16 +6,18 @@ it has not closed by then would stay open until the process ends.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import threading
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, ThreadPoolExecutor
 
-__all__ = ["all_of", "apart", "end", "end_threads", "finish", "until_done"]
+__all__ = ["all_of", "apart", "end", "end_threads", "finish", "start_threads", "until_done"]
 
 T = TypeVar("T")
 
@@ -106,13 +108,34 @@ async def apart(*calls: Callable[[], object]) -> None:
     made = loop.create_future()
 
     def make() -> None:
-        for call in calls:
-            call()
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(made.set_result, None)
+        try:
+            for call in calls:
+                call()
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(made.set_result, None)
 
-    threading.Thread(target=make, name="streamrec-apart", daemon=True).start()
+    # Thread.start() waits until the thread has a core: on a busy machine that took 17 ms.
+    _thread.start_new_thread(make, ())
     await until_done(made)
+
+
+async def start_threads(executor: ThreadPoolExecutor, most: int) -> None:
+    """Start all threads of an executor, which else start when the loop submits work.
+
+    Args:
+        executor: An executor without threads.
+        most: The most threads that it may have.
+    """
+    together = threading.Barrier(most)  # a thread that is free would be taken again
+
+    def start() -> None:
+        try:
+            wait([executor.submit(together.wait) for _ in range(most)])
+        except RuntimeError:  # the system has no more threads: those that are there do the work
+            together.abort()
+
+    await apart(start)
 
 
 class _Cleanup(asyncio.Task[T]):

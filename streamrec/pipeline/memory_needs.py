@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError
+from streamrec.flow.cleanup import start_threads
 from streamrec.flow.cores import step_back
 from streamrec.plan.ranges import MemoryPlan, least_budget
 
@@ -37,6 +38,13 @@ class Ceiling(NamedTuple):
     def threads(self, name: str, most: int) -> ThreadPoolExecutor:
         """Make an executor of the run's work."""
         return ThreadPoolExecutor(most, name, step_back if self.cores else None)
+
+    async def started(self, name: str, most: int) -> ThreadPoolExecutor:
+        """Make an executor, in a feeder with all of its threads."""
+        threads = self.threads(name, most)
+        if self.cores is not None:
+            await start_threads(threads, most)
+        return threads
 
 
 NO_CEILING = Ceiling()

@@ -5,11 +5,12 @@ import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.flow.cleanup import end, end_threads, finish, until_done
+from streamrec.flow.cleanup import apart, end, end_threads, finish, start_threads, until_done
 from tests.cancellation import TURNS, SlowlyCancelled, cancel_in_every_turn
 from tests.support import asynchronous
 
@@ -179,3 +180,50 @@ async def test_threads_end_while_the_loop_turns(cancel: bool) -> None:
     assert running.result(0)
     assert waiting.cancelled() == cancel
     assert done.is_set() != cancel
+
+
+@asynchronous
+async def test_calls_apart_are_made_in_their_order_in_another_thread() -> None:
+    made: list[tuple[int, int]] = []
+    await apart(*(partial(lambda n: made.append((n, threading.get_ident())), n) for n in range(3)))
+    assert [number for number, _ in made] == [0, 1, 2]
+    assert len({thread for _, thread in made} | {threading.get_ident()}) == 2
+
+
+@asynchronous
+async def test_all_threads_of_an_executor_start_apart_from_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    starting: list[int] = []
+    start = threading.Thread.start
+
+    def note(thread: threading.Thread) -> None:
+        starting.append(threading.get_ident())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", note)
+    with ThreadPoolExecutor(3) as executor:
+        await start_threads(executor, 3)
+        await asyncio.gather(*(asyncio.wrap_future(executor.submit(int)) for _ in range(9)))
+    assert len(starting) == 3
+    assert threading.get_ident() not in starting
+
+
+@asynchronous
+async def test_a_system_without_more_threads_has_some_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading.Thread.start
+    left = iter([True, True])
+
+    def start_some(thread: threading.Thread) -> None:
+        if not next(left, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    executor = ThreadPoolExecutor(3)
+    await start_threads(executor, 3)
+    monkeypatch.undo()
+    assert await asyncio.wrap_future(executor.submit(int)) == 0
+    await end_threads(executor)

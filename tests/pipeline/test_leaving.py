@@ -102,7 +102,7 @@ def working() -> set[str]:
     except RuntimeError:  # no loop runs any more
         names = set()
     names |= {thread.name for thread in threading.enumerate() if thread not in earlier}
-    others = ("streamrec-read", "streamrec-prefault", "streamrec-apart")
+    others = ("streamrec-read", "streamrec-prefault")
     return {n for n in names if n.startswith("streamrec-") and not n.startswith(others)}
 
 

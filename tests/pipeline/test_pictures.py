@@ -233,3 +233,29 @@ async def test_threads_of_a_feeder_step_back(
         assert set(stepped) == {"streamrec-decode"}
     finally:
         await dataset.aclose()
+
+
+@asynchronous
+async def test_sessions_of_a_feeder_start_no_threads_in_its_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {"source": shard(tmp_path, *[SIDE] * 4), "features": describe(FEATURES), "lanes": 1}
+    dataset = await Dataset.open(validate(DatasetSettings, plain))
+    place: Any = {"rank": 0, "world_size": 1, "batch_size": 2, "position": None}
+    starting: list[int] = []
+    start = threading.Thread.start
+
+    def note(thread: threading.Thread) -> None:
+        starting.append(threading.get_ident())
+        start(thread)
+
+    try:
+        for number in range(2):  # the first one starts threads of the store, which stay
+            if number:
+                monkeypatch.setattr(threading.Thread, "start", note)
+            async with dataset.run(**place, ceiling=Ceiling(cores=Cores(2))) as run:
+                await run.receive()
+        assert starting
+        assert threading.get_ident() not in starting
+    finally:
+        await dataset.aclose()
