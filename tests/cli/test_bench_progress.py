@@ -36,6 +36,21 @@ class Run:
         return capture.get()
 
 
+def test_the_line_has_the_last_half_minute() -> None:
+    run = Run()
+    progress = run.progress()
+    assert progress._rates() == [0.0]
+    for _ in range(5):
+        progress.frame()
+        run.now += 0.9 * EVERY
+    assert len(progress._rates()) == 2, "a point is as old as it must be"
+    for _ in range(2 * POINTS):
+        progress.frame()
+        run.now += EVERY
+    assert len(progress._rates()) == POINTS
+    assert {round(rate) for rate in progress._rates()} == {100_000_000}
+
+
 def test_a_frame_has_the_phase_the_rate_and_what_was_spent() -> None:
     run = Run()
     progress = run.progress()

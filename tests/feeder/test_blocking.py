@@ -195,6 +195,18 @@ def test_sending_to_nobody(pair: Pair) -> None:
             client.send(Credit(1))
 
 
+def test_a_fork_leaves_the_socket_to_its_parent(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    client = BlockingConnection(sockets[0], Connection(Role.CLIENT))
+    client.leave_to_parent()
+    assert sockets[0].fileno() == -1
+    with pytest.raises(FeederLost, match="the connection is closed"):
+        client.receive()
+    sockets[1].settimeout(PATIENCE)
+    assert sockets[1].recv(1) == b"", "not a byte was said"
+
+
 def test_after_closing(pair: Pair) -> None:
     client, _ = pair
     client.abort()

@@ -5,7 +5,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from streamrec.measure.advice import advise, paste_of
+from streamrec.measure.advice import _for_memory_budget, advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import Finding, find
 from streamrec.measure.figures import Change
@@ -86,6 +86,17 @@ def test_no_more_memory_is_taken_than_is_needed() -> None:
     world = World(latency=1.0, step=0.01)
     found = changes(world, {"memory_budget": "64MiB", "lanes": 16})
     assert found == {"memory_budget": "256MiB"}
+
+
+@pytest.mark.parametrize(
+    ("budget", "advised"),
+    [("64MiB", "128MiB"), ("48MiB", "128MiB"), ("65MiB", "256MiB"), ("2GiB", "4096MiB")],
+)
+def test_twice_the_memory_is_advised_where_buffers_are_full(budget: str, advised: str) -> None:
+    settings = settings_of(memory_budget=budget)
+    figures = World().figures(settings, job=False)
+    [change, _] = _for_memory_budget(figures, settings)
+    assert (change.setting, change.value) == ("memory_budget", advised)
 
 
 def test_throttling_needs_larger_ranges() -> None:

@@ -25,6 +25,33 @@ pytestmark = pytest.mark.both_kernels
 FEATURES = {"id": {"kind": "fixed", "dtype": "int64"}}
 
 
+def test_where_nothing_is_left_no_function_is_called() -> None:
+    def nothing(columns: Mapping[str, Any]) -> Any:
+        return columns["id"] < 0
+
+    def never(columns: Any) -> Any:
+        raise AssertionError(columns)
+
+    functions = Functions(
+        Function("filter", nothing), Function("map", never), Function("transform", never)
+    )
+    content = frame(encode_example({"id": [1]}))
+    (block,) = blocks_of("x", np.frombuffer(content, np.uint8), check_crc=True, most=1000)
+    with closing(Decoder(FEATURES, ["x"])) as decoder:
+        span = RecordSpan.of(Extent(0, 0, 0), block)
+        assert UserFunctions(functions, FEATURES, ["x"], decoder).seconds(span) > 0
+
+
+def test_a_filter_alone_needs_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = Functions(Function("filter", lambda columns: columns["id"] > 0))
+    content = frame(encode_example({"id": [1]}))
+    (block,) = blocks_of("x", np.frombuffer(content, np.uint8), check_crc=True, most=1000)
+    with closing(Decoder(FEATURES, ["x"])) as decoder:
+        monkeypatch.setattr(decoder, "columns", None)
+        span = RecordSpan.of(Extent(0, 0, 0), block)
+        assert UserFunctions(functions, FEATURES, ["x"], decoder).seconds(span) > 0
+
+
 def test_each_function_gets_what_the_one_before_it_gave() -> None:
     seen: list[Any] = []
 

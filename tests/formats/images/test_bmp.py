@@ -45,6 +45,15 @@ def test_pixels(held: int, top_down: bool) -> None:
     assert (read(contents, 4)[..., 3] == opaque).all()
 
 
+@pytest.mark.parametrize("size", [(1, 1), (1, 4), (4, 1)])
+@pytest.mark.parametrize("held", [1, 3, 4])
+def test_a_side_of_one_pixel(size: tuple[int, int], held: int) -> None:
+    stored = noise((*size, held)).astype(np.uint8)
+    expected = stored if held == 1 else stored[..., [2, 1, 0, 3][:held]]
+    for top_down in (False, True):
+        np.testing.assert_array_equal(read(made(stored, top_down=top_down)), expected)
+
+
 def test_what_others_write() -> None:
     np.testing.assert_array_equal(read(saved(PIXELS[..., :3], "BMP")), PIXELS[..., :3])
 

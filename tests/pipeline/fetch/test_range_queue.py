@@ -77,6 +77,19 @@ def test_pieces_are_read_in_place_of_compressed_ranges() -> None:
     assert (queue.first, queue.stored, len(queue.ranges)) == (None, given[0], 3)
 
 
+def test_a_piece_is_of_what_comes_next() -> None:
+    given = reads()
+    given[0].memory = np.frombuffer(gzip.compress(SHARD), np.uint8)[:HALF]
+    queue = inflating(given)
+    queue.changed()
+    for skip, begin in ((0, 0), (7, 7)):
+        queue.skip = skip
+        queue.begin_piece(np.empty(10, np.uint8))
+        piece = queue.pieces[-1]
+        assert piece.request == RangeRequest(FIRST, begin, begin + 10)
+        assert piece.inflated
+
+
 @pytest.mark.parametrize("extent", [FIRST, SECOND])
 def test_of_an_extent_that_is_given_up_nothing_is_left(extent: Extent) -> None:
     planner = LaneRanges(iter([SECOND]), {1: 9}, reach=2)
