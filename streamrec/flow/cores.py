@@ -6,11 +6,11 @@ import os
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 __all__ = ["BEHIND", "CoreShare", "Cores", "step_back"]
 
@@ -28,10 +28,11 @@ class Cores:
 
     Args:
         at_once: The most threads at a time.
-        clock: Gives the seconds of a core that the calling thread has used.
+        clock: Gives the time in seconds. That of the thread alone would take a system call, twice
+            for each picture.
     """
 
-    def __init__(self, at_once: int, clock: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, at_once: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._free = at_once
         self._clock = clock
         self._level = 0.0
@@ -46,9 +47,8 @@ class Cores:
         """Return the share of another run."""
         return CoreShare(self)
 
-    def _enter(self, share: CoreShare) -> float:
-        """Wait for a core; return the calling thread's time."""
-        turn = threading.Lock()
+    def enter(self, share: CoreShare) -> float:
+        """Wait for a core; return the time."""
         with self._lock:
             if not share.threads:
                 share.used = max(share.used, self._level)
@@ -56,13 +56,14 @@ class Cores:
             if self._free:
                 self._free -= 1
                 self._level = max(self._level, share.used)
-            else:
-                turn.acquire()
-                self._waiting[turn] = share
-        with turn:  # the thread that leaves a core to this one releases it
-            return self._clock()
+                return self._clock()
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting[turn] = share
+        turn.acquire()  # the thread that leaves its core to this one releases it
+        return self._clock()
 
-    def _leave(self, share: CoreShare, began: float) -> None:
+    def leave(self, share: CoreShare, began: float) -> None:
         """Leave the core to the next thread."""
         used = self._clock() - began
         with self._lock:
@@ -90,17 +91,28 @@ class CoreShare:
         self.threads = 0
         """Its threads that work or wait."""
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> AbstractContextManager[object]:
         """Work on a core while the block runs, as soon as it is this run's turn.
 
         The block must wait for nobody: others could do nothing meanwhile.
         """
-        began = self._cores._enter(self)  # noqa: SLF001 - of this module
-        try:
-            yield
-        finally:
-            self._cores._leave(self, began)  # noqa: SLF001
+        return _Turn(self._cores, self)
+
+
+class _Turn:
+    """A turn on a core. Each picture takes two; a generator would cost twice as much."""
+
+    __slots__ = ("_began", "_cores", "_share")
+
+    def __init__(self, cores: Cores, share: CoreShare) -> None:
+        self._cores = cores
+        self._share = share
+
+    def __enter__(self) -> None:
+        self._began = self._cores.enter(self._share)
+
+    def __exit__(self, *_: object) -> None:
+        self._cores.leave(self._share, self._began)
 
 
 def step_back() -> None:

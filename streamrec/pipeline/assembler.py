@@ -156,7 +156,7 @@ class Assembler:
             with self._on_a_core():
                 work(number)
 
-    def _on_a_core(self) -> AbstractContextManager[None]:
+    def _on_a_core(self) -> AbstractContextManager[object]:
         """Work while the block runs, as soon as it is this run's turn."""
         return self._cores.working() if self._cores else nullcontext()
 

@@ -160,15 +160,15 @@ class WatchedCores(Cores):
         self.at_work: list[int] = []
         self.most = 0
 
-    def _enter(self, share: CoreShare) -> float:
-        began = super()._enter(share)
+    def enter(self, share: CoreShare) -> float:
+        began = super().enter(share)
         self.at_work.append(threading.get_native_id())
         self.most = max(self.most, len(self.at_work))
         return began
 
-    def _leave(self, share: CoreShare, began: float) -> None:
+    def leave(self, share: CoreShare, began: float) -> None:
         self.at_work.remove(threading.get_native_id())
-        super()._leave(share, began)
+        super().leave(share, began)
 
 
 @contextmanager
