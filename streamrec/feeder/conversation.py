@@ -174,7 +174,8 @@ class Conversation:
         if not hello.world_size:
             raise ConfigError("world_size 0 has no ranks; it counts from 1")
         fingerprint = json.dumps(dataset.fingerprint(batch_size, hello.world_size).to_dict())
-        facts = facts_of(dataset, _names(dataset), batch_size, hello.world_size)
+        codes = {} if self._feeder.codes is None else await self._feeder.codes.of(dataset)
+        facts = facts_of(dataset, _names(dataset), batch_size, hello.world_size, codes)
         settings = json.dumps(facts)
         await self._connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
         self._log.welcomed()

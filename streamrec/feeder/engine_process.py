@@ -78,7 +78,7 @@ async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
     )
     async with (
         opened({ENGINE_DATASET: open_ordered(order)}) as datasets,
-        Feeder(dict(datasets), patient, linger=FOR_EVER) as feeder,
+        Feeder(dict(datasets), patient, linger=FOR_EVER, codes=None) as feeder,
     ):
         await feeder.serve_socket(sock)
 

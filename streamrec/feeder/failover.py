@@ -11,7 +11,8 @@
 
 A round is one attempt at each address that the names stand for at its beginning. Only the very
 first round begins without a wait: where a feeder ends, its clients do not all arrive at the next
-one at once.
+one at once. A feeder that serves another stream than the one before it is left like one that is
+lost, for the others; where all of them do, that is the error.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from typing import TYPE_CHECKING
 from streamrec.errors import (
     FeederLost,
     FeederRefused,
+    OtherDataset,
+    OtherOrder,
     RemoteProtocolError,
     Stalled,
+    StateError,
     StreamrecError,
 )
 from streamrec.flow.retry import Backoff
@@ -94,6 +98,10 @@ class Failover:
         self._random = random
         self._served: set[tuple[object, ...]] = set()
         """The places that have said WELCOME."""
+        self._other: StateError | None = None
+        """The error of a feeder that serves another stream, since the last batch."""
+        self._all_differ = True
+        """True while each feeder of this round serves another stream."""
         self._said_at = 0.0
         """The time of the last line about the present outage, or of its beginning."""
 
@@ -120,7 +128,7 @@ class Failover:
         self._addresses = addresses
         self._left = len(addresses)
         self._rounds += 1
-        self._begun = True
+        self._begun = self._all_differ = True
 
     def welcomed(self) -> None:
         """Note that the feeder at the present address has said WELCOME."""
@@ -132,6 +140,7 @@ class Failover:
             self._left = self._rounds = 0
             self._failed_at, self._time_left = None, self._retry_for
             self._outage = 0.0
+            self._other = None
             self._backoff.reset()
             self._trials.clear()
 
@@ -148,19 +157,31 @@ class Failover:
         Returns:
             The error to raise, where it cannot be healed or time is up; ``None``: go on.
         """
-        if not self._heals(error, welcomed=welcomed):
+        reason = str(error).partition(";")[0]
+        if isinstance(error, StateError):
+            error = type(error)(f"{self.address}: {error.message}")
+        if isinstance(error, OtherDataset | OtherOrder):
+            self._other = error
+        elif not self._heals(error, welcomed=welcomed):
             return error
+        else:
+            self._all_differ = False
         trial = self._trials.setdefault(str(self.address), _Trial())
         trial.failures += 1
-        trial.reason = str(error).partition(";")[0]
+        trial.reason = reason
         if self._failed_at is None:
             self._failed_at = self._said_at = now
         self._outage = now - self._failed_at
         self._time_left = self._retry_for - self._outage
+        # Where the stream has begun, a feeder that cannot be reached now may be the right one.
+        if self._other and not self._left and (self._all_differ or not self._served):
+            return self._other
         is_first_round = self._left and self._rounds == 1
         if self._time_left > 0 or is_first_round:
             return None
-        return error if self.failures == 1 else self._exhausted(now - self._failed_at)
+        if self._other or self.failures == 1:
+            return self._other or error
+        return self._exhausted(self._outage)
 
     def _heals(self, error: StreamrecError, *, welcomed: bool) -> bool:
         """Return whether the same request may succeed elsewhere, or later."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 from streamrec.errors import (
     FeedError,
     Stalled,
-    StateError,
     StreamrecError,
 )
 from streamrec.feeder.address import Address
@@ -175,8 +174,6 @@ class _HealingFeed:
             return
         if isinstance(final, FeedError | Stalled):
             final.position = self.position
-        elif isinstance(final, StateError):
-            final = type(final)(f"{self._failover.address}: {final.message}")
         self._failure = final
         raise final from None
 

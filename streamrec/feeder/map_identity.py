@@ -1,15 +1,21 @@
-"""The identity of a map whose results are cached: its code, and all that this reads."""
+"""The identity of the user's functions: their code, and all that this reads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from streamrec.pipeline.functions import load
+from streamrec.pipeline.functions import SETTINGS, load
 
 if TYPE_CHECKING:
-    from streamrec.config import DatasetSettings
+    from collections.abc import Callable
 
-__all__ = ["with_identity"]
+    from streamrec.config import DatasetSettings
+    from streamrec.pipeline.dataset import Dataset
+
+__all__ = ["Codes", "codes_of", "with_identity"]
 
 
 def with_identity(settings: DatasetSettings) -> DatasetSettings:
@@ -23,7 +29,46 @@ def with_identity(settings: DatasetSettings) -> DatasetSettings:
         return settings
     from streamrec.feeder.sent_functions import identity_of  # cloudpickle: few streams need it
 
-    function = load("map", settings.map) if isinstance(settings.map, str) else settings.map
+    function = _function("map", settings.map)
     return settings.model_copy(
         update={"cache": cache.model_copy(update={"key": identity_of(function)})}
     )
+
+
+class Codes:
+    """The digests of the functions of a feeder's datasets, each made once, beside the loop."""
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[Dataset, asyncio.Task[dict[str, str]]] = WeakKeyDictionary()
+
+    async def of(self, dataset: Dataset) -> dict[str, str]:
+        """Return those of a dataset; see :func:`codes_of`."""
+        settings = dataset.settings
+        if all(getattr(settings, name) is None for name in SETTINGS):
+            return {}
+        if dataset not in self._made:
+            making = asyncio.to_thread(codes_of, settings)
+            self._made[dataset] = asyncio.create_task(making, name="streamrec-codes")
+        # A task would be cancelled with the client that waits for it.
+        return await asyncio.shield(self._made[dataset])
+
+
+def codes_of(settings: DatasetSettings) -> dict[str, str]:
+    """Return digests of the functions that can be told, by the names that WELCOME gives them.
+
+    Each Python has another code for the same text, so its version is in the names.
+    """
+    from streamrec.feeder.sent_functions import code_of  # cloudpickle: few feeders need it
+
+    given = {name: getattr(settings, name) for name in SETTINGS}
+    codes = {name: code_of(_function(name, one)) for name, one in given.items() if one is not None}
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {
+        f"code of {name} in Python {python}": code
+        for name, code in codes.items()
+        if code is not None
+    }
+
+
+def _function(setting: str, given: Callable[..., Any] | str) -> Callable[..., Any]:
+    return load(setting, given) if isinstance(given, str) else given

@@ -20,7 +20,7 @@ from functools import cache, cached_property, lru_cache, partial
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +41,7 @@ from streamrec.pipeline.functions import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["SentFunctions", "Unsendable", "identity_of", "unpickled"]
+__all__ = ["SentFunctions", "Unsendable", "code_of", "identity_of", "unpickled"]
 
 MOST = 256 << 20
 """Bytes of functions and all that they read: it is written anew for each run."""
@@ -186,6 +186,28 @@ def identity_of(function: Callable[..., Any]) -> str:
     return blake2b(known + data, digest_size=16).hexdigest()
 
 
+def code_of(function: Callable[..., Any]) -> str | None:
+    """Return a digest of a function with all that it reads, equal on all hosts of one Python.
+
+    What belongs to a host or to an installed package is not in it; the release of the package that
+    the function itself is of, is. ``None``: what it reads cannot be told.
+    """
+    functions = {"": function}
+    try:
+        found = _followed(functions)
+        options = [one for one in found.set_options() if not _is_standard(one[0].__name__)]
+        data = _dump((functions, options), found, partial(_Identity, names=set()))
+    except _Refused:
+        return None
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    release = [] if _is_standard(package) else _releases(package)
+    return blake2b(repr(release).encode() + data, digest_size=8).hexdigest()
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
 def _releases(package: str) -> list[str]:
     """Return the versions of the distributions that an installed package is of; of others none."""
     try:
@@ -303,14 +325,17 @@ class _Identity(_Pickler):
         self._names = names
         self._classes: dict[type, int] = {}
         # A program that is copied to another place is the same.
-        self._files = {read.__globals__.get("__file__") for read in found.functions}
+        files = {read.__globals__.get("__file__") for read in found.functions}
+        self._folders = sorted({str(Path(file).parent) for file in files if file}, key=len)
 
     def persistent_id(self, value: Any) -> Any:
         """Return the form of a value in place of its pickle; ``None``: as always."""
         kind = type(value)
         if kind is str:  # which would be told from an equal one by its place in memory
             self._names.add(value)
-            return b"" if value in self._files else value.encode("utf-8", "surrogatepass")
+            return self._below(value).encode("utf-8", "surrogatepass")
+        if isinstance(value, PurePath):
+            return kind.__name__.encode(), self._below(str(value)).encode(errors="surrogateescape")
         if kind is CodeType:
             return [getattr(value, name) for name in _OF_CODE]
         if kind in (set, frozenset):  # whose order is another one in each process
@@ -319,6 +344,13 @@ class _Identity(_Pickler):
         if isinstance(value, type) and super().reducer_override(value) is not NotImplemented:
             return self._class(value)  # whose pickle has a random number
         return None
+
+    def _below(self, text: str) -> str:
+        """Return a path in a folder of the program's as one relative to that; other texts stay."""
+        for folder in self._folders:
+            if text == folder or text.startswith(f"{folder}/"):
+                return text[len(folder) :]
+        return text
 
     def _class(self, kind: type) -> tuple[Any, ...]:
         is_known = kind in self._classes

@@ -31,6 +31,7 @@ from streamrec.feeder.handshake import greet, shake_hands
 from streamrec.feeder.heap import Heap
 from streamrec.feeder.listener import Listener, bind_in_thread, first_bytes, peer_of, remote_host
 from streamrec.feeder.loan import Loan
+from streamrec.feeder.map_identity import Codes
 from streamrec.feeder.replicas import WINDOW, Readings
 from streamrec.feeder.served_dataset import ServedDataset
 from streamrec.feeder.session_log import SessionLog
@@ -74,6 +75,8 @@ class Feeder:
     """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
     access: Access = field(default=None)  # type: ignore[assignment]
     """Who may read; ``None``: as the settings say."""
+    codes: Codes | None = field(default_factory=Codes)
+    """Digests of the datasets' functions, to tell clients; ``None``: nobody compares them."""
 
     def __post_init__(self) -> None:
         if self.access is None:

@@ -51,7 +51,11 @@ class _Facts(Settings):
 
 
 def facts_of(
-    dataset: Dataset, shards: list[str] | None, batch_size: int | None, world_size: int
+    dataset: Dataset,
+    shards: list[str] | None,
+    batch_size: int | None,
+    world_size: int,
+    codes: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the facts that every session tells of its dataset, and WELCOME too.
 
@@ -60,6 +64,7 @@ def facts_of(
         shards: The shards' URLs; ``None``: they are too many to be told.
         batch_size: Records per rank and batch; ``None``: single records.
         world_size: The number of ranks.
+        codes: Digests of the functions' code by name, for WELCOME.
     """
     return {
         "batch_size": batch_size,
@@ -70,15 +75,12 @@ def facts_of(
         "length": dataset.length(batch_size, world_size),
         "surplus": dataset.surplus(batch_size, world_size),
         **ends(dataset.settings),
-        "contents": _contents(dataset.settings),
+        "contents": _contents(dataset.settings) | dict(codes or {}),
     }
 
 
 def _contents(settings: DatasetSettings) -> dict[str, Any]:
-    """Return the settings, beside the features, that decide what is in a batch.
-
-    Functions are told by name; their code is not compared.
-    """
+    """Return the settings, beside the features, that decide what is in a batch."""
     functions = {name: getattr(settings, name) for name in FUNCTIONS}
     return {
         **{name: getattr(settings, name) for name in CONTENTS},

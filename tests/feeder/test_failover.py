@@ -143,8 +143,6 @@ def test_what_heals(error: StreamrecError) -> None:
     "error",
     [
         FeederRefused("x"),
-        OtherDataset("x"),
-        OtherOrder("x"),
         ConfigError("x"),
         CorruptRecord("x"),
         RemoteProtocolError("no feeder"),
@@ -153,6 +151,54 @@ def test_what_heals(error: StreamrecError) -> None:
 )
 def test_what_is_final(error: StreamrecError) -> None:
     assert begun(2).failed(error, 0) is error
+
+
+@pytest.mark.parametrize("error", [OtherDataset("x"), OtherOrder("x")])
+class TestFeedersOfAnotherStream:
+    def test_the_others_are_tried_before_the_error(self, error: StreamrecError) -> None:
+        policy = begun(3)
+        for _ in range(2):
+            assert policy.failed(error, 0) is None
+            policy.next()
+        final = policy.failed(error, 0)
+        assert type(final) is type(error)
+        assert str(final) == "tcp://10.0.0.2:7070/train: x"
+
+    def test_of_a_stream_that_has_not_begun_one_round_is_enough(
+        self, error: StreamrecError
+    ) -> None:
+        policy = begun(2)
+        assert policy.failed(error, 0) is None
+        policy.next()
+        final = policy.failed(LOST, 0)
+        assert type(final) is type(error)
+        assert str(final) == "tcp://10.0.0.0:7070/train: x"
+
+    def test_a_feeder_that_is_gone_for_a_while_may_be_the_right_one(
+        self, error: StreamrecError
+    ) -> None:
+        policy = begun(2, retry_for=10)
+        policy.welcomed()
+        policy.delivered()
+        assert policy.failed(LOST, 0) is None
+        for now in (1, 5):
+            assert isinstance(policy.next(), Pause)
+            policy.found(addresses(2))
+            for each in (error, LOST):
+                policy.next()
+                assert policy.failed(each, now) is None
+        policy.next()
+        policy.found(addresses(2))
+        policy.next()
+        final = policy.failed(LOST, 11)
+        assert type(final) is type(error), "it says more than that the other one is gone"
+
+    def test_a_batch_ends_it(self, error: StreamrecError) -> None:
+        policy = begun(2, retry_for=0)
+        policy.failed(error, 0)
+        policy.next()
+        policy.delivered()
+        assert policy.failed(LOST, 6) is LOST
 
 
 def test_a_breach_of_the_protocol_heals_once_it_is_known_to_be_a_feeder() -> None:

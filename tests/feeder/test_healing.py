@@ -294,13 +294,26 @@ def test_another_stream_is_refused_with_what_differs(
 ) -> None:
     fleet.datasets[0].hang_at = taken
     fleet.feeders[1].feeder.datasets["train"] = OtherwiseSet(**differing)
-    with closing(opened(fleet.address)) as feed:
+    with closing(opened(fleet.address, retry_for=0.01)) as feed:
         steps(feed, taken)
         fleet.end(0)
         for _ in range(2):
             with pytest.raises(error, match=f"tcp://{fleet.places[1]}/train: .*{words}"):
                 feed.receive()
         assert feed.position == (fake_dataset.position(taken).to_dict() if taken else None)
+
+
+@both
+def test_behind_a_feeder_of_another_stream_the_next_is_tried(opened: Open) -> None:
+    with ExitStack() as stack:
+        fleet = Fleet(3, stack)
+        fleet.datasets[0].hang_at = 2
+        fleet.feeders[1].feeder.datasets["train"] = OtherwiseSet(seed=5)
+        with closing(opened(fleet.address)) as feed:
+            assert steps(feed, 2) == [1, 2]
+            fleet.end(0)
+            assert rest(feed) == list(range(3, 13))
+        assert fleet.feeders[1].feeder.statistics.connections_total == 1
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
@@ -318,7 +331,7 @@ def test_the_connection_of_a_feed_that_is_given_up_is_closed(
     fleet.datasets[0].hang_at = 2
     if is_refused:
         fleet.feeders[1].feeder.datasets["train"] = OtherwiseSet(epochs=7)
-    with closing(BlockingHealingFeed(fleet.address)) as feed:
+    with closing(BlockingHealingFeed(fleet.address, retry_for=0.01)) as feed:
         assert steps(feed, 2) == [1, 2]
         fleet.end(0)
         with pytest.raises(OtherOrder) if is_refused else contextlib.nullcontext():

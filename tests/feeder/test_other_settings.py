@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.feeder.support import serving
 from tests.pipeline.small_datasets import write_index
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 FEATURES = {"x": sr.FixedLenFeature((), "int64"), "y": sr.RaggedFeature("int64")}
@@ -134,27 +136,100 @@ def test_each_setting_is_here() -> None:
     assert OTHERS.keys() == DatasetSettings.model_fields.keys()
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_failover_gives_the_same_batches_or_one_error(name: str, shards: Path) -> None:
+def scaled(factor: int) -> Any:
+    """Return a map, and a transform, that has the name of all others that are made here."""
+
+    def scale(columns: Any) -> Any:
+        return {"x": columns["x"] * factor, "y": columns["y"]}
+
+    return scale
+
+
+def chosen(rest: int) -> Any:
+    """Return a filter that has the name of all others that are made here."""
+
+    def choose(columns: Any) -> Any:
+        return columns["x"] % 2 == rest
+
+    return choose
+
+
+CODES: dict[str, tuple[Any, Any]] = {
+    "filter": (chosen(0), chosen(1)),
+    "map": (scaled(2), scaled(3)),
+    "transform": (scaled(2), scaled(3)),
+}
+"""For each setting that is a function, two of one name."""
+CASES = [*OTHERS, *(f"code of {name}" for name in CODES)]
+
+
+def pair(name: str, directory: Path) -> tuple[DatasetSettings, DatasetSettings]:
+    """Return the settings of the right feeder, and of one that is another in one setting."""
+    if name.startswith("code of "):
+        setting = name.removeprefix("code of ")
+        one, two = ({setting: function} for function in CODES[setting])
+        return made(directory, one), made(directory, two)
     common, other = OTHERS[name]
     also = SKIPS if name == "on_corrupt" else {}  # it needs a budget
-    first, second = made(shards, common), made(shards, {**common, **also, name: other})
+    first, second = made(directory, common), made(directory, {**common, **also, name: other})
     assert getattr(first, name) != getattr(second, name)
-    with serving(first) as where, closing(BlockingHealingFeed(f"{where}/data")) as feed:
-        expected = taken(feed, 12)
+    return first, second
+
+
+def continued(settings: DatasetSettings, *others: DatasetSettings) -> tuple[list[Any], Any]:
+    """Take batches of a feeder that ends after two of them, and what comes from others then.
+
+    Returns:
+        The batches, and the error that ended them, if one did.
+    """
     with ExitStack() as running, ExitStack() as stack:
-        places = [running.enter_context(serving(first)), stack.enter_context(serving(second))]
+        places = [running.enter_context(serving(settings))]
+        places += [stack.enter_context(serving(other)) for other in others]
         hosts = ",".join(place.removeprefix("tcp://") for place in places)
         opened: Any = BlockingHealingFeed
-        address = f"tcp://{hosts}/data"
-        feed = stack.enter_context(closing(opened(address, credit_bytes=1)))
+        options = {"credit_bytes": 1, "retry_for": 0.01}
+        feed = stack.enter_context(closing(opened(f"tcp://{hosts}/data", **options)))
         found = taken(feed, 2)
         running.close()
         try:
-            found += taken(feed, 10)
+            return found + taken(feed, 10), None
         except StreamrecError as error:
-            assert name not in NAMED or isinstance(error, OtherOrder)
-            assert name not in NAMED or (name if name != "dtypes" else "feature 'x'") in str(error)
-            return
-    assert found == expected
-    assert name not in NAMED, "other batches came, and look like those of before"
+            return found, error
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shards: Path) -> Callable[[str], list[Any]]:
+    @cache
+    def batches(name: str) -> list[Any]:
+        with (
+            serving(pair(name, shards)[0]) as where,
+            closing(BlockingHealingFeed(f"{where}/data")) as feed,
+        ):
+            return taken(feed, 12)
+
+    return batches
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_failover_gives_the_same_batches_or_one_error(
+    name: str, shards: Path, undisturbed: Callable[[str], list[Any]]
+) -> None:
+    first, second = pair(name, shards)
+    found, error = continued(first, second, second)
+    is_named = name in NAMED or name not in OTHERS
+    if error is None:
+        assert found == undisturbed(name)
+        assert not is_named, "other batches came, and look like those of before"
+    elif is_named:
+        assert isinstance(error, OtherOrder)
+        assert (name if name != "dtypes" else "feature 'x'") in str(error)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_right_feeder_behind_another_one_is_found(
+    name: str, shards: Path, undisturbed: Callable[[str], list[Any]]
+) -> None:
+    first, second = pair(name, shards)
+    found, error = continued(first, second, first)
+    assert error is None
+    assert found == undisturbed(name)
