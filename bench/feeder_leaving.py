@@ -12,7 +12,8 @@ again. The table has its rates, and the delays of the daemon's event loops meanw
 
 The clients of pictures are processes of this machine at the lowest priority, so that it is the
 feeder which is measured, and not what they take of the cores. What else the machine does is shown:
-the load before a measurement, and the part of the cores' time that went to other programs.
+the load before a measurement, the part of the cores' time that went to other programs, and the
+delays of the event loop of the plain client's process, which does next to nothing.
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ from bench.services import daemon
 from bench.usage import TICKS, tree, usage
 from streamrec.config.cores import usable_cores
 from streamrec.flow.bridge import new_event_loop
+from streamrec.flow.loop_delay import LoopDelay, watching
 from streamrec.flow.timings import BOUNDS
 from streamrec.formats.examples.descriptions import describe
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench.services import Daemon
 
 SESSION = 64 << 20
@@ -60,7 +64,10 @@ CLIENTS: dict[str, float | None] = {"a trainer": 10_000.0, "as fast as it can": 
 LATE = 0.1
 """Seconds: the largest delay of an event loop that is aimed at."""
 SETTLE = 1.0
-SHOWN = ("batches", "alone", "beside", "part", "largest_delay", "late", "looks", "load", "others")
+SHOWN = (
+    *("batches", "alone", "beside", "part", "largest_delay", "late"),
+    *("control_delay", "control_late", "load", "others"),
+)
 
 
 @click.command()
@@ -144,7 +151,9 @@ async def measure(
         before = await readers.rate(seconds)
         counts = (await asyncio.to_thread(running.snapshot))["loop"]["delay"]["counts"]
         began, records, others = loop.time(), readers.records, others_seconds(running)
-        batches = await visited(f"{running.listen}/pictures", visitors, together)
+        control = LoopDelay()
+        with watching(control):
+            batches = await visited(f"{running.listen}/pictures", visitors, together)
         took = loop.time() - began
         beside = (readers.records - records) / took
         others = others_seconds(running) - others
@@ -165,11 +174,17 @@ async def measure(
         "seconds": took,
         "batches": batches,
         "largest_delay": shown["recent"],
-        "late": sum(looks[BOUNDS.index(LATE) + 1 :]),
-        "looks": sum(looks),
+        "late": late_part(looks),
+        "control_delay": control.recent,
+        "control_late": late_part(control.histogram.counts),
         "load": load,
         "others": others / took / usable_cores(),
     }
+
+
+def late_part(counts: Sequence[int]) -> float:
+    """Return the part of the looks at a loop at which it was late."""
+    return sum(counts[BOUNDS.index(LATE) + 1 :]) / max(1, sum(counts))
 
 
 async def visited(address: str, count: int, together: int) -> int:
@@ -199,7 +214,8 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     """Return the machine, and a table of the rates and the delays."""
     head = (
         *("workers", "batches", "the other client", "taken", "records/s alone", "beside", "part"),
-        *("largest delay, s", "looks above 0.1 s", "of", "load before", "cores to others"),
+        *("largest delay, s", "part above 0.1 s", "of another loop", "part above 0.1 s"),
+        *("load before", "cores to others"),
     )
     cells = [
         (str(row["workers"]), row["size"], row["client"], *(number(row[name]) for name in SHOWN))
