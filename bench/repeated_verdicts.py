@@ -58,7 +58,10 @@ PLANTED: Mapping[str, Case] = {
     ),
 }
 """The bottlenecks by what they are called in the table."""
-LONGER: Mapping[str, float] = {"decoding": 2.0, "link and defaults": 2.0, SLOW_STORE: 4.0}
+LONGER: Mapping[str, float] = {
+    **dict.fromkeys(("memory budget", "decoding", "feeder", "link and defaults"), 2.0),
+    SLOW_STORE: 3.0,
+}
 """Times the seconds of others that a run needs until its job has got enough to be judged."""
 
 

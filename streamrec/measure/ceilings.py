@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.measure.figures import Bottleneck, Figures, Job, Stage
 
-__all__ = ["Resources", "rate_text"]
+__all__ = ["DECODING_THREADS", "LATE", "Resources", "rate_text"]
 
 SLOW = 3.0
 """Times the median after which the engine sends a request again, so that none counts for more."""
@@ -33,10 +33,15 @@ IDLE = 0.02
 """The part of a core below which the noise of its measurement is too large to divide by it."""
 FREE = 0.8
 """The part of what requests would give alone, below which they share something that is full."""
-SHARED = 2.0
+LATE = 2.0
 """Times the seconds of a request alone from which on those of a job share something that is full.
 On a busy machine with nothing full they took up to 1.3 times as long where they had bodies to wait
 for; on a full link 20 to 57 times."""
+SAME = 0.9
+"""The part of the best rate of a sweep from which on another one is the same."""
+POINTS = 3
+"""Points of the same rate that make a limit: where no link was limited, 9 sweeps of 300 in
+``bench.repeated_verdicts`` had so many."""
 BODIES = 0.25
 """The least part of its time for which a job waits for bodies where the link holds it back."""
 USED = 0.5
@@ -108,6 +113,30 @@ class Resources:
             return None
         return self.first_byte + (range_bytes / connection if connection else 0.0)
 
+    @cached_property
+    def lateness(self) -> float | None:
+        """Times the seconds of one request alone that those of the job took."""
+        requests = requests_of(self.figures.job) if self.figures.job else None
+        alone = self.seconds_of(requests.bytes) if requests else None
+        return requests.seconds / alone if requests and alone else None
+
+    @cached_property
+    def is_capped(self) -> bool:
+        """Whether the sweep came to one rate in several ways, as a busy machine does not."""
+        rates = [cell.bytes_per_second for cell in self._shared_cells()]
+        best = max(rates, default=0.0)
+        return sum(rate >= SAME * best for rate in rates) >= POINTS
+
+    @property
+    def fills_link(self) -> bool:
+        """Whether the job's own requests take the link from one another."""
+        return self._link_of_job() is not None
+
+    def _shared_cells(self) -> list[Cell]:
+        """Return the cells of several requests: a single one shares its way with none."""
+        cells = self.figures.sweep.cells if self.figures.sweep else []
+        return [cell for cell in cells if cell.concurrency > 1]
+
     def _requests(self) -> Ceiling | None:
         """Apply Little's law to the requests under way."""
         reading = self.reading
@@ -137,10 +166,9 @@ class Resources:
         if job is None or job.throttled or not _waits_for_bodies(job):
             return None
         requests = requests_of(job)
-        alone = self.seconds_of(requests.bytes) if requests else None
-        if requests is None or not alone or requests.seconds < SHARED * alone:
+        if requests is None or (self.lateness or 0.0) < LATE:
             return None
-        rate = read_rate(job)
+        alone, rate = requests.seconds / (self.lateness or 1.0), read_rate(job)
         return Ceiling(
             resource="link",
             bytes_per_second=rate * self.gain,
@@ -149,10 +177,7 @@ class Resources:
         )
 
     def _link_of_sweep(self) -> Ceiling | None:
-        cells = self.figures.sweep.cells if self.figures.sweep else []
-        # A single request shares its way with none.
-        several = [cell for cell in cells if cell.concurrency > 1]
-        best = max(several, key=lambda cell: cell.bytes_per_second, default=None)
+        best = max(self._shared_cells(), key=lambda cell: cell.bytes_per_second, default=None)
         seconds = self.seconds_of(best.range_bytes) if best else None
         if best is None or not seconds or best.throttled or best.loop_busy >= BUSY:
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from streamrec.measure.ceilings import DECODING_THREADS, rate_text
+from streamrec.measure.ceilings import DECODING_THREADS, LATE, Resources, rate_text
 from streamrec.measure.figures import Ceiling
 from streamrec.measure.load import FULL, busy_part, used_part
 from streamrec.measure.rates import read_rate, steady_rate
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTRADICTS",
+    "ENGINE",
     "NETWORK",
     "Finding",
     "evidence",
@@ -74,6 +75,8 @@ _CAUSES: Final[dict[Limit, Bottleneck]] = {
     Limit.THROTTLED: "throttling",
 }
 """The resource of each cause for which the engine asks for no more, where it knows that cause."""
+ENGINE: Final = (*_CAUSES.values(),)
+"""The resources that the engine itself gives as its reason."""
 _SAID: Final[dict[str, Bottleneck]] = {
     Limit.THROTTLED.text: "throttling",
     Limit.SATURATED.text: "link",
@@ -125,7 +128,7 @@ def find(figures: Figures, known: Sequence[Ceiling], gain: float = 1.0) -> Findi
 def _with_listing(stream: Finding, listing: Ceiling) -> Finding:
     """Add the listing, which comes before the stream and not beside it."""
     ceilings = _sorted([*stream.ceilings, listing])
-    longest = _longest_part(stream.job) if stream.job else 1.0
+    longest = _longest_part(stream.job, is_busy=stream.busy is not None) if stream.job else 1.0
     if longest * listing.bytes_per_second > stream.rate or not _is_long(stream.job):
         return replace(stream, ceilings=ceilings)
     rate = 1 / (1 / listing.bytes_per_second + 1 / stream.rate)
@@ -137,14 +140,15 @@ def _is_long(job: Job | None) -> bool:
     return job is None or job.waits.get("list", 0.0) >= LEAST * job.seconds
 
 
-def _longest_part(job: Job) -> float:
+def _longest_part(job: Job, *, is_busy: bool) -> float:
     """Return the part of the time behind the listing that went to the longest of all other things.
 
-    One of them is what no resource accounts for, such as the lateness of a busy machine.
+    One of them is what no resource accounts for. On a busy machine that is lateness, of which the
+    verdict tells before all else.
     """
     behind = job.seconds - job.waits.get("list", 0.0)
-    spent = _seconds(job, with_trainer=True).values()
-    longest = max([behind - sum(spent), *spent])
+    spent = [*_seconds(job, with_trainer=True).values()]
+    longest = max([*spent, 0.0 if is_busy else behind - sum(spent)])
     return longest / behind if behind > 0 else 0.0
 
 
@@ -203,9 +207,10 @@ def _accused(
     Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
     """
     # What was read ahead and left in no batch took its part of the way.
-    came = max(rate, read_rate(job) * gain)
+    read = read_rate(job) * gain
+    came = max(rate, read)
     # A job that gets more than the sweep found has another way than the sweep had.
-    known = [one for one in known if one.resource != "link" or not _exceeds(came, one)]
+    known = [one for one in known if one.resource != "link" or not _exceeds(read, one)]
     # The trainer's step is known: a rate that it does not explain has another cause.
     seconds = _seconds(job, with_trainer=_explains(_lowest("trainer", known), rate))
     total = sum(seconds.values())
@@ -218,18 +223,25 @@ def _accused(
     is_busy = busy_part(job, figures.machine.cores) is not None
     on_cores = sum(parts.get(group, 0.0) for group in _ON_CORES)
     held_up = is_busy and on_cores >= MUCH
-    # A busy machine takes from all connections alike, as a full link does.
-    taken = held_up and on_cores >= parts.get("network", 0.0)
+    resources = Resources(figures, None)
+    # A busy machine takes from all connections alike, as a full link does, and makes requests late,
+    # which keep their buffers and their places among max_concurrency.
+    told = resources.is_capped or (resources.fills_link and on_cores < parts.get("network", 0.0))
+    taken = held_up and not told
+    is_late = held_up and (resources.lateness or LATE) >= LATE
     for group in much:
         lowest = _lowest(group, known)
         if group == "network" and not _is_full(known, came):
             own = _own_cause(job)
-            if own and (not held_up or _is_borne_out(own, known, rate)):
+            if own and (own == "throttling" or not is_late):
                 return own
         reached = came if group == "network" else rate
         if lowest and _explains(lowest, reached) and not (taken and lowest.resource == "link"):
             return lowest.resource
     if held_up:
+        # More of the cores would bring no more than the link gives.
+        if resources.is_capped and "network" in order and _is_full(known, came):
+            return "link"
         return _slowed(much, known, job, rate, figures.machine.cores) or "cores"
     if (used_part(job, figures.machine.cores) or 0.0) >= FULL:
         # What takes the cores says more than that they are taken.
@@ -241,16 +253,18 @@ def _accused(
 def _slowed(
     much: Sequence[_Group], known: Sequence[Ceiling], job: Job, rate: float, cores: int
 ) -> Bottleneck | None:
-    """Return the step that a job on a busy machine waited longest for, if it took its core time.
+    """Return the step that a job on a busy machine waited for, and that took its core time.
 
     Core time is what such a job lacks. A step that needs little of it is late like all others.
     """
-    group = next((one for one in much if one in _ON_CORES), None)
-    lowest = _lowest(group, known) if group else None
-    threads = 1 if group == "loop" else min(DECODING_THREADS, cores)
-    got = (job.core_seconds or 0.0) / (job.seconds * threads)
-    # A pause of the user's function needs no core, so the whole ceiling may be the right one.
-    return lowest.resource if lowest and _explains(lowest, rate, MUCH * min(1.0, got)) else None
+    for group in much:
+        lowest = _lowest(group, known) if group in _ON_CORES else None
+        threads = 1 if group == "loop" else min(DECODING_THREADS, cores)
+        got = min(1.0, (job.core_seconds or 0.0) / (job.seconds * threads))
+        # A pause of the user's function needs no core, so the whole ceiling may be the right one.
+        if lowest and _explains(lowest, rate, MUCH * got):
+            return lowest.resource
+    return None
 
 
 def _own_cause(job: Job) -> Bottleneck | None:
@@ -265,15 +279,6 @@ def _own_cause(job: Job) -> Bottleneck | None:
     return _CAUSES.get(cause) if cause and part >= MOST else None
 
 
-def _is_borne_out(cause: Bottleneck, known: Sequence[Ceiling], rate: float) -> bool:
-    """Return whether more speaks for the engine's cause than that it was busy with it.
-
-    Where other programs hold up the job's steps, its requests are late as well, and keep buffers.
-    """
-    law = next((one for one in known if one.resource in REQUESTS), None)
-    return cause == "throttling" or _explains(law, rate, CONTRADICTS)
-
-
 def _is_full(known: Sequence[Ceiling], rate: float) -> bool:
     """Return whether the link has no room for what more requests would bring."""
     return _explains(next((one for one in known if one.resource == "link"), None), rate)
@@ -285,7 +290,7 @@ def _explains(ceiling: Ceiling | None, rate: float, part: float = EXPLAINS) -> b
 
 
 def _exceeds(rate: float, ceiling: Ceiling) -> bool:
-    return CONTRADICTS * rate > ceiling.bytes_per_second
+    return EXPLAINS * rate > ceiling.bytes_per_second
 
 
 def _likely(much: Sequence[_Group], known: Sequence[Ceiling], rate: float) -> Bottleneck | None:

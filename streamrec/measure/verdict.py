@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.measure.advice import Advice, advise, paste_of
 from streamrec.measure.ceilings import Resources, rate_text
-from streamrec.measure.evidence import evidence, find, longest_wait
+from streamrec.measure.evidence import ENGINE, evidence, find, longest_wait
 from streamrec.measure.figures import Change, Verdict
 from streamrec.measure.rates import is_steady, mean_rate
 
@@ -24,8 +24,6 @@ SHORTEST = 1.0
 """Seconds of a job below which its start is most of it, and no rate can be told."""
 FEWEST = 3
 """Batches below which a job tells no rate."""
-PATIENCE = 30.0
-"""Seconds of a job after which its waits tell enough, if it got a batch at all."""
 LONG = 10.0
 """Seconds of a job that is long enough."""
 NEAR = 0.05
@@ -58,10 +56,10 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
         The verdict; ``None``: too little was measured for one.
     """
     job = figures.job
-    if job is not None and _is_short(job):
-        return _too_short(figures, settings, job)
     resources = Resources(figures, settings)
     finding = find(figures, resources.ceilings(), resources.gain)
+    if job is not None and _is_short(figures, job, finding):
+        return _too_short(figures, settings, job)
     if finding is None:
         return None
     advice = advise(figures, settings, finding)
@@ -80,9 +78,12 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
     )
 
 
-def _is_short(job: Job) -> bool:
+def _is_short(figures: Figures, job: Job, finding: Finding | None) -> bool:
     """Return whether a job tells neither its rate nor what it waits for."""
-    fewest = 1 if job.seconds >= PATIENCE else FEWEST
+    named = finding.bottleneck if finding else None
+    # The engine's own reason, and what a feeder says of its stages, need no rate.
+    is_told = named in ENGINE or figures.target.kind == "feeder"
+    fewest = 1 if is_told and job.seconds >= LONG else FEWEST
     return job.seconds < SHORTEST or job.batches < fewest
 
 

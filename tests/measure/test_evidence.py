@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamrec.measure.evidence import evidence, find, longest_wait
-from streamrec.measure.figures import Ceiling, Figures
+from streamrec.measure.figures import Ceiling, Cell, Figures, Sample, Sweep
 from streamrec.plan.concurrency import Limit
 from tests.measure.worlds import MB, World, a_job, machine, settings_of
 
@@ -54,18 +54,26 @@ def test_a_link_is_full_only_if_the_job_comes_near_it() -> None:
     assert found.bottleneck is None
 
 
+def sweep_of(*rates: int) -> Sweep:
+    """Return a sweep of a request alone that got much, and of several that got these rates."""
+    cells = [
+        Cell(range_bytes=MB, concurrency=1 + at, seconds=1.0, bytes=rate, requests=9)
+        for at, rate in enumerate((99 * MB, *rates))
+    ]
+    return Sweep(cells=cells, connection_bytes_per_second=1e9, plateau=None)
+
+
 def busy(**job: Any) -> Figures:
     """Return the figures of a job that had to wait for a core half of the time."""
     told = figures(core_seconds=4.0, core_wait_seconds=4.0, **job)
-    return told.model_copy(update={"machine": machine(2)})
+    return told.model_copy(update={"machine": machine(2), "sweep": None})
 
 
 @pytest.mark.parametrize(
     ("waits", "named"),
     [
         ({"decode": 9.0, "body": 1.0}, "cores"),
-        ({"body": 4.5, "order": 5.5}, "cores"),  # all connections had less of the machine
-        ({"body": 7.0, "order": 3.0}, "link"),
+        ({"body": 7.0, "order": 3.0}, "cores"),  # all connections had less of the machine
         ({"body": 9.0, "order": 1.0}, "link"),
     ],
 )
@@ -79,23 +87,52 @@ def test_other_programs_have_the_cores(waits: dict[str, float], named: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("law", "refused", "named"),
+    ("under_way", "refused", "named"),
     [
-        (900 * MB, 0, "cores"),
-        (190 * MB, 0, "memory budget"),
+        (2, 0, "memory budget"),
+        (3, 0, "cores"),
         (None, 0, "cores"),
-        (900 * MB, 50, "throttling"),
+        (3, 550, "throttling"),
     ],
 )
-def test_full_buffers_of_a_job_that_is_held_up_need_the_law(
-    law: float | None, refused: int, named: str
+def test_full_buffers_of_a_job_that_is_held_up_are_those_of_late_requests(
+    under_way: int | None, refused: int, named: str
 ) -> None:
-    """A busy machine makes requests late, and they keep the buffers that are full."""
-    waits = {"first_byte": 6.0, "order": 4.0}
-    kept = {"concurrency_seconds": {Limit.BUFFERS: 6.0}, "throttled": refused}
-    found = find(busy(waits=waits, **kept), [ceiling("store latency", law)] if law else [])
+    """A request alone takes 10 ms; here each takes 9 ms for each that is under way."""
+    samples = [
+        Sample(at=at, seconds=1.0, bytes=MB, records=1, in_flight=under_way) for at in range(1, 11)
+    ]
+    told = busy(
+        waits={"first_byte": 6.0, "order": 4.0},
+        requests=1100,
+        throttled=refused,
+        samples=samples,
+        concurrency_seconds={Limit.BUFFERS: 6.0},
+    )
+    found = find(told, [])
     assert found is not None
     assert found.bottleneck == named
+
+
+@pytest.mark.parametrize(("points", "named"), [(2, "cores"), (3, "link")])
+def test_a_link_is_known_on_a_busy_machine_by_a_rate_that_is_always_the_same(
+    points: int, named: str
+) -> None:
+    """What other programs leave to a sweep differs from point to point."""
+    rates = [90 * MB] * points + [60 * MB] * 5 + [100 * MB]
+    sweep = sweep_of(*rates[1:])
+    told = busy(waits={"body": 5.0, "order": 5.0}).model_copy(update={"sweep": sweep})
+    found = find(told, [ceiling("link", 110 * MB)])
+    assert found is not None
+    assert found.bottleneck == named
+
+
+def test_a_job_that_read_a_quarter_more_than_the_link_has_another() -> None:
+    known = [ceiling("link", 80 * MB), ceiling("connection bandwidth", 105 * MB)]
+    for read, named in ((99 * MB, "link"), (101 * MB, "connection bandwidth")):
+        found = find(figures(waits={"body": 9.0}, bytes_read=10 * read), known)
+        assert found is not None
+        assert found.bottleneck == named
 
 
 @pytest.mark.parametrize("named", ["decoding", "transform"])
@@ -121,6 +158,46 @@ def test_the_core_time_is_held_against_the_threads_that_a_step_has(
         found = find(told, [ceiling(named, limit)])
         assert found is not None
         assert found.bottleneck == expected
+
+
+def test_a_shorter_wait_for_a_step_that_took_the_core_time_is_named() -> None:
+    """Records wait for the threads that run the functions of others."""
+    told = busy(waits={"decode": 5.0, "transform": 4.0, "body": 1.0})
+    found = find(told, [ceiling("transform", 190 * MB), ceiling("decoding", 2100 * MB)])
+    assert found is not None
+    assert found.bottleneck == "transform"
+
+
+@pytest.mark.parametrize(
+    ("waits", "link", "named"),
+    [
+        ({"decode": 8.0, "body": 2.0}, 120 * MB, "link"),
+        ({"decode": 8.0, "body": 2.0}, 130 * MB, "cores"),
+        ({"decode": 9.5, "body": 0.5}, 120 * MB, "cores"),
+    ],
+)
+def test_more_of_the_cores_would_bring_no_more_than_the_link(
+    waits: dict[str, float], link: float, named: str
+) -> None:
+    told = busy(waits=waits).model_copy(update={"sweep": sweep_of(*[100 * MB] * 3)})
+    found = find(told, [ceiling("link", link)])
+    assert found is not None
+    assert found.bottleneck == named
+
+
+@pytest.mark.parametrize(
+    ("waits", "named"),
+    [({"body": 6.0, "order": 4.0}, "link"), ({"body": 4.9, "order": 5.1}, "cores")],
+)
+def test_a_job_that_fills_the_link_waits_longer_for_it_than_for_cores(
+    waits: dict[str, float], named: str
+) -> None:
+    """Each of the forty requests took 4 s, and the sweep was cut short."""
+    samples = [Sample(at=at, seconds=1.0, bytes=MB, records=1, in_flight=40) for at in range(1, 11)]
+    told = busy(waits=waits, requests=100, samples=samples)
+    found = find(told, [ceiling("link", 110 * MB)])
+    assert found is not None
+    assert found.bottleneck == named
 
 
 def test_what_explains_the_rate_holds_on_a_busy_machine_too() -> None:
@@ -202,13 +279,21 @@ def test_the_listing_is_to_blame_where_nothing_else_took_as_long(
 
 
 @pytest.mark.parametrize(
-    ("step", "named"), [(0.009, "trainer"), (0.005, "listing"), (0.0005, None)]
+    ("step", "waited", "named"),
+    [
+        (0.009, 0.0, "trainer"),
+        (0.005, 0.0, "listing"),
+        (0.0005, 0.0, None),
+        (0.0005, 9.0, "listing"),  # that the machine is busy is told anyway
+    ],
 )
 def test_a_step_that_a_busy_machine_ended_late_is_not_the_trainer_s(
-    step: float, named: str | None
+    step: float, waited: float, named: str | None
 ) -> None:
     """The lateness stands for itself, and may be longer than the listing."""
-    told = figures(**BEHIND_A_LISTING, step_seconds=step, waits={"list": 8.0, "client": 9.0})
+    cores = {"core_seconds": 1.0, "core_wait_seconds": waited}
+    waits = {"list": 8.0, "client": 9.0}
+    told = figures(**BEHIND_A_LISTING, **cores, step_seconds=step, waits=waits)
     found = find(told, NEAR_A_LISTING)
     assert found is not None
     assert found.bottleneck == named

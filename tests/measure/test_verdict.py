@@ -14,7 +14,7 @@ from streamrec.config import DatasetSettings
 from streamrec.config.daemon import load_daemon
 from streamrec.flow.attribution import STAGES
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.evidence import CONTRADICTS, EXPLAINS, LEAST, NETWORK
+from streamrec.measure.evidence import CONTRADICTS, ENGINE, EXPLAINS, LEAST, NETWORK
 from streamrec.measure.figures import Bottleneck, Figures, Sample, Target, Verdict
 from streamrec.measure.rates import steady_rate
 from streamrec.measure.verdict import judge
@@ -67,9 +67,10 @@ def test_names_what_is_planted(world: World, settings: dict[str, Any], name: str
 
 @pytest.mark.parametrize("kept", KEPT, ids=[kept["name"] for kept in KEPT])
 def test_names_what_was_planted_on_a_busy_machine(kept: dict[str, Any]) -> None:
-    """The figures are those of runs of ``bench.repeated_verdicts``, with ten programs beside."""
+    """The figures are those of runs of ``bench.repeated_verdicts``, with others beside."""
     figures = Figures.model_validate(kept["figures"])
-    verdict = judge(figures, settings_of(**kept["settings"]))
+    settings = None if kept["settings"] is None else settings_of(**kept["settings"])
+    verdict = judge(figures, settings)
     assert verdict is not None
     assert verdict.bottleneck == kept["planted"], verdict.summary
 
@@ -145,17 +146,28 @@ def test_a_job_that_was_over_at_once_is_not_judged(
     assert (advice.headline, advice.then) == ("The job was too short to judge.", "")
 
 
-@pytest.mark.parametrize(("batches", "named"), [(0, None), (1, "memory budget")])
-def test_after_half_a_minute_a_batch_is_enough(batches: int, named: str | None) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "batches", "cause", "named"),
+    [
+        (10.0, 1, Limit.BUFFERS, "memory budget"),
+        (10.0, 2, Limit.MAXIMUM, "max_concurrency"),
+        (10.0, 0, Limit.BUFFERS, None),
+        (9.0, 1, Limit.BUFFERS, None),
+        (60.0, 2, Limit.EXHAUSTED, None),
+    ],
+)
+def test_what_the_engine_notes_needs_no_rate(
+    seconds: float, batches: int, cause: Limit, named: str | None
+) -> None:
     """A budget that holds one batch takes many seconds for each where the store is slow."""
     settings = settings_of(memory_budget="64MiB")
     figures = World(latency=0.3).figures(settings)
     job = a_job(
-        seconds=30.0,
+        seconds=seconds,
         batches=batches,
         bytes=batches * 6 * MB,
-        waits={"first_byte": 29.0},
-        concurrency_seconds={Limit.BUFFERS: 29.0},
+        waits={"first_byte": seconds},
+        concurrency_seconds={cause: seconds},
     )
     verdict = judge(figures.model_copy(update={"job": job}), settings)
     assert verdict is not None
@@ -270,6 +282,16 @@ def test_a_feeder_tells_what_its_clients_wait_for(
         assert load_daemon(path).server.workers == "auto"
 
 
+def test_a_feeder_without_a_batch_tells_nothing() -> None:
+    target = Target(kind="feeder", urls=["tcp://host:7070/train"])
+    job = a_job(seconds=30.0, batches=0, bytes=0, waits={"wire": 30.0})
+    none = dict.fromkeys(("listing", "first_byte", "sweep", "processing"))
+    figures = World().figures(settings_of(), target=target, **none)
+    verdict = judge(figures.model_copy(update={"job": job}), None)
+    assert verdict is not None
+    assert verdict.is_short
+
+
 def test_without_figures_there_is_no_verdict() -> None:
     none = dict.fromkeys(("listing", "first_byte", "sweep", "processing", "job"))
     figures = World().figures(settings_of()).model_copy(update=none)
@@ -353,7 +375,7 @@ def test_a_cause_agrees_with_the_rate_and_the_waits(
     known = {one.resource: one for one in Resources(figures, settings).ceilings()}
     verdict = judge(figures, settings)
     assert verdict is not None
-    assert verdict.is_short == (job.batches < 3)
+    assert verdict.is_short == (job.batches < 3 and verdict.bottleneck not in ENGINE)
     if verdict.is_short:
         return
     if verdict.bottleneck is None:
