@@ -18,6 +18,7 @@ from streamrec.feeder.budget import Budget
 from streamrec.feeder.datasets import ServedDatasets
 from streamrec.feeder.dump import dumping
 from streamrec.feeder.notify import Notifier
+from streamrec.feeder.open_files import raise_limit
 from streamrec.feeder.reload import reloading
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.supervisor import Supervisor
@@ -102,6 +103,7 @@ def run(
     load: Callable[[], DaemonSettings] | None = None,
 ) -> None:
     """Run :func:`serve` in an event loop of its own, uvloop's where it is installed."""
+    raise_limit(settings.server)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(settings, ready=ready, load=load))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.arguments import options_of, source_texts
-from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
+from streamrec.formats.shards.index import plain_url
 from streamrec.masking import masked
 from streamrec.plan.shard_names import datasets_among
 from streamrec.shard_tools.dataset_manifest import Manifest
@@ -67,6 +68,7 @@ def labels(
 async def _manifests(source: str | list[str], options: dict[str, Any]) -> dict[str, Manifest]:
     """Return the manifests of all datasets of a source, by their URLs."""
     stores = Stores(options)
+    signatures: set[str] = set()
 
     async def manifest(url: str) -> Manifest:
         try:
@@ -75,6 +77,14 @@ async def _manifests(source: str | list[str], options: dict[str, Any]) -> dict[s
             raise ConfigError(
                 f"{masked(url)}: there is no manifest, so no label names; {WHO_KEEPS}"
             ) from None
+        except AccessDenied as error:
+            if not any(signatures):
+                raise
+            raise ConfigError(
+                f"the manifest beside the shards cannot be read ({error}): the signature of a URL "
+                "opens one object, unless its policy names a folder; give labels a source in s3:// "
+                "or gs://"
+            ) from None
         found = Manifest.parse(data.tobytes())
         if found is None:
             raise ConfigError(f"{masked(url)}: this manifest is damaged; write the dataset anew")
@@ -82,13 +92,18 @@ async def _manifests(source: str | list[str], options: dict[str, Any]) -> dict[s
 
     try:
         shards = [found.url for found in await stores.resolve(source)]
-        names = sorted(datasets_among(shards), key=str)
+        signatures |= {url.removeprefix(plain_url(url)) for url in shards}
+        names = sorted(datasets_among(map(plain_url, shards)), key=str)
         if None in names:
             raise ConfigError(
                 f"{masked(shards[0])}: not all shards have names such as x-00000-of-00004, so "
                 f"they are of no dataset with a manifest and label names; {WHO_KEEPS}"
             )
-        urls = [f"{each.directory}{each.manifest()}" for each in names if each is not None]
+        # A signature that all shards share is one of their folder.
+        signature = next(iter(signatures)) if len(signatures) == 1 else ""
+        urls = [
+            f"{each.directory}{each.manifest()}{signature}" for each in names if each is not None
+        ]
         return dict(zip(urls, await all_of(map(manifest, urls)), strict=True))
     finally:
         await stores.aclose()

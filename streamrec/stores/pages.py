@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.plan.key_space import Span
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["Page", "walk"]
+__all__ = ["Page", "Pages", "walk"]
 
 RETRIES = 3
 """Retries of the first page. Few: a store that does not list at all is more likely misnamed than
@@ -94,14 +94,14 @@ async def _list_sequentially(
     fetch: Fetch, prefix: str
 ) -> AsyncGenerator[Sequence[ObjectInfo], None]:
     token: str | None = ""
-    pages = _Pages(prefix)
+    pages = Pages(prefix)
     while token is not None:
         page = pages.check(await fetch("", token))
         token = page.token
         yield page.objects
 
 
-class _Pages:
+class Pages:
     """The pages of one listing, none of which may come twice: else it would never end."""
 
     def __init__(self, prefix: str) -> None:
@@ -171,7 +171,7 @@ class _ParallelListing:
 
     async def _read_pages(self, span: Span) -> None:
         after, token = span.after, ""
-        pages = _Pages(self._prefix)
+        pages = Pages(self._prefix)
         while not span.over:
             page = await self._fetch(after, token)
             urls = [info.url for info in page.objects]

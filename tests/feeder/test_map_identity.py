@@ -116,10 +116,13 @@ def test_a_function_that_cannot_be_told_has_no_code() -> None:
 
 @asynchronous
 async def test_the_codes_of_a_dataset_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    monkeypatch.setattr(
-        "streamrec.feeder.map_identity.codes_of", lambda settings: made.append(settings) or {}
-    )
+    made: list[DatasetSettings] = []
+
+    def make(given: DatasetSettings) -> dict[str, str]:
+        made.append(given)
+        return {}
+
+    monkeypatch.setattr("streamrec.feeder.map_identity.codes_of", make)
     codes, dataset = Codes(), FakeDataset()
     assert await codes.of(dataset) == {}
     assert not made

@@ -4,20 +4,33 @@ import asyncio
 import json
 import socket
 from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 
+from streamrec.config.access import ServedSettings
+from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder import status
+from streamrec.feeder.budget import Budget
 from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.daemon import _check_memory
+from streamrec.feeder.datasets import ServedDatasets
+from streamrec.feeder.reload import reload
 from streamrec.feeder.samples import EVERY, MOST, Samples
 from streamrec.feeder.server import STANDS, Feeder
 from streamrec.flow.loop_delay import LoopDelay
+from streamrec.pipeline.dataset import Dataset
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import eventually, in_simulated_time, server_settings
+from tests.pipeline.small_datasets import write
 from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HERE = "127.0.0.1:0"
 
@@ -40,6 +53,34 @@ async def test_health_follows_the_feeder() -> None:
         assert await get(bound, "/readyz") == (503, "the feeder is draining\n")
         assert await get(bound, "/livez") == (200, "ok\n")
         assert (await get(bound, "/other"))[0] == 404
+
+
+@asynchronous
+async def test_a_dataset_that_a_reload_adds_and_that_can_serve_nobody_is_told(
+    tmp_path: Path,
+) -> None:
+    source = write(tmp_path, ((10,) * 6,) * 2)
+    greedy: dict[str, Any] = {"shuffle": True, "shuffle_window": "1GiB", "memory_budget": "64MiB"}
+    started = {"train": ServedSettings(source=source, batch_size=4)}
+    more = {**started, "greedy": ServedSettings(source=source, batch_size=4, **greedy)}
+    check = partial(_check_memory, Budget(1 << 30))
+    async with (
+        ServedDatasets(started, Dataset.open, check) as datasets,
+        Feeder({**datasets}, server_settings()) as feeder,
+        status.serving(HERE, feeder) as bound,
+    ):
+        await datasets.tried()
+        assert await get(bound, "/readyz") == (200, "ok\n")
+        loaded = DaemonSettings(server=feeder.settings, datasets=more)
+        assert "the dataset 'greedy' is added, and being opened" in await reload(
+            feeder, datasets, loaded
+        )
+        with pytest.raises(ConfigError):
+            await datasets["greedy"].tried()
+        code, text = await get(bound, "/readyz")
+        assert code == 503
+        assert "the dataset 'greedy' can serve nobody: " in text
+        assert "window" in text
 
 
 @asynchronous

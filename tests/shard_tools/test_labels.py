@@ -59,6 +59,43 @@ async def test_by_http(tmp_path: Path) -> None:
         assert await asyncio.to_thread(sr.labels, source) == PETS
 
 
+SHARDS = ["x-00000-of-00002", "x-00001-of-00002"]
+
+
+@asynchronous
+async def test_the_manifest_is_read_with_a_signature_that_all_shards_share(tmp_path: Path) -> None:
+    write(tmp_path / "x", PETS)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.query_string != "policy=a/b&signature=c":
+            return web.Response(status=403)
+        return web.FileResponse(tmp_path / request.match_info["name"])
+
+    async with serving(answer) as url:
+        source = [f"{url}/{name}?policy=a/b&signature=c" for name in SHARDS]
+        assert await asyncio.to_thread(sr.labels, source) == PETS
+
+
+@asynchronous
+async def test_beside_shards_with_signatures_of_their_own_the_error_says_why(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "x", PETS)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if request.query_string != f"signature=s3cret{name}":
+            return web.Response(status=403)
+        return web.FileResponse(tmp_path / name)
+
+    async with serving(answer) as url:
+        for names in (SHARDS, SHARDS[:1]):
+            source = [f"{url}/{name}?signature=s3cret{name}" for name in names]
+            with pytest.raises(ConfigError, match="a URL opens one object") as caught:
+                await asyncio.to_thread(sr.labels, source)
+            assert "s3cret" not in str(caught.value)
+
+
 def test_of_several_features(tmp_path: Path) -> None:
     write(tmp_path / "x", FINE)
     found = {name: sr.labels(f"{tmp_path}/x-*", name) for name in FINE}

@@ -42,6 +42,7 @@ __all__ = [
     "index_places",
     "index_url",
     "is_companion",
+    "plain_url",
 ]
 
 SUFFIX = ".streamrec-index"
@@ -267,7 +268,7 @@ def index_url(urls: Sequence[str]) -> str:
     names = {_dataset_of(url) for url in urls}
     if len(set(urls)) > 1 and len(names) == 1 and None not in names:
         return f"{names.pop()}{SUFFIX}"
-    shared = os.path.commonprefix([_plain(url) for url in urls])  # noqa: RUF071 - of characters
+    shared = os.path.commonprefix([plain_url(url) for url in urls])  # noqa: RUF071 - of characters
     directory, slash, stem = shared.rpartition("/")
     if len(set(urls)) > 1:
         stem = stem.rstrip("0123456789-_.=")
@@ -286,11 +287,11 @@ def index_places(urls: Sequence[str]) -> list[str]:
 
 def _dataset_of(url: str) -> str | None:
     """Return the URL of a numbered shard without its number; ``None``: it has none."""
-    found = _NUMBERED.fullmatch(_plain(url))
+    found = _NUMBERED.fullmatch(plain_url(url))
     return None if found is None else found[1]
 
 
-def _plain(url: str) -> str:
+def plain_url(url: str) -> str:
     """Return a URL without its query if it is of http, as the query may be a signature."""
     return url.partition("?")[0] if url.startswith(("http://", "https://")) else url
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp.payload import Payload
 
+from streamrec.stores.pages import Page, Pages
 from streamrec.stores.part_upload import Session, date_of
 
 if TYPE_CHECKING:
@@ -181,9 +182,11 @@ def abort_uploads(filesystem: Any, directory: str, prefixes: Sequence[str]) -> N
 
     Raises:
         OSError: The store does not list uploads, or not to this user.
+        StoreMisbehaved: The list has no end.
     """
     bucket, key, _ = filesystem.split_path(directory.rstrip("/") + "/")
     marks: dict[str, str] = {}
+    pages = Pages(f"s3://{directory}")
     while True:
         page = filesystem.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key, **marks)
         for upload in page.get("Uploads", []):
@@ -196,7 +199,5 @@ def abort_uploads(filesystem: Any, directory: str, prefixes: Sequence[str]) -> N
                 )
         if not page.get("IsTruncated"):
             return
-        marks = {
-            "KeyMarker": page["NextKeyMarker"],
-            "UploadIdMarker": page["NextUploadIdMarker"],
-        }
+        marks = {name: page.get(f"Next{name}", "") for name in ("KeyMarker", "UploadIdMarker")}
+        pages.check(Page((), "\n".join(marks.values())))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.devstore import DevStore, Fault
-from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
+from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreMisbehaved
 from streamrec.stores.folder import Folder
-from streamrec.stores.s3.s3_upload import CHUNK, ONE_COPY, _Body
+from streamrec.stores.s3.s3_upload import CHUNK, ONE_COPY, _Body, abort_uploads
 from streamrec.stores.targets import open_target, write_object
 from tests.support import asynchronous
 
@@ -168,6 +168,44 @@ def test_a_part_that_the_store_was_too_busy_for_is_sent_again(store: DevStore) -
     store.faults = [Fault(method="PUT", nth=1, status=503)]
     write_object("s3://bucket/x", bytes(2 * PART), store.storage_options)
     assert len(store.objects["bucket/x"]) == 2 * PART
+
+
+class _Uploads:
+    """A store whose list of uploads comes in pages."""
+
+    def __init__(self, *pages: dict[str, Any]) -> None:
+        self._pages = list(pages)
+        self.aborted: list[str] = []
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+    def call_s3(self, what: str, **arguments: Any) -> dict[str, Any]:
+        if what == "abort_multipart_upload":
+            self.aborted.append(arguments["Key"])
+            return {}
+        return self._pages.pop(0)
+
+
+def page_of_uploads(key: str, **marks: str) -> dict[str, Any]:
+    named = {f"Next{name}": value for name, value in marks.items()}
+    uploads = [{"Key": key, "UploadId": "1"}]
+    return {"Uploads": uploads, "IsTruncated": bool(marks), **named}
+
+
+def test_the_uploads_of_all_pages_are_aborted() -> None:
+    marked = [page_of_uploads(f"d/x-{n}", KeyMarker="d/x", UploadIdMarker=str(n)) for n in (0, 1)]
+    files = _Uploads(*marked, page_of_uploads("d/other"))
+    abort_uploads(files, "bucket/d", ["x-"])
+    assert files.aborted == ["d/x-0", "d/x-1"]
+
+
+@pytest.mark.parametrize("marks", [{"KeyMarker": "d/x", "UploadIdMarker": "1"}, {"KeyMarker": ""}])
+def test_a_list_of_uploads_without_an_end_is_an_error(marks: dict[str, str]) -> None:
+    pages = [page_of_uploads("d/x-0", **marks)] * 3
+    with pytest.raises(StoreMisbehaved, match="a page again and again"):
+        abort_uploads(_Uploads(*pages), "bucket/d", ["x-"])
 
 
 def test_what_a_killed_task_left_goes_with_its_next_run(store: DevStore) -> None:
