@@ -93,9 +93,9 @@ def pytest_make_parametrize_id(val: Any) -> str | None:
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
 
 
-@pytest.fixture
-def loops_never_block() -> Iterator[None]:
-    """Refuse calls that block an event loop."""
+@pytest.fixture(scope="session", autouse=True)
+def _loops_never_block() -> Iterator[None]:
+    """Refuse calls that block an event loop, in all tests."""
     with blocking.refused():
         yield
 

@@ -47,8 +47,6 @@ def wait_for_a_result() -> None:
         with_one.shutdown(wait=False)
 
 
-pytestmark = pytest.mark.usefixtures("loops_never_block")
-
 BLOCKING: list[Callable[[], Any]] = [
     join,
     shut_down,

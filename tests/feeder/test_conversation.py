@@ -47,7 +47,6 @@ from tests.pipeline.scripted_store import ScriptedStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("loops_never_block")
 
 HERE = "tcp://127.0.0.1:0"
 EXPECTED = [b"%d:%d" % (shard, record) for record in range(10) for shard in range(4)]

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Start = Callable[[], AbstractContextManager[subprocess.Popen[str]]]
 
-pytestmark = pytest.mark.usefixtures("loops_never_block")
-
 
 def settings(path: Path, **server: Any) -> DaemonSettings:
     where = [f"unix://{path}/feeder.sock", "tcp://127.0.0.1:0"]

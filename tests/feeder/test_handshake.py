@@ -52,7 +52,7 @@ PLAIN = "tcp://127.0.0.1:0"
 
 async def read(address: str, files: dict[str, str] | None = None, **options: Any) -> int:
     """Read a whole run; return the number of batches."""
-    tls = None if files is None else client_context(files)
+    tls = None if files is None else await asyncio.to_thread(client_context, files)
     async with aclosing(await AsyncFeed.open(address, tls=tls, **options)) as feed:
         for count in range(1000):
             try:
@@ -81,7 +81,8 @@ class TestServed:
     async def test_with_certificates_at_both_ends(
         self, authority: Authority, version: ssl.TLSVersion
     ) -> None:
-        context = client_context({"ca": authority.file, **authority.pair("client")})
+        files = {"ca": authority.file, **authority.pair("client")}
+        context = await asyncio.to_thread(client_context, files)
         context.maximum_version = version
         async with served(TLS, tls=authority.server(asks=True)) as (_, address):
             async with aclosing(await AsyncFeed.open(address, tls=context)) as feed:
@@ -99,7 +100,7 @@ class TestServed:
             feeder,
             address,
         ):
-            context = client_context({"ca": authority.file})
+            context = await asyncio.to_thread(client_context, {"ca": authority.file})
             async with aclosing(await AsyncFeed.open(address, tls=context)) as feed:
                 await feed.receive()
                 draining = asyncio.create_task(feeder.drain(1000))
@@ -181,7 +182,8 @@ class TestRefusedByTheFeeder:
             "stranger": Authority(tmp_path, "other").pair("client"),
             "expired": authority.pair("client", until=EXPIRED),
         }
-        context = client_context({"ca": authority.file, **pairs[shown]})
+        files = {"ca": authority.file, **pairs[shown]}
+        context = await asyncio.to_thread(client_context, files)
         context.maximum_version = version
         async with served(TLS, tls=authority.server(asks=True)) as (feeder, address):
             is_vague = version is ssl.TLSVersion.TLSv1_2 and shown == "none"

@@ -11,8 +11,14 @@ import pytest
 from streamrec.errors import ConfigError
 from streamrec.feeder import listener
 from streamrec.feeder.address import Address
-from streamrec.feeder.connecting import connect_unix
-from streamrec.feeder.listener import Listener, address_of, bind, first_bytes, remote_host
+from streamrec.feeder.listener import (
+    Listener,
+    address_of,
+    bind,
+    bind_in_thread,
+    first_bytes,
+    remote_host,
+)
 from tests.feeder.support import eventually, on_both_loops, open_fds
 
 if TYPE_CHECKING:
@@ -23,7 +29,13 @@ HERE = Address(host="127.0.0.1", port=0)
 
 def connect(place: Address) -> socket.socket:
     if place.path:
-        return connect_unix(place.path)
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.connect(place.path)
+        except OSError:
+            sock.close()
+            raise
+        return sock
     return socket.create_connection((place.host, place.port))
 
 
@@ -36,7 +48,7 @@ async def test_accepts(kind: str, tmp_path: Path) -> None:
         "unix": Address(path=f"{tmp_path}/s"),
     }
     accepted: list[socket.socket] = []
-    listening = Listener(bind(places[kind]), accepted.append)
+    listening = Listener(await bind_in_thread(places[kind]), accepted.append)
     clients = [connect(listening.address) for _ in range(40)]
     await eventually(lambda: len(accepted) == 40)
     listening.close()
@@ -56,7 +68,7 @@ async def test_all_who_wait_are_accepted_in_one_turn_of_the_loop() -> None:
         accepted.append(sock)
         turns.append(turn)
 
-    listening = Listener(bind(HERE), accept)
+    listening = Listener(await bind_in_thread(HERE), accept)
     clients = [connect(listening.address) for _ in range(40)]
     turn = 0
     while len(accepted) < 40:
@@ -89,7 +101,7 @@ async def test_beyond_a_burst_connections_are_accepted_in_time() -> None:
     accepted: list[socket.socket] = []
     clock = asyncio.get_running_loop().time
     began = clock()
-    listening = Listener(bind(HERE), accepted.append, burst=11)
+    listening = Listener(await bind_in_thread(HERE), accepted.append, burst=11)
     clients = [connect(listening.address) for _ in range(31)]
     await eventually(lambda: len(accepted) == 31)
     assert clock() - began > 0.15  # 20 of them at 100 a second
@@ -137,9 +149,9 @@ def test_whoever_has_gone_has_none() -> None:
 @on_both_loops
 async def test_leaves_the_file_of_a_successor(tmp_path: Path) -> None:
     place = Address(path=f"{tmp_path}/s")
-    first = Listener(bind(place), lambda _: None)
+    first = Listener(await bind_in_thread(place), lambda _: None)
     (tmp_path / "s").unlink()
-    second = Listener(bind(place), lambda _: None)
+    second = Listener(await bind_in_thread(place), lambda _: None)
     first.close()
     assert (tmp_path / "s").exists()
     second.close()

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.client import BlockingFeed
 
-pytestmark = pytest.mark.usefixtures("loops_never_block")
-
 
 def relayed(address: str, **route: Any) -> BlockingFeed:
     known = {"rank": 0, "world_size": 1, "batch_size": None}

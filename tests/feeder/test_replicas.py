@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run import Run
     from streamrec.plan.position import Position
 
-pytestmark = pytest.mark.usefixtures("loops_never_block")
 
 ROOM = 4
 """The batches that a reading keeps."""

@@ -32,7 +32,6 @@ from tests.feeder.support import eventually, hello, on_both_loops, served, serve
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("loops_never_block")
 
 HERE = "tcp://127.0.0.1:0"
 

@@ -17,7 +17,6 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.usefixtures("loops_never_block")
 
 HERE = "127.0.0.1:0"
 

@@ -135,9 +135,10 @@ async def test_it_speaks_tls_where_it_is_told_to(source: str, tmp_path: Path) ->
     tokens = [write_secret(tmp_path / "tokens", token)]
     async with Served(source, tls=authority.server("worker"), tokens=tokens) as served:
         await served.begin()
+        context = await asyncio.to_thread(client_context, {"ca": authority.file})
         reader, writer = await asyncio.open_connection(
             sock=served.arrive(1, tls=True),
-            ssl=client_context({"ca": authority.file}),
+            ssl=context,
             server_hostname="worker",
         )
         writer.writelines(Connection(Role.CLIENT).send(hello(dataset="stream", token=token)))

@@ -32,6 +32,7 @@ from streamrec.stores.http.transport import OPTIONS, Transport, check_proxies, t
 from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Mapping
 
     from streamrec.stores.base import BeforeRequest
@@ -74,6 +75,8 @@ class RangeClient:
         self._follow = follow
         self._before_request = before_request
         self._transport = transport or Transport()
+        self._tls: ssl.SSLContext | bool | None = None
+        self._reading_certificates = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, request: RangeRequest) -> HttpBody:
@@ -152,11 +155,18 @@ class RangeClient:
                 URL(request.address, encoded=True),
                 headers=headers,
                 allow_redirects=self._follow,
-                ssl=self._transport.tls if secure else True,
+                ssl=await self._certificates() if secure else True,
                 proxy=self._transport.proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise meaning_of(request.url, error) from None
+
+    async def _certificates(self) -> ssl.SSLContext | bool:
+        """Return the value of aiohttp's argument ``ssl``; files are read once, in a thread."""
+        async with self._reading_certificates:
+            if self._tls is None:
+                self._tls = await asyncio.to_thread(lambda: self._transport.tls)
+            return self._tls
 
     def _connect(self) -> aiohttp.ClientSession:
         """Make the session, at the first request, since it belongs to the running loop."""
