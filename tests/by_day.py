@@ -20,10 +20,16 @@ def is_day() -> bool:
     return os.environ.get(PROFILE) == "day"
 
 
-def stops(numbers: Iterable[int], every: int = 4) -> list[int]:
-    """Return the places to stop at: each, by day the first, the last, and every fourth of them."""
+def stops(numbers: Iterable[int], every: int | None = None) -> list[int]:
+    """Return the places to stop at: each, by day the first, one in the middle and the last.
+
+    Args:
+        numbers: All places.
+        every: By day, take every so many of them, and the last.
+    """
     places = list(numbers)
-    return sorted({*places[::every], *places[-1:]}) if is_day() else places
+    step = every or max(1, len(places) // 2)
+    return sorted({*places[::step], *places[-1:]}) if is_day() else places
 
 
 def at_night(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as of `pytest.param`

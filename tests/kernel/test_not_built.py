@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 import pytest
 
 from streamrec.kernel.choice import VARIABLE
+from tests.by_day import at_night
 from tests.feeder.test_daemon import PROGRAM as DAEMON
 from tests.pipeline.small_datasets import write
 
@@ -83,7 +84,7 @@ def test_a_stream_says_it_once(engine: str, start: Start, shard: str) -> None:
     assert "engine process" not in err
 
 
-@pytest.mark.parametrize("engine", ["process", "thread"])
+@pytest.mark.parametrize("engine", [at_night("process"), "thread"])
 def test_a_clone_that_hides_a_package_with_the_kernel_says_so_once(
     engine: str, start: Start, shard: str, tmp_path: Path
 ) -> None:
@@ -111,7 +112,7 @@ def _stream(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-@pytest.mark.parametrize("verb", ["cat", "info", "verify"])
+@pytest.mark.parametrize("verb", ["cat", at_night("info"), at_night("verify")])
 def test_the_command_line_says_it_once(verb: str, start: Start, shard: str) -> None:
     with start("-m", "streamrec", verb, shard) as process:
         out, err = process.communicate(timeout=LATE)
@@ -124,7 +125,7 @@ def test_to_import_the_package_says_nothing(start: Start) -> None:
         assert process.communicate(timeout=LATE) == ("", "")
 
 
-@pytest.mark.parametrize("engine", ["process", "thread"])
+@pytest.mark.parametrize("engine", ["process", at_night("thread")])
 def test_who_asked_for_it_is_told_nothing(engine: str, start: Start, shard: str) -> None:
     with start("-c", READ, shard, engine, **{VARIABLE: "python"}) as process:
         assert process.communicate(timeout=LATE) == ("5\n", "")

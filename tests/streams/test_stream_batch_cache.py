@@ -16,6 +16,7 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.stores.cache.folder import Folder
+from tests.by_day import at_night
 from tests.feeder.support import serving
 from tests.pipeline.batch.test_payload import arrays_of, same
 from tests.pipeline.cache.cached_batches import equal
@@ -36,7 +37,7 @@ FEATURES: dict[str, Any] = {
     "any": sr.Image(channels=3),
 }
 RECORDS = 23
-ENGINES = ["thread", "process", None]
+ENGINES = ["thread", "process", at_night(None, id="default")]
 
 
 def example(shard: int, record: int) -> bytes:

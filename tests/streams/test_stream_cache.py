@@ -14,6 +14,7 @@ from streamrec.devstore import DevStore
 from streamrec.formats.shards.index import index_url
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.shard_tools.verify import check, index_of
+from tests.by_day import at_night
 from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def test_a_second_epoch_makes_no_request(
     assert counts["cache_bytes"] == counts["bytes_read"]
 
 
-@pytest.mark.parametrize("engine", ["thread", "process", None])
+@pytest.mark.parametrize("engine", ["thread", "process", at_night(None, id="default")])
 def test_another_stream_asks_for_the_listing_alone(
     store: DevStore, folder: Path, engine: str | None
 ) -> None:

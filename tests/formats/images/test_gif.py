@@ -101,7 +101,7 @@ def test_the_frames_of_a_real_one() -> None:
     assert np.abs(read(STILL)[0].astype(int) - smooth()).mean() < 12
 
 
-@pytest.mark.parametrize("end", stops(range(4, len(STILL), 7)))
+@pytest.mark.parametrize("end", stops(range(4, len(STILL), 7), every=4))
 def test_truncated_anywhere(end: int) -> None:
     with pytest.raises(MalformedImage, match="truncated"):
         read(STILL[:end])

@@ -135,7 +135,7 @@ def test_a_limit_is_that_of_the_whole_picture() -> None:
         read_picture(COLOUR, Wanted(3, least=(4, 4), max_pixels=29 * 37 - 1))
 
 
-@pytest.mark.parametrize("end", stops(range(3, COLOUR.index(b"\xff\xda") + 1)))
+@pytest.mark.parametrize("end", stops(range(3, COLOUR.index(b"\xff\xda") + 1), every=4))
 def test_a_header_that_ends_anywhere(end: int) -> None:
     with pytest.raises(MalformedImage, match="truncated"):
         read(COLOUR[:end]).decode()

@@ -335,7 +335,7 @@ async def test_what_follows_a_halt_is_behind_what_was_ready(source: str, tmp_pat
     order = cached(tmp_path / "cache", batch_size=4, prefetch=2)
     dataset = await Dataset.open(settings_of(source, **order))
     whole = await receive_all(dataset)
-    for k in stops(range(len(whole))):
+    for k in stops(range(len(whole)), every=4):
         async with dataset.run(rank=0, world_size=1, batch_size=4, position=None) as run:
             batches = [await run.receive() for _ in range(k)]
             end = await run.halt()
