@@ -124,7 +124,7 @@ class DaemonSettings(Settings):
         """``http://host:port`` of a collector of OpenTelemetry traces. Without it, the standard
         variables ``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like decide."""
 
-    server: Server = Server()
+    server: Server = Field(default_factory=Server)
     datasets: Annotated[dict[str, ServedSettings], Field(min_length=1), AfterValidator(_named)]
 
     @classmethod

@@ -18,16 +18,18 @@ ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS":
 for each core that spins for a while (70 ms of CPU time), and batches are decoded by several threads
 anyway; pydantic would look through all installed packages for plugins, and import them."""
 
+START = "streamrec.feeder.child_start"
+
 KEPT_BACK = (SERVER_PREFIX, "NOTIFY_SOCKET", "WATCHDOG_")
 """The beginnings of variables that are for the daemon's first process alone: its settings, secrets
 among them, and the way to its service manager."""
 
 
 def child_command(module: str, *arguments: object) -> list[str]:
-    """Return the command that runs one of our modules."""
+    """Return the command that runs the ``main`` of one of our modules."""
     # -P: a `queue.py` in the working directory is not the standard library's.
-    options = ["-P", "-X", "faulthandler", "-m", module]
-    return [sys.executable, *options, *map(str, arguments)]
+    options = ["-P", "-X", "faulthandler", "-m", START]
+    return [sys.executable, *options, module, *map(str, arguments)]
 
 
 def child_environment() -> dict[str, str]:

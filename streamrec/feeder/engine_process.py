@@ -70,7 +70,7 @@ async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
         sock: Connected.
         order: What to read, as ``engine.order_for`` has written it.
     """
-    patient = DaemonSettings.Server(
+    patient = DaemonSettings.Server.model_construct(  # it need not be checked
         handshake_timeout=FOR_EVER,
         idle_timeout=FOR_EVER,
         max_frames_per_second=sys.maxsize,
@@ -105,7 +105,3 @@ async def _watch(parent: int) -> None:
     while os.getppid() == parent:  # noqa: ASYNC110 - no event says that a parent has died
         await asyncio.sleep(LOOK_EVERY)
     os._exit(1)  # nobody is left to tell, and nothing on disk to tidy up
-
-
-if __name__ == "__main__":
-    main()

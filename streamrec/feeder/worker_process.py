@@ -299,7 +299,3 @@ async def _tell(link: Link, feeder: Feeder) -> None:
         if not link.unsent:
             link.send(snapshot=feeder.snapshot())
         await asyncio.sleep(TELL_EVERY)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,13 +14,18 @@ from streamrec.kernel.choice import VARIABLE
 pytestmark = pytest.mark.both_kernels
 
 
-def test_a_child_finds_this_package_and_nothing_in_the_working_directory(tmp_path: Path) -> None:
-    command = child_command("site")
+def test_a_child_finds_this_package_and_nothing_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "shown.py").write_text("import sys\nmain = lambda: print(*sys.path)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
+    command = child_command("shown")
     done = subprocess.run(
         command, env=child_environment(), cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert command[0] == sys.executable
-    places = [line.strip(" ',") for line in done.stdout.splitlines()]
+    places = done.stdout.split()
     assert str(tmp_path) not in places
     assert str(Path(streamrec.__file__).parents[1]) in places
 
