@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["jax", "tensorflow", at_night("torch")])
+@pytest.mark.parametrize("backend", [at_night("jax"), "tensorflow", at_night("torch")])
 def test_the_tests_on_a_backend_pass(backend: str) -> None:
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
