@@ -39,12 +39,10 @@ class Ceiling(NamedTuple):
         """Make an executor of the run's work."""
         return ThreadPoolExecutor(most, name, step_back if self.cores else None)
 
-    async def started(self, name: str, most: int) -> ThreadPoolExecutor:
-        """Make an executor, in a feeder with all of its threads."""
-        threads = self.threads(name, most)
+    async def start(self, threads: ThreadPoolExecutor, most: int) -> None:
+        """Start all threads of an executor in a feeder, whose loop must not wait for them."""
         if self.cores is not None:
             await start_threads(threads, most)
-        return threads
 
 
 NO_CEILING = Ceiling()

@@ -87,7 +87,8 @@ class Run:
         return f"<{type(self).__name__} {state}, step {self.position.step}>"
 
     async def __aenter__(self) -> Self:
-        self._threads = await self._ceiling.started("streamrec-decode", THREADS)
+        self._threads = self._ceiling.threads("streamrec-decode", THREADS)
+        await self._ceiling.start(self._threads, THREADS)
         self._corruption_log = corruption_log_of(self._plan.settings, self._shards.urls)
         self._begin()
         return self

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +28,6 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from streamrec.flow.cores import CoreShare
 
@@ -47,6 +48,10 @@ def shard(directory: Path, *sides: int) -> str:
         for side in sides:
             writer.write({"p": encoded(side)})
     return str(path)
+
+
+def compress(path: Path) -> None:
+    path.write_bytes(gzip.compress(path.read_bytes()))
 
 
 def sides_of(stream: Any) -> list[int]:
@@ -235,11 +240,15 @@ async def test_threads_of_a_feeder_step_back(
         await dataset.aclose()
 
 
+@pytest.mark.parametrize("compressed", [False, True])
 @asynchronous
 async def test_sessions_of_a_feeder_start_no_threads_in_its_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, compressed: bool
 ) -> None:
-    plain = {"source": shard(tmp_path, *[SIDE] * 4), "features": describe(FEATURES), "lanes": 1}
+    source = shard(tmp_path, *[SIDE] * 4)
+    if compressed:
+        compress(Path(source))
+    plain = {"source": source, "features": describe(FEATURES), "lanes": 1}
     dataset = await Dataset.open(validate(DatasetSettings, plain))
     place: Any = {"rank": 0, "world_size": 1, "batch_size": 2, "position": None}
     starting: list[int] = []

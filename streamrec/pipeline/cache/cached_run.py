@@ -71,7 +71,8 @@ class CachedRun(Run):
         settings, behind = self._plan.settings, self._plan_behind()
         most = None if settings.prefetch == "auto" else settings.prefetch
         self._channel = Channel[Decoding](self._plan.memory.waiting - behind.memory.waiting, most)
-        self._threads = await self._ceiling.started("streamrec-deliver", THREADS)
+        self._threads = self._ceiling.threads("streamrec-deliver", THREADS)
+        await self._ceiling.start(self._threads, THREADS)
         self._task = asyncio.create_task(self._fill(), name="streamrec-cached-run")
         return self
 

@@ -54,13 +54,14 @@ class Inflater:
     bytes_out: int = 0
     _busy: int = 0
     _has_said: bool = False
+    _has_threads: bool = False
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
+        self._wake, self._starting = asyncio.Event(), asyncio.Lock()
         for feed in self.feeds:
             feed.wake, feed.rereads = self.wake, self._reread
-        self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)))
+        self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)), len(self.feeds))
         self._threads = self.ceiling.threads("streamrec-inflate", self._most)
         self.pool = Pool(self._released)
         self._account = Account()
@@ -160,6 +161,7 @@ class Inflater:
     async def _inflate(self, lane: int) -> None:
         began = self._loop.time()
         try:
+            await self._start_threads()
             taken, given = await self.feeds[lane].inflate(self._threads)
         finally:
             self._busy -= 1
@@ -170,6 +172,13 @@ class Inflater:
         self._wake.set()
         self.fetcher.wake()
         self.fetcher.notify(lane)
+
+    async def _start_threads(self) -> None:
+        """Start the threads, once; most shards are not compressed, and need none."""
+        async with self._starting:
+            if not self._has_threads:
+                await self.ceiling.start(self._threads, self._most)
+                self._has_threads = True
 
     def _released(self) -> None:
         """Schedule again when memory has come back; called in any thread."""
