@@ -227,11 +227,15 @@ def main(
     """Try mutants, print those that nobody noticed, and a table by room."""
     mutants = sample(count, seed, room)
     if only:
-        named = set(map(name_in, only.read_text().splitlines()))
+        named = {name_in(line) for line in only.read_text().splitlines() if " | " in line}
         mutants = [each for each in sample(sys.maxsize, 0, room) if each.name in named]
+        gone = len(named - {each.name for each in mutants})
+        click.echo(f"{gone} of {len(named)} lines are not in the source any more")
     known = judged()
     nothing = Counter(each.room for each in mutants if each.name in known)
     mutants = [each for each in mutants if each.name not in known]
+    if not mutants:
+        raise SystemExit("there is nothing to try")
     with tempfile.TemporaryDirectory() as place:
         noticed_by = attempt(mutants, Tree(place, patience), results)
     tried = Counter(each.room for each in noticed_by)

@@ -3,14 +3,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+from click.testing import CliRunner
+
 from tests import mutate
 from tests.mutants import ROOT, mutants_of
 from tests.mutate import Tree, attempt, failed_test, name_in, suites_of, table
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.mutants import Mutant
 
@@ -121,6 +122,29 @@ def test_the_test_that_failed() -> None:
     assert failed_test("ERROR tests/a.py - why", []) == "tests/a.py"
     assert failed_test(f"{begun}++ Timeout ++", []) == "tests/a.py::test_y"
     assert failed_test("", ["tests/a.py"]) == "tests/a.py"
+
+
+@pytest.mark.parametrize("noticed", [0, 1, 2])
+def test_what_is_named_is_tried_and_must_be_noticed(
+    noticed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [each.name for each in mutants_of(PATH)[:2]]
+    only = tmp_path / "only"
+    only.write_text("\n".join(["# a | comment", "gone.py | x | 1 -> 2", *names]))
+    monkeypatch.setattr(mutate, "sample", lambda *_: mutants_of(PATH))
+    monkeypatch.setattr(mutate, "copy_of_tree", lambda _: tmp_path)
+    tests = iter(["tests/a.py::test_x"] * noticed + [""] * 2)
+    monkeypatch.setattr(Tree, "notices", lambda *_: next(tests))
+    result = CliRunner().invoke(mutate.main, ["--only", str(only), "--least", "0.5"])
+    assert "2 of 4 lines are not in the source any more" in result.output
+    assert f"| all | 2 | {noticed} ({noticed / 2:.0%}) | 0 |" in result.output
+    assert (result.exit_code == 0) == (noticed > 0)
+
+
+def test_a_run_of_nothing_is_no_success(tmp_path: Path) -> None:
+    (tmp_path / "only").write_text("gone.py | x | 1 -> 2")
+    options = ["--room", "values", "--only", str(tmp_path / "only")]
+    assert CliRunner().invoke(mutate.main, options).exit_code == 1
 
 
 def test_the_table() -> None:
