@@ -38,6 +38,45 @@ def values(found: CapacityPlan) -> dict[str, float]:
     return {one.name: one.value for one in found.estimates}
 
 
+def test_the_arithmetic_of_one_job() -> None:
+    found = values(
+        plan(
+            "hosts=40,ranks=8,batch=10MB,step=100ms,sent=20MB,dataset=1TB,"
+            "byte_price=0.09,headroom=20%,spare=2"
+        )
+    )
+    requests, mib8 = 32e9 * 1.02 / (8 << 20), 8 << 20
+    costs = requests * 86400 * 0.0004 / 1000, 32 * 1.02 * 86400 * 0.09, 28 * 24 * 0.4
+    assert found == {
+        "rate": 32e9,
+        "time of a request": pytest.approx(0.05 + mib8 / 60e6),
+        "requests": pytest.approx(requests),
+        "requests in flight": 739,  # 3,891 a second for 0.19 s
+        "prefixes": 1,
+        "connections a host, without feeders": 19,
+        "rate of a feeder": 1.25e9,  # its link carries two bytes for each that it reads
+        "feeders": 28,  # 32 / 1.25 = 25.6, and two to spare
+        "connections of a feeder": 29,
+        "clients of a feeder": 13,
+        "memory of a feeder": pytest.approx((2 * 739 * mib8 + (256 << 20) + 320 * 4 * 20e6) / 26),
+        "requests a day": pytest.approx(costs[0]),
+        "bytes a day": pytest.approx(costs[1]),
+        "feeders a day": pytest.approx(costs[2]),
+        "time of an epoch": 31.25,
+        "an epoch": pytest.approx(sum(costs) * 31.25 / 86400),
+    }
+
+
+def test_the_defaults_are_those_that_are_told() -> None:
+    found = {one.name: one.value for one in plan("batch=10MB,step=100ms").assumptions}
+    assert found == {
+        "hosts": 1, "ranks": 1, "range": 8 << 20, "latency": 0.05, "bandwidth": 60e6,
+        "extra": 0.02, "prefix": 5500, "window": 256 << 20, "cores": 8, "core": 500e6,
+        "link": 3.125e9, "headroom": 0.3, "spare": 1, "request_price": 0.0004,
+        "byte_price": 0, "feeder_price": 0.4,
+    }  # fmt: skip
+
+
 @given(JOBS)
 def test_the_requests_in_flight_carry_the_rate(job: dict[str, Any]) -> None:
     found, made = values(planned(job)), Workload(**job)

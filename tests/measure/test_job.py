@@ -205,6 +205,7 @@ class TestFeeder:
         await dataset.aclose()
         assert (job.ended, job.batches, job.records) == ("stream", 8, SHARDS * RECORDS)
         assert job.bytes == job.bytes_read == spent.spent.bytes >= SHARDS * RECORDS * LENGTH
+        assert spent.spent.requests == 0, "a batch is no request to a store"
         assert job.waits["client"] >= 8 * STEP * 0.99
         assert adds_up(job)
 

@@ -15,6 +15,7 @@ from streamrec.plan.shard_names import Task
 from streamrec.plan.splits import Splits
 from streamrec.shard_tools.sources import bert
 from streamrec.shard_tools.sources.bert import open_bert
+from streamrec.shard_tools.sources.documents import Document
 from streamrec.shard_tools.sources.reading import Reader, read_source
 from tests.shard_tools.sources.test_delimited import fail, records_of
 from tests.shard_tools.sources.texts import TEXT, vocabulary_file
@@ -60,6 +61,18 @@ def tokens_of(records: list[bytes]) -> list[list[int]]:
     rows, slots = np.nonzero(found["masked_lm_weights"])
     ids[rows, found["masked_lm_positions"][rows, slots]] = found["masked_lm_ids"][rows, slots]
     return [row[:used].tolist() for row, used in zip(ids, found["input_mask"].sum(1), strict=True)]
+
+
+def test_sentences_without_tokens_are_left_out(place: str, settings: dict[str, Any]) -> None:
+    """A line may hold control characters alone, and a document such lines alone."""
+    pieces = open_bert(place, **settings).word_pieces
+    one, two, three = (len(row) for row in pieces.tokenize(["a", "a b", "a b c"]).to_list())
+    lines = [["\x01", "a", "\x01", "a b"], ["\x01"], ["a b c", "\x01"]]
+    documents = [Document("x", number, sentences) for number, sentences in enumerate(lines)]
+    text = bert._tokenized(documents, pieces)
+    assert text.offsets == [0, one, one + two, one + two + three] == [0, 1, 3, 6]
+    assert text.sentences == [range(2), range(2, 2), range(2, 3)]
+    assert len(text.tokens) == 6
 
 
 def test_real_text(place: str, settings: dict[str, Any]) -> None:
