@@ -167,11 +167,8 @@ def copy_of_tree(place: str) -> Path:
 def suites_of(path: Path) -> Iterator[list[str]]:
     """Yield the nearest file of tests, a few more, those of whole streams, and then the rest."""
     tests = nearest_tests(path)
-    yield tests[:1]
-    yield tests[1:AT_ONCE]
-    yield WHOLE
-    for begin in range(AT_ONCE, len(tests), AT_ONCE):
-        yield tests[begin : begin + AT_ONCE]
+    rest = (tests[begin : begin + AT_ONCE] for begin in range(AT_ONCE, len(tests), AT_ONCE))
+    yield from filter(None, (tests[:1], tests[1:AT_ONCE], WHOLE, *rest))
 
 
 def failed_test(output: str, tests: list[str]) -> str:

@@ -26,7 +26,7 @@ def nearest_tests(path: Path) -> list[str]:
 
     distances = _distances(_name_of(path))
     room = ROOT / "tests" / relative.parent
-    for test in room.rglob("test_*.py") if room.parent != ROOT else ():
+    for test in room.glob("test_*.py") if room.parent == ROOT else room.rglob("test_*.py"):
         distances.setdefault(str(test.relative_to(ROOT)), FAR)
     return sorted(distances, key=rank)
 

@@ -110,6 +110,13 @@ def test_a_test_that_hangs_is_ended_before_the_time_of_all_is_up(
     assert (min(given), max(given)) == (2 * mutate.HANG, 300)
 
 
+def test_no_suite_is_empty_which_would_be_all_tests() -> None:
+    for path in (PATH, ROOT / "streamrec/__main__.py", ROOT / "streamrec/gone/gone.py"):
+        suites = [*suites_of(path)]
+        assert all(suites)
+        assert mutate.WHOLE in suites
+
+
 def test_names_are_read_from_files_and_from_what_is_printed() -> None:
     name = "a.py | x = lambda: {1: 2} | 1 -> 2"
     for line in (name, f"not noticed: {name}", f"noticed by tests/a.py::test_x (3 s): {name}"):

@@ -15,6 +15,10 @@ def test_a_file_to_which_no_import_leads_has_the_tests_of_its_room() -> None:
     assert "tests/shard_tools/sources/test_masked_pairs.py" in tests
 
 
+def test_a_module_that_nothing_imports_has_its_mirror() -> None:
+    assert nearest_tests(ROOT / "streamrec/__main__.py")[0] == "tests/test_main.py"
+
+
 def test_the_tests_of_pages_come_last() -> None:
     tests = nearest_tests(ROOT / "streamrec/plan/dealt_shards.py")
     assert tests.index("tests/test_docs.py") > tests.index("tests/feeder/test_client.py")

@@ -76,6 +76,21 @@ def test_no_more_is_predicted_than_the_store_was_seen_to_give() -> None:
     assert (advice.rate, advice.next) == (300.0 * MB, None)
 
 
+@pytest.mark.parametrize(("seen", "times"), [(1.09, 1.0), (1.11, 1.11), (2.0, 2.0)])
+def test_little_more_is_no_promise(seen: float, times: float) -> None:
+    """One cell was seen, so nothing tells where a link would be full."""
+    world, chosen = World(latency=0.2), settings_of(max_concurrency=4)
+    rate = world.rate(chosen)
+    cell = world.cell(MB, 1).model_copy(update={"bytes": int(10 * seen * rate)})
+    sweep = world.sweep().model_copy(update={"cells": [cell], "plateau": None})
+    figures = world.figures(chosen, sweep=sweep)
+    finding = find(figures, Resources(figures, chosen).ceilings())
+    assert finding is not None
+    advice = advise(figures, chosen, finding)
+    assert advice.rate == pytest.approx(times * rate, rel=1e-2)
+    assert advice.next is None
+
+
 def test_latency_needs_as_many_requests_as_little_says() -> None:
     # 1 MB each 200 ms; 100 MB/s need 20 requests, and a fifth more so that they are no limit.
     world = World(latency=0.2, shard=MB, step=0.01)
@@ -90,7 +105,7 @@ def test_no_more_memory_is_taken_than_is_needed() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "advised"),
-    [("64MiB", "128MiB"), ("48MiB", "128MiB"), ("65MiB", "256MiB"), ("2GiB", "4096MiB")],
+    [("64MiB", "128MiB"), ("48MiB", "128MiB"), ("65MiB", "256MiB"), ("1536MiB", "3072MiB")],
 )
 def test_twice_the_memory_is_advised_where_buffers_are_full(budget: str, advised: str) -> None:
     settings = settings_of(memory_budget=budget)

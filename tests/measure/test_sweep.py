@@ -86,6 +86,15 @@ def test_a_row_leaves_the_rest_to_the_others() -> None:
     assert share.seconds_for(4, 1, None) is None, "four of its 25 ranges are left"
 
 
+def test_the_first_row_has_half_of_the_budget_and_the_others_share_the_rest() -> None:
+    left, parts = 1.0, list[float]()
+    for part in sweep.PARTS:
+        parts.append(left * part)
+        left -= left * part
+    assert parts == pytest.approx([1 / 2, 1 / 6, 1 / 6, 1 / 6])
+    assert [size >> 10 for size in sweep.SIZES] == [4096, 1024, 16384, 256]
+
+
 @pytest.mark.parametrize(("files", "most"), [(1, 1), (3, 1), (100, 50), (1024, 512), (9999, 512)])
 def test_half_of_the_files_may_be_connections(
     files: int, most: int, monkeypatch: pytest.MonkeyPatch

@@ -157,11 +157,23 @@ def test_the_budget_is_a_part_that_never_leaves_its_bar() -> None:
 def test_costs_that_are_not_known_are_left_out() -> None:
     free = Costs(currency="EUR", prices="none", spent=0.0, epoch=None, epoch_requests=None)
     assert view_of(figures(costs=free)).costs == [("This benchmark", "0.00 EUR")]
+    known = free.model_copy(update={"spent": 0.55, "epoch": 12.0, "epoch_requests": 0.25})
+    assert view_of(figures(costs=known)).costs == [
+        ("This benchmark", "0.55 EUR"),
+        ("One epoch", "12.00 EUR"),
+        ("of that, requests", "0.25 EUR"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(1234.5, "1,234.50 USD"), (0.016, "0.016 USD"), (1e-6, "<0.0001 USD"), (0.0, "0.00 USD")],
+    [
+        (1234.5, "1,234.50 USD"),
+        (1.0, "1.00 USD"),
+        (0.016, "0.016 USD"),
+        (1e-6, "<0.0001 USD"),
+        (0.0, "0.00 USD"),
+    ],
 )
 def test_money(amount: float, text: str) -> None:
     assert money(amount, "USD") == text
