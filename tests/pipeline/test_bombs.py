@@ -101,6 +101,7 @@ def bmp() -> dict[str, Any]:
 
 
 PADDED = {"v": sr.FixedLenSequenceFeature((), "int64", allow_missing=True)}
+FILLED = {"v": sr.FixedLenFeature((1_000_000,), "float32", bytes(4_000_000), raw=True)}
 RAGGED = {"v": sr.RaggedFeature("int64", partitions=[sr.RaggedFeature.ValueRowIds("ids")])}
 BOMBS = {
     "PNG of 8000 x 8000": Bomb(lambda: saved("PNG", 8000, 8000), PictureTooLarge),
@@ -112,6 +113,7 @@ BOMBS = {
     "GIF of 65,535 x 65,535": Bomb(lambda: gif(1, 65_535), PictureTooLarge),
     "JPEG of 2,000 x 2,000, 4 in a batch": Bomb(lambda: saved("JPEG", 2000, 2000), None, rows=4),
     "GIF of 5,000 frames of 400 x 400": Bomb(lambda: gif(5000, 400), MalformedImage),
+    "GIF of 20,000 frames of 1 x 1": Bomb(lambda: gif(20_000, 1), PictureTooLarge, rows=4),
     "WebP of 16,384 x 16,384": Bomb(webp, PictureTooLarge),
     "BMP of 65,536 x 65,536": Bomb(bmp, MalformedImage),
     "TIFF of 30,000 shared entries": Bomb(tiff, MalformedImage),
@@ -120,12 +122,13 @@ BOMBS = {
     ),
     "a row of 2,000,000 numbers, 64 to fill up": Bomb(long_row, BatchTooLarge, PADDED),
     "65,537 empty rows, 64 times": Bomb(empty_rows, None, RAGGED),
+    "an empty record, 64 defaults of 1,000,000": Bomb(dict, BatchTooLarge, FILLED),
 }
 PROGRAM = """
 import json, re, resource, sys
 from streamrec.formats.examples.descriptions import from_description
 import streamrec as sr
-url, features, rows = json.loads(sys.argv[1])
+url, features, rows = json.load(sys.stdin)
 error = None
 try:
     with sr.open(url, from_description(features), batch_size=rows, memory_budget="64MiB",
@@ -184,6 +187,6 @@ def taken(url: str, bomb: Bomb) -> list[Any]:
 
     argument = json.dumps([url, describe(bomb.features), bomb.rows])
     found = subprocess.run(
-        [sys.executable, "-c", PROGRAM, argument], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROGRAM], input=argument, capture_output=True, text=True, check=True
     )
     return list(json.loads(found.stdout))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamrec.errors import BatchTooLarge, PictureTooLarge
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.images.picture import MOST_PIXELS
+from streamrec.kernel.contract import DataType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +18,20 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["UNLIMITED", "Claims", "Limits"]
+    from streamrec.kernel.contract import ColumnPlan
+
+__all__ = ["UNLIMITED", "Claims", "Filling", "Limits"]
 
 MIB = 1 << 20
+_FIXED = frozenset({Kind.FIXED, Kind.RAW})
+"""The kinds of columns that have as many values in every row, so that a record may lack them."""
+_ITEM = {DataType.INT64: 8, DataType.FLOAT32: 4, DataType.BYTES: 1}
+"""Bytes of a number, or of a byte."""
+_OFFSET = 8
+"""Bytes that a byte string takes besides its own."""
+_WIDEST = {DataType.INT64: 8, DataType.FLOAT32: 1, DataType.BYTES: 4}
+"""Bytes that one byte of a record becomes, at most: an int64 may take one byte there, and an empty
+string two, which become an offset of eight."""
 
 
 class Limits(NamedTuple):
@@ -31,6 +43,35 @@ class Limits(NamedTuple):
     """Pixels of one picture."""
     at_once: int = sys.maxsize
     """The most pictures that are decoded at once."""
+
+
+class Filling(NamedTuple):
+    """Columns whose rows are filled from defaults where a record has no values for them."""
+
+    row: int
+    """Bytes of a row of all of them."""
+    widest: int
+    """Bytes that one byte of a record becomes in them, at most."""
+    feature: str
+    """The feature with the longest default."""
+
+    @classmethod
+    def of(cls, plans: Sequence[ColumnPlan]) -> Filling | None:
+        """Return the columns of plans that have a default; ``None``: there are none."""
+        sizes = {
+            plan.name: _row_size(plan) for plan in plans if plan.kind in _FIXED and plan.default
+        }
+        if not sizes:
+            return None
+        widest = max(_WIDEST[plan.dtype] for plan in plans if plan.name in sizes)
+        return cls(sum(sizes.values()), widest, max(sizes, key=sizes.__getitem__))
+
+
+def _row_size(plan: ColumnPlan) -> int:
+    if plan.dtype is not DataType.BYTES or plan.kind is Kind.RAW:
+        return plan.count * _ITEM[plan.dtype]
+    texts = [value for value in plan.default or () if isinstance(value, bytes)]
+    return sum(map(len, texts)) + _OFFSET * len(texts)
 
 
 UNLIMITED = Limits()
@@ -88,6 +129,29 @@ class Claims(threading.local):
             what = f"the column takes {_mib(total)} in this batch"
             message = _too_large(what, int(counts[row]) * size, most)
             raise ColumnFault(row, feature, message, BatchTooLarge)
+        self._claim(total)
+
+    def filling(self, rows: int, held: int, filling: Filling) -> None:
+        """Claim what columns with defaults take beyond what the records can hold of them.
+
+        Args:
+            rows: The rows of the batch.
+            held: Bytes of their records.
+            filling: The columns.
+
+        Raises:
+            ColumnFault: The batch would take too much.
+        """
+        total, most = rows * filling.row - held * filling.widest, self.limits.max_bytes
+        if total <= 0:
+            return
+        if most is not None and self._claimed + total > most:
+            message = (
+                f"default values take {_mib(total)} in this batch of {rows:,} rows, and max_bytes "
+                f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or set "
+                "batch_size to less"
+            )
+            raise ColumnFault(0, filling.feature, message, BatchTooLarge)
         self._claim(total)
 
     def pictures(

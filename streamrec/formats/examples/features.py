@@ -16,7 +16,7 @@ from streamrec.errors import (
     WrongFeatureType,
     located,
 )
-from streamrec.formats.examples.claims import Claims
+from streamrec.formats.examples.claims import Claims, Filling
 from streamrec.formats.examples.descriptions import (
     LENGTH,
     SequenceFeatures,
@@ -154,6 +154,7 @@ class FeatureParser:
         # Pictures, sizes and indices are read again: nobody else may be able to change them.
         every = (*specs.context.values(), *specs.sequence.values())
         self._claims = needs.claims
+        self._filling = Filling.of(needs.plans)
         self._parser = kernel.Parser(
             needs.plans, lists, allocate if all(map(_is_plain, every)) else scratch
         )
@@ -175,6 +176,8 @@ class FeatureParser:
         """
         self._claims.begin()
         try:
+            if self._filling is not None:
+                self._claims.filling(len(rows), int(rows.lengths.sum()), self._filling)
             columns = self._parser.parse(rows)
             if self._unproven and len(rows):
                 self._look_for_lists(rows, columns, url_of)

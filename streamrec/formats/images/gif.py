@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from streamrec.errors import PictureTooLarge
 from streamrec.formats.images.picture import (
     Picture,
     Wanted,
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["read"]
+__all__ = ["MOST_FRAMES", "read"]
 
 _SCREEN = struct.Struct("<6xHHB2x")
 _DESCRIPTOR = struct.Struct("<xHHHHB")
@@ -35,6 +37,11 @@ _GRAY = bytes(number for number in range(256) for _ in range(3))
 """The palette of a frame that has none."""
 
 
+MOST_FRAMES = 10_000
+"""The most frames of a picture: a frame of one pixel costs 27 us, so all of them a third of a
+second. The longest animations that people share have some thousands."""
+_BEGINS = re.compile(b"[\x21\x2c\x3b]")
+"""The first byte of any block."""
 _WORK = 10
 """Bytes for each pixel of a frame: its numbers, those that are shown, and their colours."""
 _CUT_OFF = (IndexError, struct.error)
@@ -64,6 +71,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
 
     Raises:
         MalformedImage: It is no GIF, or has more pixels.
+        PictureTooLarge: It has more frames than are allowed.
         WrongFeatureType: It is not given in so many channels.
     """
     check_channels("GIF", wanted.channels, (0, 3))
@@ -97,6 +105,11 @@ def _measured(contents: memoryview, wanted: Wanted) -> tuple[int, int, int]:
             if not (frame.width and frame.height):
                 raise EOFError("a frame has no pixels")
             count, height, width = count + 1, max(height, frame.height), max(width, frame.width)
+            if count > MOST_FRAMES:
+                raise PictureTooLarge(
+                    f"the GIF has more than the {MOST_FRAMES:,} frames that are allowed, each of "
+                    "which takes time; write it anew with fewer"
+                )
     except _CUT_OFF:
         if wanted.animation or not count:
             raise
@@ -133,7 +146,8 @@ def _frames(contents: memoryview) -> Iterator[_Frame]:
             )
             at, transparent = end, -1
         else:  # some writers leave bytes between blocks
-            at += 1
+            begin = _BEGINS.search(contents, at)
+            at = begin.start() if begin else len(contents)
 
 
 def _palette(contents: memoryview, at: int, flags: int) -> tuple[memoryview, int]:

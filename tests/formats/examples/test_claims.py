@@ -14,6 +14,7 @@ from streamrec.formats.examples.claims import Claims, Limits
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.specs import FixedLenFeature
 from streamrec.kernel.contract import fresh
 from streamrec.values.records import RecordRows
 
@@ -134,6 +135,38 @@ def test_the_step_is_named() -> None:
     record = encode_sequence_example({}, {"v": steps})
     with pytest.raises(PictureTooLarge, match="step 1: the picture takes"):
         Parsing(({}, {"v": Image()}), Limits(4000)).parse([record])
+
+
+DEFAULTS: dict[str, tuple[Any, int, Any]] = {
+    "numbers": (FixedLenFeature((500,), "float32", [0.0] * 500), 2000, [0.5] * 500),
+    "narrow numbers": (FixedLenFeature((500,), "int8", [0] * 500), 4000, [1] * 500),
+    "a text": (FixedLenFeature((), "bytes", b"x" * 1992), 2000, b"y" * 1992),
+    "raw": (FixedLenFeature((500,), "float32", [0.0] * 500, raw=True), 2000, bytes(2000)),
+}
+
+
+@pytest.mark.parametrize("case", DEFAULTS)
+def test_what_defaults_take_is_claimed(case: str) -> None:
+    spec, size, _ = DEFAULTS[case]
+    features = {"v": spec, "other": FixedLenFeature((), "int64", 0)}
+    total = 100 * (size + 8)
+    parsing = Parsing(features, Limits(total))
+    assert len(parsing.parse([b""] * 100)["v"]) == 100
+    assert parsing.claimed == [total]
+    with pytest.raises(
+        BatchTooLarge, match=r"default values take 0\.. MiB in this batch"
+    ) as caught:
+        Parsing(features, Limits(total - 1)).parse([b""] * 100)
+    assert caught.value.feature == "v"
+
+
+@pytest.mark.parametrize("case", DEFAULTS)
+def test_values_that_the_records_hold_are_not_claimed(case: str) -> None:
+    """A batch that is large because its records are is no bomb, whether its specs have defaults."""
+    spec, _, value = DEFAULTS[case]
+    parsing = Parsing({"v": spec}, Limits(1000))
+    assert len(parsing.parse([encode_example({"v": value})] * 100)["v"]) == 100
+    assert parsing.claimed == []
 
 
 def test_a_limit_of_another_thread_s_batch_is_its_own() -> None:

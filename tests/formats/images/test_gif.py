@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamrec.errors import MalformedImage, WrongFeatureType
+from streamrec.errors import MalformedImage, PictureTooLarge, WrongFeatureType
+from streamrec.formats.images import gif
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted
 from tests.by_day import stops
@@ -135,3 +136,17 @@ def test_frames_larger_than_allowed() -> None:
 def test_channels_that_are_not_given(channels: int) -> None:
     with pytest.raises(WrongFeatureType, match="0 or 3"):
         read(STILL, channels)
+
+
+@pytest.mark.parametrize("animation", [False, True])
+def test_more_frames_than_allowed(animation: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gif, "MOST_FRAMES", 3)
+    frames = [frame([1, 2])] * 4
+    assert read(made_gif(*frames[:3])).tolist() == [[[RED, GREEN]]] * 3
+    with pytest.raises(PictureTooLarge, match="has more than the 3 frames"):
+        read(made_gif(*frames), animation=animation)
+
+
+def test_bytes_between_blocks_are_passed_over() -> None:
+    contents = made_gif(b"\0\1\2\xff" * 5, frame([1, 2]), b"\0" * 7, frame([2, 1]))
+    assert read(contents).tolist() == [[[RED, GREEN]], [[GREEN, RED]]]
