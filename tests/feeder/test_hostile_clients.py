@@ -145,7 +145,8 @@ def test_an_honest_client_is_served_beside_all_of_them(
             assert numbers == list(itertools.islice(itertools.count(0, 8), len(numbers)))
             # A feeder's own errors would be logged, and counted as what they are.
             kinds = serving.feeder.statistics.faults.keys()
-            assert kinds <= {"RemoteProtocolError", "FeederRefused", "ConfigError", "StateError"}
+            broken = {"RemoteProtocolError", "CorruptFrame"}
+            assert kinds <= {*broken, "FeederRefused", "ConfigError", "StateError"}
             honest.cancel()
             await asyncio.gather(honest, return_exceptions=True)
 
