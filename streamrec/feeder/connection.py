@@ -78,6 +78,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._closed = asyncio.Event()
         self._transport: asyncio.Transport
         self._is_made = False
+        self._has_left = False
+        """True once this side has closed it."""
         self._reads = 0
         """Reads until the first message was whole."""
         self._has_begun = False
@@ -172,8 +174,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._closed.set()
 
     def _end_of(self, error: Exception | None) -> str:
-        if error is None:
+        if error is None and self._has_left:
             return "it was closed here"
+        if error is None:  # so loops tell some ends of TLS
+            return CLOSED_THERE
         # The system of a client that leaves resets what it has not read.
         has_left = isinstance(error, ConnectionResetError | BrokenPipeError)
         if has_left and self.machine.role is Role.SERVER:
@@ -281,6 +285,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         Args:
             linger: Seconds to wait for that; then the connection is cut.
         """
+        self._has_left = True
         try:
             # Closing a socket with bytes unread would reset it, and the peer could lose the last
             # message: so end our half, and go on reading until the peer has closed the other.
@@ -297,6 +302,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Cut the connection at once; one that is not made yet has no transport."""
+        self._has_left = True
         if self._is_made:
             self._transport.abort()
 

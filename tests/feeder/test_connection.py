@@ -89,6 +89,21 @@ class TestAsyncConnection:
             await server.receive()
         await closed(server)
 
+    @pytest.mark.parametrize("is_left", [False, True])
+    @on_both_loops
+    async def test_an_end_without_a_reason_is_of_the_side_that_closed_it(
+        self, is_left: bool
+    ) -> None:
+        """As uvloop tells that the other side has cut a connection over TLS."""
+        client, server = await pair()
+        if is_left:
+            client.abort()
+        else:
+            client.connection_lost(None)
+        with pytest.raises(FeederLost, match="closed here" if is_left else "by the other side"):
+            await client.receive()
+        await closed(client, server)
+
     @on_both_loops
     async def test_what_came_before_the_end_is_received(self) -> None:
         client, server = await streaming()
