@@ -1,6 +1,6 @@
 """Orders the files of tests by how near they are to a source file.
 
-The nearest is its mirror. The others follow by how many imports lead from them to the file, those
+The nearest is its mirror, and then one of the same name elsewhere. The others follow by how many imports lead from them to the file, those
 of the file's folder and room first, and those of the whole package last.
 """
 
@@ -21,8 +21,10 @@ def nearest_tests(path: Path) -> list[str]:
     relative = path.relative_to(ROOT / "streamrec")
     mirror = f"tests/{relative.parent}/test_{relative.stem.strip('_')}.py".replace("/./", "/")
 
-    def rank(test: str) -> tuple[bool, int, int]:
-        return test != mirror, distances[test] + _rooms_between(test, relative), _size(test)
+    def rank(test: str) -> tuple[bool, bool, int, int]:
+        is_other = Path(test).name != Path(mirror).name
+        far = distances[test] + _rooms_between(test, relative)
+        return test != mirror, is_other, far, _size(test)
 
     distances = _distances(_name_of(path))
     room = ROOT / "tests" / relative.parent

@@ -19,6 +19,11 @@ def test_a_module_that_nothing_imports_has_its_mirror() -> None:
     assert nearest_tests(ROOT / "streamrec/__main__.py")[0] == "tests/test_main.py"
 
 
+def test_one_of_the_same_name_may_hold_both_kernels() -> None:
+    tests = nearest_tests(ROOT / "streamrec/kernel/native/records.py")
+    assert tests[0] == "tests/kernel/test_records.py"
+
+
 def test_the_tests_of_pages_come_last() -> None:
     tests = nearest_tests(ROOT / "streamrec/plan/dealt_shards.py")
     assert tests.index("tests/test_docs.py") > tests.index("tests/feeder/test_client.py")

@@ -14,7 +14,7 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.images.image import decode_jpeg, read_picture
-from streamrec.formats.images.jpeg import MOST_SCANS
+from streamrec.formats.images.jpeg import MOST_SCANS, _Layout
 from streamrec.formats.images.picture import Wanted, Window
 from tests.by_day import stops
 from tests.formats.pictures.encoded import saved, smooth, without_segment
@@ -270,3 +270,31 @@ def test_coefficients_of_several_scans_are_kept(progressive: bool, work: int) ->
 def test_a_profile_before_the_first_scan_does_not_hide_it() -> None:
     contents = saved(smooth(64, 64), "JPEG", progressive=True, icc_profile=b"\xff\xda" * 9000)
     assert read(contents).work == 2 * 64 * 64 * 3 // 2
+
+
+@pytest.mark.parametrize(
+    ("size", "sides", "blocks"),
+    [
+        ((1, 1), "11", 1),
+        ((8, 8), "11", 1),
+        ((8, 9), "11", 2),
+        ((9, 8), "11", 2),
+        ((17, 17), "11", 9),
+        ((8, 8), "11 11 11", 3),
+        ((16, 16), "22 11 11", 6),
+        ((16, 17), "22 11 11", 12),
+        ((17, 16), "22 11 11", 12),
+        ((8, 16), "21 11 11", 4),
+        ((9, 16), "21 11 11", 8),
+        ((16, 8), "12 11 11", 4),
+        ((32, 32), "41 11 11", 24),
+    ],
+)
+def test_coefficients_are_64_numbers_a_block(
+    size: tuple[int, int], sides: str, blocks: int
+) -> None:
+    """T.81, A.2: a unit holds as many blocks of each channel as its sides say."""
+    channels = b"".join(bytes([0, octet, 0]) for octet in bytes.fromhex(sides))
+    height, width = (side.to_bytes(2, "big") for side in size)
+    frame = b"\x08" + height + width + bytes([len(channels) // 3]) + channels
+    assert _Layout(frame=frame).coefficients == 64 * 2 * blocks

@@ -386,3 +386,8 @@ def test_a_search_that_meets_one_ends_there(size_known: bool) -> None:
                 break
             scanner.recover(fault)
     assert faults == [(CorruptLength, len(A)), (RecordTooLarge, len(A) + 2)]
+
+
+def test_the_bounds_are_those_that_the_page_of_damage_names() -> None:
+    assert (resync.LARGEST_GUESS, resync.LARGEST_PART) == (16 << 20, 16 << 20)
+    assert resync.LARGEST == 128 << 40
