@@ -1,7 +1,8 @@
 """Orders the files of tests by how near they are to a source file.
 
-The nearest is its mirror, and then one of the same name elsewhere. The others follow by how many imports lead from them to the file, those
-of the file's folder and room first, and those of the whole package last.
+The nearest is its mirror, and then one of the same name elsewhere. The others follow by how many
+imports lead from them to the file, those of the file's folder and room first, and those of the
+whole package last.
 """
 
 from __future__ import annotations
