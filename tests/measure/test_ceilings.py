@@ -76,6 +76,23 @@ def test_a_job_fills_a_link_that_the_sweep_did_not(
     assert rates(world, {}, job=on_a_full_link(**figures), sweep=None).get("link") == link
 
 
+def test_a_rate_that_is_always_the_same_is_a_link_however_few_the_requests() -> None:
+    """Two requests of a link that one nearly fills get little less than they would get alone."""
+    world = World(connection=2.4 * MB, latency=0.1)
+    for rate, link in ((2.2 * MB, 2.5 * MB), (2.1 * MB, None)):
+        cells = [
+            Cell(range_bytes=size, concurrency=count, seconds=1.0, bytes=int(got), requests=9)
+            for size, count, got in (
+                (MB // 4, 2, 2.5 * MB),
+                (MB // 4, 4, 2.3 * MB),
+                (MB, 2, rate),
+                (MB, 4, 1.5 * MB),
+            )
+        ]
+        sweep = Sweep(cells=cells, connection_bytes_per_second=2.4 * MB, plateau=None)
+        assert rates(world, sweep=sweep).get("link") == link
+
+
 def test_a_job_s_own_link_goes_before_that_of_the_sweep() -> None:
     assert rates(World(link=50.0 * MB), {}, job=on_a_full_link())["link"] == 3 * MB
 
@@ -136,8 +153,9 @@ def test_a_filter_leaves_fewer_bytes_of_the_link() -> None:
 def test_the_trainer_takes_a_batch_a_step() -> None:
     job = a_job(batches=100, bytes=200 * MB, step_seconds=0.05)
     assert rates(World(), {}, job=job)["trainer"] == pytest.approx(2e6 / 0.05)
-    late = job.model_copy(update={"waits": {"client": 10.0}})
-    assert rates(World(), {}, job=late)["trainer"] == pytest.approx(2e6 / 0.1)
+    for client, step in ((10.0, 0.1), (10.1, 0.05)):  # most of the last is lateness
+        late = job.model_copy(update={"waits": {"client": client}})
+        assert rates(World(), {}, job=late)["trainer"] == pytest.approx(2e6 / step)
 
 
 def test_the_listing_comes_before_a_run_that_ends() -> None:
