@@ -10,6 +10,7 @@ from tests.outside.programs import samplings, stores
 from tests.outside.tables import tables
 from tests.outside.tensorflow_tests import tensorflow_tests
 from tests.outside.texts import json_checker, json_test_suite
+from tests.outside.torchdata_tests import states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ SUITES: dict[str, list[Callable[[], Result]]] = {
     "samplings": [samplings],
     "stores": [stores],
     "tensorflow": [tensorflow_tests],
+    "states": [states],
 }
 
 
