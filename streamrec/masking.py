@@ -21,6 +21,7 @@ __all__ = [
     "masked_repr",
     "printable",
     "shown",
+    "type_of",
     "without_secrets",
     "without_values",
 ]
@@ -70,6 +71,12 @@ def masked(url: str) -> str:
         return url
     plain = _QUERY.sub(lambda found: found[1] + ("?..." if found[2] else ""), url)
     return _LINE_END.sub(_replaced, _without_users(plain))
+
+
+def type_of(value: object) -> str:
+    """Return the name of a value's type with its article, as in "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def printable(text: str) -> str:

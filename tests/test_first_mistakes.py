@@ -50,7 +50,7 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], type[Exception], str]] = {
     "bytes": (
         lambda path: OPEN(path, memory_budget="1 gig"),
         ConfigError,
-        r"""'memory_budget' is '1 gig' and should be bytes, such as "1GiB" or 'auto'$""",
+        r"""'memory_budget' is '1 gig' but must be bytes, such as "1GiB" or 'auto'$""",
     ),
     "unequal": (
         lambda _: sr.encode_example({"x": [[1], [2, 3]]}),
@@ -157,8 +157,8 @@ def test_a_device_that_this_torch_has_not(shard: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"features": "auto"}, "should be a mapping or 'infer'"),
-        ({"storage_options": "key"}, "'storage_options' is str and should be a mapping$"),
+        ({"features": "auto"}, "must be a mapping or 'infer'"),
+        ({"storage_options": "key"}, "'storage_options' is str but must be a mapping$"),
     ],
 )
 def test_a_setting_that_holds_others(settings: dict[str, Any], words: str) -> None:

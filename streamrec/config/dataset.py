@@ -230,7 +230,7 @@ class DatasetSettings(Settings):
         if function is None or callable(function):
             return function
         if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
-            raise ValueError(f'is {function!r} and should be a function, or "module:function"')
+            raise ValueError(f'is {function!r} but must be a function, or "module:function"')
         return function
 
     @field_validator(*CHECKS)

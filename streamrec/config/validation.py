@@ -140,7 +140,7 @@ def byte_size(name: str, text: object) -> int:
     except ValidationError:
         size = ByteSize(0)
     if size < 1:
-        raise ConfigError(f"{name} is {text!r} and should be a number of bytes, as in 4MiB")
+        raise ConfigError(f"{name} is {text!r} but must be a number of bytes, as in 4MiB")
     return int(size)
 
 
@@ -174,14 +174,20 @@ def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -
     wanted = " or ".join(map(_wanted, faults))
     given = first["input"]
     said = type(given).__name__ if path[-1] in _SECRETS else repr(given)
-    return f"the setting {name!r} is {said} and should be {wanted}"
+    return f"the setting {name!r} is {said} but must be {wanted}"
+
+
+_LENGTH = re.compile(r"(\w+) should (?:have|match) (.*?)(?: after validation.*)?")
+"""pydantic's messages on how long a value is."""
 
 
 def _wanted(fault: Any) -> str:
-    """Return what a value should be, of one type that was tried."""
+    """Return what a value must be, of one type that was tried."""
     if fault["type"] in _WANTED:
         return _WANTED[fault["type"]]
     message: str = fault["msg"]
+    if length := _LENGTH.fullmatch(message):
+        return f"a {length[1].lower()} with {length[2]}"
     return message.removeprefix("Input should be ")
 
 

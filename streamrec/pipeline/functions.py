@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from streamrec.errors import ConfigError, FunctionFailed
+from streamrec.masking import type_of
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.generators import generator_for, takes_generator
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
@@ -349,5 +350,5 @@ def _words(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}"
     if isinstance(value, Arrays | BytesColumn | Ragged | Sparse | Batch):
-        return f"a {type(value).__name__} of {len(value)} rows"
-    return f"a {type(value).__name__}"
+        return f"{type_of(value)} of {len(value)} rows"
+    return type_of(value)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherVersion
+from streamrec.masking import type_of
 from streamrec.plan.coordinates import LANE, OWN, POINT, POINTS, flat, structured
 from streamrec.plan.fingerprint import Fingerprint
 from streamrec.plan.packed import pack, unpack
@@ -283,7 +284,7 @@ def check_version(data: Any) -> None:
     """
     if not isinstance(data, dict):
         raise MalformedPosition(
-            f"the state is a {type(data).__name__}, not a mapping; give what state_dict() returned"
+            f"the state is {type_of(data)}, not a mapping; give what state_dict() returned"
         )
     if "version" not in data:
         raise MalformedPosition(

@@ -113,7 +113,7 @@ async def _check_offset(offset: int, url: str, settings: DatasetSettings) -> Non
         await stores.aclose()
     if found.size is not None and offset > found.size:
         raise TruncatedShard(
-            f"the shard has {found.size} bytes, and should be read from byte {offset} on; give the "
+            f"the shard has {found.size} bytes, but must be read from byte {offset} on; give the "
             "offset of a record, or a state of this very shard",
             url=url,
             offset=found.size,

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream"]
 
-AS_LOADER = "streamrec.adapters.torch.as_loader(stream)"
 log = logging.getLogger("streamrec")
 
 Item = TypeVar("Item", default=Any)
@@ -256,7 +255,9 @@ class Stream(Stateful, Generic[Item]):
         Raises:
             TypeError: It is not known: the stream has no end or no index, or is a feeder's and not
                 open.
+            ConfigError: A DataLoader of PyTorch asks.
         """
+        workers.check_sampler()
         if self._session is not None:
             self._length = self._session.settings.get("length")
         elif self._length is None:
@@ -265,8 +266,7 @@ class Stream(Stateful, Generic[Item]):
         if length is None:
             raise TypeError(
                 "the length is not known: that takes epochs, and steps_per_epoch or (without "
-                "filter and pack) an index; that of a feeder's stream is known once it is open. In "
-                f"place of a DataLoader of PyTorch, take {AS_LOADER}"
+                "filter and pack) an index; that of a feeder's stream is known once it is open"
             )
         return length
 
@@ -287,7 +287,7 @@ class Stream(Stateful, Generic[Item]):
         """
         raise TypeError(
             f"a stream is iterated, and has no item {number!r}; in place of a DataLoader of "
-            f"PyTorch, take {AS_LOADER}; sr.take and stream.seek go to other places"
+            f"PyTorch, take {workers.AS_LOADER}; sr.take and stream.seek go to other places"
         )
 
     def __bool__(self) -> bool:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from streamrec.streams.ranks import Assignment, Rank
 
-__all__ = ["Whereabouts", "check_loader", "check_workers", "here"]
+__all__ = ["Whereabouts", "check_loader", "check_sampler", "check_workers", "here"]
 
+AS_LOADER = "streamrec.adapters.torch.as_loader(stream)"
 PARTS = {
     "DataLoaderDispatcher": attrgetter("state.num_processes"),
     "IterableDatasetShard": attrgetter("num_processes"),
@@ -41,6 +42,22 @@ def here() -> Whereabouts:
     """Return where this code runs."""
     info = _worker_info()
     return Whereabouts(os.getpid(), None if info is None else info.id)
+
+
+def check_sampler() -> None:
+    """Refuse to be taken by torch's sampler for a data set whose items have numbers.
+
+    A TypeError would be told, but Lightning takes it for a length that is not known, and then
+    fails with an error of its own.
+
+    Raises:
+        ConfigError: The caller of the caller is a sampler.
+    """
+    if sys._getframe(2).f_globals.get("__name__") == "torch.utils.data.sampler":  # noqa: SLF001
+        raise ConfigError(
+            "a DataLoader of PyTorch asks for items by number, which a stream does not have; in "
+            f"its place take {AS_LOADER}; the stream itself batches, shuffles and reads ahead"
+        )
 
 
 def check_workers(assignment: Assignment) -> None:

@@ -162,7 +162,7 @@ def test_all_faults_are_named_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     for number, words in enumerate(
         [
             "STREAMREC_SERVER_GRACE: the setting 'server.grace' is 'soon'",
-            "the setting 'datasets.bad.batch_size' is '64' and should be a valid integer",
+            "the setting 'datasets.bad.batch_size' is '64' but must be a valid integer",
             "the setting 'datasets.pair.source' is missing",
             "'udp://x:1' is not an address of a feeder",
             "the setting 'server.status': 'localhost' is no HOST:PORT",

@@ -75,7 +75,7 @@ def test_records_that_are_too_large(verb: str, tmp_path: Path) -> None:
     assert f"has {LONGEST} bytes, more than max_record_bytes" in refused.out + refused.err
     wrong = cli(verb, path, "--max-record-bytes", "many")
     assert_one_sentence(wrong, 2)
-    assert "--max-record-bytes is 'many' and should be a number of bytes" in wrong.err
+    assert "--max-record-bytes is 'many' but must be a number of bytes" in wrong.err
 
 
 @pytest.mark.parametrize("arguments", [("cat", "-n", 1, "--raw"), ("info",)])

@@ -82,7 +82,7 @@ def test_no_cache(written: Any) -> None:
         ),
         (
             {"of": "records"},
-            "the setting 'cache' is 'records' and should be 'ranges', 'pictures', 'mapped'",
+            "the setting 'cache' is 'records' but must be 'ranges', 'pictures', 'mapped'",
         ),
         ({"size": "much"}, "the setting 'cache'"),
         (["/x"], "the setting 'cache'"),

@@ -65,7 +65,7 @@ def test_ends_that_are_ends(ends: dict[str, Any]) -> None:
         ({"epochs": 2}, "a run is one epoch that ends with the components' records"),
         ({"epochs": None}, "leave out epochs and steps_per_epoch"),
         ({"steps_per_epoch": 4}, "leave out epochs and steps_per_epoch"),
-        ({"exhausted": "later"}, "'exhausted' is 'later' and should be"),
+        ({"exhausted": "later"}, "'exhausted' is 'later' but must be"),
         ({"source": {}}, "'source' names no shard"),
         ({"source": {"web": "", "code": "c"}}, "'source' names no shard"),
         ({"source": {"": "w", "code": "c"}}, "has a component without a name"),

@@ -216,11 +216,11 @@ def test_relative_paths_are_those_of_the_files_directory(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        ("token = ''", "'server.token' is str and should"),
+        ("token = ''", "'server.token' is str but must be a value with at least 1 item"),
         ("tls = {}", "'server.tls.cert' is missing"),
         ("tls = {cert='a', keys='b'}", "no setting 'server.tls.keys'; did you mean 'key'"),
-        ("tls = 'a.pem'", "'server.tls' is 'a.pem' and should be"),
-        ("tokens = ['']", "'server.tokens' is '' and should"),
+        ("tls = 'a.pem'", "'server.tls' is 'a.pem' but must be"),
+        ("tokens = ['']", "'server.tokens' is '' but must be a string with at least 1 character"),
     ],
 )
 def test_wrong_settings_of_who_may_read(server: str, words: str, tmp_path: Path) -> None:

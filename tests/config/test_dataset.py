@@ -70,7 +70,7 @@ def test_compressions_have_tensorflows_names_too(written: str | None, meant: str
 
 @pytest.mark.parametrize("wrong", ["bzip2", 2, True])
 def test_an_unknown_compression(wrong: object) -> None:
-    with pytest.raises(ConfigError, match=f"'compression' is {wrong!r} and should be 'auto' or"):
+    with pytest.raises(ConfigError, match=f"'compression' is {wrong!r} but must be 'auto' or"):
         validate(StreamSettings, {"source": "x", "compression": wrong})
 
 

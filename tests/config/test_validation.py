@@ -18,10 +18,10 @@ def test_sizes_are_read_with_their_units() -> None:
 @pytest.mark.parametrize("name", ["memory_budget", "max_record_bytes", "shuffle_window"])
 @pytest.mark.parametrize("text", ["1GB RAM", "1,5GiB", "2GiB/lane", "1GiB 2GiB", "1 000 000"])
 def test_nothing_may_follow_a_unit(name: str, text: str) -> None:
-    message = f"the setting '{name}' is '{text}' and should be bytes, such as \"1GiB\""
+    message = f"the setting '{name}' is '{text}' but must be bytes, such as \"1GiB\""
     with pytest.raises(ConfigError, match=message):
         validate(DatasetSettings, {"source": "x", name: text})
-    with pytest.raises(ConfigError, match="is '1GB RAM' and should be a number of bytes"):
+    with pytest.raises(ConfigError, match="is '1GB RAM' but must be a number of bytes"):
         byte_size("--shard-size", "1GB RAM")
 
 
@@ -33,20 +33,20 @@ def test_nothing_may_follow_a_unit(name: str, text: str) -> None:
         ({"num_workers": 3}, "no setting 'num_workers': a stream reads ahead by itself"),
         ({"drop_last": True}, "no setting 'drop_last': it is remainder=\"drop\""),
         ({"shuffle": 1000}, "'shuffle' is 1000, but must be True or False; give shuffle=True"),
-        ({"batch_size": 0}, "'batch_size' is 0 and should be greater than 0"),
-        ({"batch_size": "many"}, "'batch_size' is 'many' and should be a valid integer"),
+        ({"batch_size": 0}, "'batch_size' is 0 but must be greater than 0"),
+        ({"batch_size": "many"}, "'batch_size' is 'many' but must be a valid integer"),
         ({"seed": -1}, "'seed'"),
-        ({"length_buckets": 1}, "'length_buckets' is 1 and should be greater than or equal to 2"),
+        ({"length_buckets": 1}, "'length_buckets' is 1 but must be greater than or equal to 2"),
         ({"length_buckets": 4, "pack": {"length": 8}}, "'length_buckets' has no effect on packs"),
         ({"length_buckets": 4, "ordered": False}, "'length_buckets' needs all lanes in step"),
-        ({"remainder": "kep"}, "'remainder' is 'kep' and should be 'keep', 'drop' or 'pad'"),
-        ({"max_record_bytes": 0}, "'max_record_bytes' is 0 and should be greater than 0 or 'auto'"),
+        ({"remainder": "kep"}, "'remainder' is 'kep' but must be 'keep', 'drop' or 'pad'"),
+        ({"max_record_bytes": 0}, "'max_record_bytes' is 0 but must be greater than 0 or 'auto'"),
         ({"memory_budget": "1MiB"}, "'memory_budget' is less than the 8 MiB"),
         ({"source": []}, "'source' names no shard"),
         ({"source": ["a", ""]}, "'source' names no shard"),
         (
             {"lanes": 0, "epochs": 0},
-            "'lanes' is 0 and should be greater than 0 or 'auto'; the setting 'epochs' is 0",
+            "'lanes' is 0 but must be greater than 0 or 'auto'; the setting 'epochs' is 0",
         ),
     ],
 )
@@ -85,7 +85,7 @@ class TestStrictTypes:
     def test_a_text_is_no_number(self, name: str, value: object, wanted: str) -> None:
         with pytest.raises(ConfigError) as caught:
             validate(StreamSettings, {"source": "x", name: value})
-        assert str(caught.value) == f"the setting {name!r} is {value!r} and should be {wanted}"
+        assert str(caught.value) == f"the setting {name!r} is {value!r} but must be {wanted}"
 
     @pytest.mark.parametrize(
         ("name", "value", "read"),

@@ -41,8 +41,8 @@ def test_a_text() -> None:
         ("stall=10s", r"'stall' is '10s'; write how many and how long, such as 1%:10s"),
         ("stall=1%:ten", "'stall' is 'ten'; write a time"),
         ("stall=200%:1s", "'stall' is .*less than or equal to 1"),
-        ("errors=2", "'errors' is '2' and should be less than or equal to 1"),
-        ("seed=x", "'seed' is 'x' and should be a valid integer"),
+        ("errors=2", "'errors' is '2' but must be less than or equal to 1"),
+        ("seed=x", "'seed' is 'x' but must be a valid integer"),
     ],
 )
 def test_a_wrong_text(text: str, sentence: str) -> None:

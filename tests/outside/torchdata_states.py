@@ -156,7 +156,7 @@ def of_nodes(root: Path) -> unittest.TestSuite:
         kind = Instead if restart_on_stop_iteration else Ended
         return kind(node, batch_size=None)
 
-    utils.Loader = loader
+    setattr(utils, "Loader", loader)  # noqa: B010 - it has no type
     suite = unittest.TestSuite()
     for midpoint in MIDPOINTS:
         for shuffle in (False, True):

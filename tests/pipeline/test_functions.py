@@ -133,7 +133,7 @@ def test_those_of_a_dataset() -> None:
 
 @pytest.mark.parametrize("value", ["no_colon", "a:b:c", 5, "1a:b", ""])
 def test_settings_that_are_no_functions(value: object) -> None:
-    with pytest.raises(ConfigError, match='should be a function, or "module:function"'):
+    with pytest.raises(ConfigError, match='must be a function, or "module:function"'):
         settings_of("x", map=value)
 
 

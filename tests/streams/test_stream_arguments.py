@@ -71,7 +71,7 @@ def test_no_mix(components: Any) -> None:
 
 @pytest.mark.parametrize("weights", [5, [1], [(0, 5)]])
 def test_no_weights(weights: Any) -> None:
-    with pytest.raises(ConfigError, match=r"the setting 'weights' is .* and should be"):
+    with pytest.raises(ConfigError, match=r"the setting 'weights' is .* but must be"):
         sr.mix({"web": "url"}, weights=weights)
 
 
@@ -86,14 +86,14 @@ def test_no_address(address: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"rank": "x", "world_size": 2}, "'rank' is 'x' and should be"),
-        ({"rank": 0, "world_size": 0}, "'world_size' is 0 and should be greater than 0"),
-        ({"batch_size": "many"}, "'batch_size' is 'many' and should be"),
-        ({"token": 5}, "'token' is int and should be a valid string"),
-        ({"connect_timeout": 0}, "'connect_timeout' is 0 and should be greater than 0"),
-        ({"retry_for": -1}, "'retry_for' is -1 and should be greater than or equal to 0"),
-        ({"engine": "fork"}, "'engine' is 'fork' and should be"),
-        ({"fingerprint": {}}, "'fingerprint' is {} and should be an instance of Fingerprint"),
+        ({"rank": "x", "world_size": 2}, "'rank' is 'x' but must be"),
+        ({"rank": 0, "world_size": 0}, "'world_size' is 0 but must be greater than 0"),
+        ({"batch_size": "many"}, "'batch_size' is 'many' but must be"),
+        ({"token": 5}, "'token' is int but must be a valid string"),
+        ({"connect_timeout": 0}, "'connect_timeout' is 0 but must be greater than 0"),
+        ({"retry_for": -1}, "'retry_for' is -1 but must be greater than or equal to 0"),
+        ({"engine": "fork"}, "'engine' is 'fork' but must be"),
+        ({"fingerprint": {}}, "'fingerprint' is {} but must be an instance of Fingerprint"),
     ],
 )
 def test_arguments_for_a_feeder_are_checked_at_once(arguments: Any, words: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import WrongFeatureType
+from streamrec.masking import type_of
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def arrow_of(columns: Mapping[str, Any], tensors_of: Callable[[NDArray[Any] | Ar
             return _array(column)
         except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise WrongFeatureType(
-                f"the column, a {type(column).__name__}, has no type in Arrow ({error}); leave it "
+                f"the column, {type_of(column)}, has no type in Arrow ({error}); leave it "
                 "out of features, or make another of it with map=",
                 feature=name,
             ) from None

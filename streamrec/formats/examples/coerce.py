@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.wire_format import FIRST, varint
 from streamrec.kernel.messages import MESSAGES
+from streamrec.masking import type_of
 from streamrec.values.columns import BytesColumn, Ragged, cut
 
 __all__ = [
@@ -44,13 +46,29 @@ def is_message(value: Any, kind: Any) -> bool:
 
 
 def as_array(value: Any) -> npt.NDArray[Any]:
-    """Return the array that a value gives through ``__array__``."""
+    """Return the array that a value gives through ``__array__``.
+
+    Raises:
+        WrongFeatureType: It is a tensor of a kind that NumPy does not have.
+    """
+    if _is_torchs(value):  # which refuses with gradients, and on other devices
+        value = value.detach().cpu()
     try:
         return np.asarray(value)
+    except (TypeError, RuntimeError) as error:
+        raise WrongFeatureType(
+            f"the tensor does not become an array of NumPy ({error}); convert it before, as with "
+            "float() or to_dense()"
+        ) from None
     except ValueError:  # TensorFlow's scalars of bfloat16 give NumPy's scalars there
         if not hasattr(value, "numpy"):
             raise
         return np.asarray(value.numpy())
+
+
+def _is_torchs(value: Any) -> bool:
+    """Return whether a value is a tensor of torch, which need not be imported."""
+    return hasattr(value, "__array__") and hasattr(value, "detach")
 
 
 MISSING = "a value is missing in it; fill it, or leave the feature out of such records"
@@ -102,21 +120,27 @@ def as_feature(value: Any) -> Any:
 
 
 def _no_value(value: Any) -> TypeError:
-    if value is None:
-        return TypeError("None is not a value; leave the feature out where it has no value")
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
+        return TypeError(f"{value!r} is not a value; leave the feature out where it has no value")
+    if hasattr(value, "isoformat"):
+        return TypeError(
+            "a feature has no type for times; give a number, as by timestamp() or total_seconds(), "
+            "or a text, as by isoformat()"
+        )
     if isinstance(value, list | tuple | np.ndarray):
         return TypeError(
             "its lists have unequal lengths, which a feature does not keep; write one feature of "
             "all values and one of the lengths, or use encode_sequence_example"
         )
     return TypeError(
-        f"a {type(value).__name__} is not a value of a feature; give numbers, strings or bytes"
+        f"{type_of(value)} is not a value of a feature; give numbers, strings or bytes"
     )
 
 
 def _flatten(values: Sequence[Any]) -> list[Any]:
+    values = [as_array(value) if _is_torchs(value) else value for value in values]
     if not any(isinstance(value, list | tuple | np.ndarray) for value in values):
-        return list(values)
+        return values
     # As objects: NumPy's own strings would lose trailing zero bytes. It refuses uneven nesting.
     flat: list[Any] = np.array(values, object).ravel().tolist()
     return flat
@@ -130,7 +154,8 @@ def _from_array(array: npt.NDArray[Any]) -> Any:
     if is_floats(array.dtype):
         return _from_floats(array)
     raise TypeError(
-        f"an array of {array.dtype} holds neither integers, floats nor strings; convert it"
+        f"an array of {array.dtype} holds neither integers, floats nor strings; convert it, as by "
+        "astype('int64')"
     )
 
 

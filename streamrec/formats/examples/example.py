@@ -16,6 +16,7 @@ from streamrec.formats.examples.coerce import ONE, as_feature, is_message
 from streamrec.formats.examples.wire_format import FIRST, SECOND, framed
 from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.kernel.messages import MESSAGES
+from streamrec.masking import type_of
 
 __all__ = [
     "BytesList",
@@ -182,7 +183,7 @@ def _steps(value: Any) -> Iterable[Any]:
         return steps
     if isinstance(value, (*ONE, Mapping, AbstractSet)) or not isinstance(value, Iterable):
         raise TypeError(
-            f"a {type(value).__name__} is no sequence of steps; give a list of one value a step"
+            f"{type_of(value)} is not a sequence of steps; give a list of one value a step"
         )
     return value
 

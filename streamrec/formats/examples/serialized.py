@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamrec.errors import ConfigError
+from streamrec.masking import type_of
 from streamrec.values.columns import Bytes, BytesColumn
 from streamrec.values.records import RecordRows
 
@@ -61,7 +62,7 @@ def _rows(records: list[Any]) -> RecordRows:
         wrong = [one for one in records if not isinstance(one, _BYTES)]
         if wrong:
             raise ConfigError(
-                f"serialized must hold bytes, not a value of the type {type(wrong[0]).__name__}; "
+                f"serialized must hold bytes, not {type_of(wrong[0])}; "
                 "give messages as SerializeToString() or encode_example return them"
             )
     return RecordRows.of(records)

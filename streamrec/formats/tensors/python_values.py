@@ -12,6 +12,7 @@ import numpy as np
 
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.coerce import as_array
+from streamrec.masking import type_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -98,8 +99,8 @@ def _typed(values: list[Any]) -> npt.NDArray[Any]:
 
 
 def _words(first: Any, odd: Any) -> str:
-    one = f"a {type(first).__name__}"
-    return one if odd is first else f"{one} beside a {type(odd).__name__}"
+    one = type_of(first)
+    return one if odd is first else f"{one} beside {type_of(odd)}"
 
 
 def _integers(values: list[Any]) -> npt.NDArray[Any]:

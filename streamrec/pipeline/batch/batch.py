@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn
 
 import numpy as np
 from typing_extensions import TypeVar
 
 from streamrec.config.validation import nearest
+from streamrec.errors import ConfigError
 from streamrec.values.columns import BytesColumn, form_of
 from streamrec.values.notebook import html_table
 
@@ -147,6 +148,38 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
         from streamrec.pipeline.batch.torch_columns import Casts
 
         return TensorBatch.of(self, Casts.of(dtype))
+
+    def to(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: the columns are arrays of NumPy, not tensors.
+
+        Lightning and Accelerate call it where they are given a bare stream.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            "a batch holds arrays, which are not moved to a device; in place of the stream iterate "
+            "streamrec.adapters.torch.as_loader(stream), whose batches hold tensors and have to(), "
+            "or take batch.to_torch().to(device)"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Tell what a batch has; called for what it does not have.
+
+        Raises:
+            AttributeError: Always.
+        """
+        known = getattr(type(self), name, None)
+        if isinstance(known, property) and known.fget:
+            known.fget(self)  # raises anew what led here
+        if known is not None or name.startswith("__"):
+            raise AttributeError(name)
+        if name in self.columns:
+            raise AttributeError(f"a column is taken by its name: batch[{name!r}]")
+        raise AttributeError(
+            f"a batch has no attribute {name!r}; its columns are taken by name, as in "
+            "batch['name'], and list(batch) names them"
+        )
 
     def __repr__(self) -> str:
         names = [*self.columns][:MOST_NAMES]

@@ -230,7 +230,7 @@ class InflatingQueue(RangeQueue):
         stream.finish()
         if stream.produced < self.skip:
             raise TruncatedShard(
-                f"the shard has {stream.produced} decompressed bytes, and should be read from byte "
+                f"the shard has {stream.produced} decompressed bytes, but must be read from byte "
                 f"{self.skip} on; give the offset of a record, or a state of this very shard",
                 url=stream.url,
                 offset=stream.consumed,

@@ -94,7 +94,7 @@ def transport_of(
     """
     proxy = options.get("proxy")
     if proxy is not None and not _is_http_url(str(proxy)):
-        raise ConfigError("storage_options: 'proxy' should be a URL such as http://host:3128")
+        raise ConfigError("storage_options: 'proxy' must be a URL such as http://host:3128")
     verify = options.get("verify", options.get("ca_bundle"))
     if verify is False:
         return Transport(check=False, certificate=certificate, proxy=proxy)

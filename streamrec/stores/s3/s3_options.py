@@ -182,4 +182,4 @@ def mapping_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
     try:
         return dict(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"storage_options: {name!r} should be a mapping") from None
+        raise ConfigError(f"storage_options: {name!r} must be a mapping") from None

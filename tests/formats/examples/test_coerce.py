@@ -151,6 +151,41 @@ class TestWhatIsMissing:
         assert number == sr.encode_example({"x": [1.5, float("nan")]})
 
 
+@pytest.mark.parametrize("as_value", [lambda tensor: tensor, list, lambda tensor: [tensor]])
+def test_tensors_with_gradients(as_value: Any) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    value = as_value(torch.tensor([0.5, 2.0], requires_grad=True))
+    assert sr.encode_example({"x": value}) == sr.encode_example({"x": [0.5, 2.0]})
+    assert sr.parse_tensor(sr.serialize_tensor(value), "float32").ravel().tolist() == [0.5, 2.0]
+
+
+def test_tensors_that_numpy_does_not_have() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    words = r"convert it before, as with float\(\) or"
+    for value in (torch.ones(2, dtype=torch.bfloat16), torch.eye(2).to_sparse()):
+        given: dict[str, Any] = {"x": value}
+        with pytest.raises(WrongFeatureType, match=words):
+            sr.encode_example(given)
+        with pytest.raises(WrongFeatureType, match=words):
+            sr.encode_examples(given)
+        with pytest.raises(WrongFeatureType, match=words):
+            sr.serialize_tensor(value)
+
+
+def test_what_pandas_has_for_no_value_and_for_times() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    for value in (pandas.NA, [1, pandas.NA], pandas.NaT):
+        with pytest.raises(
+            WrongFeatureType, match="is not a value; leave the feature out where it"
+        ):
+            sr.encode_example({"x": value})
+    for value in (pandas.Timestamp("2020-01-01"), [pandas.Timedelta("1s")]):
+        with pytest.raises(WrongFeatureType, match=r"feature x: .* has no type for times; give a"):
+            sr.encode_example({"x": value})
+    with pytest.raises(WrongFeatureType, match="an object is not a value of a feature"):
+        sr.encode_example({"x": object()})
+
+
 def test_whole_numbers_beside_floats_keep_their_digits() -> None:
     for values in ([16777217, 0.5], (0.5, -(2**53) - 1), [2**64 + 1, 0.5]):
         with pytest.raises(WrongFeatureType, match="would lose digits as float32"):

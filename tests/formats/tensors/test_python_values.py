@@ -56,12 +56,12 @@ def test_strings() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ([True, 2], "a bool beside a int"),
+        ([True, 2], "a bool beside an int"),
         ([True, 1.5], "a bool beside a float"),
-        (["a", 1], "a str beside a int"),
-        ([1, None], "a int beside a NoneType"),
-        ([1, 1j], "a int beside a complex"),
-        ([1, np.bool_(True)], "a int beside a bool"),
+        (["a", 1], "a str beside an int"),
+        ([1, None], "an int beside a NoneType"),
+        ([1, 1j], "an int beside a complex"),
+        ([1, np.bool_(True)], "an int beside a bool"),
         ({"a": 1}, "hold a dict; give values"),
         ([[1], [2, 3]], "differ in length"),
         ([[1], 2], "differ in length"),

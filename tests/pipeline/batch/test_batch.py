@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
+from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
 
@@ -33,6 +36,27 @@ class TestBatch:
         table = batch._repr_html_()
         assert "&lt;a&gt;" in table
         assert "bytes [2]" in table
+
+    def test_it_is_not_moved_to_a_device(self) -> None:
+        with pytest.raises(ConfigError, match=r"adapters\.torch\.as_loader.*to_torch\(\)\.to\("):
+            self.batch(a=np.arange(2)).to("cpu", non_blocking=True)
+
+    def test_attributes_that_it_does_not_have(self) -> None:
+        batch = self.batch(a=np.arange(2))
+        with pytest.raises(AttributeError, match=r"a column is taken by its name: batch\['a'\]"):
+            _ = batch.a
+        with pytest.raises(AttributeError, match=r"no attribute 'head'; its columns are taken by"):
+            _ = batch.head
+        with pytest.raises(AttributeError, match=r"only streams of streamrec\.mix"):
+            _ = batch.source
+        assert not hasattr(batch, "__array__")
+
+    @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy])
+    def test_it_is_copied(self, again: Any) -> None:
+        other = again(self.batch(a=np.arange(2)))
+        assert other["a"].tolist() == [0, 1]
+        assert other.rows == 2
+        assert pickle.loads(pickle.dumps(other)).rows == 2
 
     def test_raw_records(self) -> None:
         records = BytesColumn.of([b"a", b"b"])

@@ -89,7 +89,7 @@ def test_mappings_are_copied() -> None:
     options = {"client_kwargs": {"verify": False}}
     mapping_of(options, "client_kwargs")["verify"] = True
     assert options == {"client_kwargs": {"verify": False}}
-    with pytest.raises(ConfigError, match="should be a mapping"):
+    with pytest.raises(ConfigError, match="must be a mapping"):
         mapping_of({"client_kwargs": 1}, "client_kwargs")
 
 

@@ -347,7 +347,7 @@ async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCapt
         ({"foo": 1}, "no option 'foo'"),
         ({"endpoint": "http://127.0.0.1:1"}, "no option 'endpoint'.*'endpoint_url'"),
         ({"endpoint_url": "nonsense"}, "Invalid endpoint"),
-        ({"client_kwargs": "nonsense"}, "'client_kwargs' should be a mapping"),
+        ({"client_kwargs": "nonsense"}, "'client_kwargs' must be a mapping"),
         ({"config_kwargs": {"nonsense": 1}}, "nonsense"),
         ({"key": "a", "username": "b"}, "not both"),
     ],
