@@ -14,7 +14,7 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.images.image import decode_jpeg, read_picture
-from streamrec.formats.images.jpeg import MOST_SCANS, _Layout
+from streamrec.formats.images.jpeg import MOST_SCANS, _bounds, _Layout
 from streamrec.formats.images.picture import Wanted, Window
 from tests.by_day import stops
 from tests.formats.pictures.encoded import saved, smooth, without_segment
@@ -298,3 +298,12 @@ def test_coefficients_are_64_numbers_a_block(
     height, width = (side.to_bytes(2, "big") for side in size)
     frame = b"\x08" + height + width + bytes([len(channels) // 3]) + channels
     assert _Layout(frame=frame).coefficients == 64 * 2 * blocks
+
+
+@pytest.mark.parametrize("between", [b"", b"x", b"\xff", b"\xff\xd0"])
+def test_segments_stand_where_their_lengths_say(between: bytes) -> None:
+    """Behind the two bytes of the beginning; a scan's data is not looked through."""
+    frame, scan = b"\xff\xc0\0\4ab", b"\xff\xda\0\3s"
+    at = 2 + len(between)
+    octets = b"\xff\xd8" + between + frame + scan + b"\xff\xc4\0\4data"
+    assert [*_bounds(octets)] == [(at, at + 6), (at + 6, at + 11)]
