@@ -21,7 +21,7 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
-from streamrec.feeder.child import ENVIRONMENT_DEFAULTS
+from streamrec.feeder.child import ENVIRONMENT_DEFAULTS, child_command
 from streamrec.feeder.client import ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.engine import PIPE_BYTES, PROCESS, Engine, order_for
 from streamrec.feeder.engine_process import serve
@@ -381,7 +381,7 @@ def test_an_orphan_does_not_begin(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     plain = settings(tmp_path).model_dump(mode="json")
     order = json.dumps({"settings": plain}).encode()
-    command = [sys.executable, "-m", PROCESS, "1", str(theirs.fileno())]
+    command = child_command(PROCESS, 1, theirs.fileno())
     with ours, theirs:
         ended = subprocess.run(command, input=order, pass_fds=[theirs.fileno()], check=False)
     assert ended.returncode == 1
