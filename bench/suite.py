@@ -216,4 +216,10 @@ TABLES = (
         "bench.feeder_hostile",
         quick=("--repeat", "1", "--seconds", "0.5"),
     ),
+    Table(
+        "feeder_leaving",
+        "a client beside clients of pictures that come, leave and are killed",
+        "bench.feeder_leaving",
+        quick=("--visitors", "8", "--seconds", "0.5"),
+    ),
 )
