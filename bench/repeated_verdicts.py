@@ -11,7 +11,6 @@ holds on a machine that is busy, as most are.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -26,11 +25,11 @@ from bench.markdown import table
 from bench.results import facts, write
 from bench.verdicts import CASES, NEAR, Case, first_look, of_feeder, served, settings_of
 from streamrec.flow.bridge import new_event_loop
+from streamrec.measure.figures import Figures
+from streamrec.measure.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from streamrec.measure.figures import Figures
 
 __all__ = ["PLANTED", "as_markdown", "found_in"]
 
@@ -92,7 +91,7 @@ def _facts(title: str, case: Case, figures: Figures) -> dict[str, Any]:
         "planted": title,
         "expected": case.name,
         "named": verdict.bottleneck if verdict else None,
-        "load": os.getloadavg()[0],
+        "busy": (verdict.busy if verdict else None) or 0.0,
         "summary": verdict.summary if verdict else "",
     }
 
@@ -112,19 +111,42 @@ def _chunks(titles: Sequence[str], repeat: int) -> Iterator[tuple[str, Sequence[
             yield title, range(first, min(first + CHUNK, repeat))
 
 
+def found_again(titles: Sequence[str], kept: Path) -> Iterator[dict[str, Any]]:
+    """Yield what verdicts say of the figures of an earlier run, by the rules of now."""
+    for title in titles:
+        case = PLANTED[title]
+        for path in sorted(kept.glob(f"{title} [0-9]*.json")):
+            figures = Figures.model_validate_json(path.read_text())
+            is_feeder = figures.target.kind == "feeder"
+            settings = None if is_feeder else settings_of(case, {"source": "s3://bucket/shard-*"})
+            judged = figures.model_copy(update={"verdict": judge(figures, settings)})
+            yield _facts(title, case, judged)
+
+
 def as_markdown(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of what was planted, and how often it was named."""
-    header = ["planted", "to be named", "named", "of", "otherwise", "load"]
+    """Return a table of what was planted, and how often it was named.
+
+    *busy* is the part of the time in which a job could run and other programs had the cores.
+    """
+    header = ["planted", "to be named", "named", "of", "otherwise", "busy"]
     rows = []
     for title in dict.fromkeys(one["planted"] for one in found):
         runs = [one for one in found if one["planted"] == title]
         named = Counter(one["named"] or "nothing" for one in runs)
         expected = runs[0]["expected"]
         others = ", ".join(f"{count} {name}" for name, count in named.items() if name != expected)
-        loads = [one["load"] for one in runs]
-        load = f"{min(loads):.1f} to {max(loads):.1f}"
-        rows.append([title, expected, f"{named[expected]}", f"{len(runs)}", others, load])
+        parts = [one["busy"] for one in runs]
+        busy = f"{min(parts):.0%} to {max(parts):.0%}"
+        rows.append([title, expected, f"{named[expected]}", f"{len(runs)}", others, busy])
     return "# How often a planted bottleneck is named\n\n" + table(header, rows)
+
+
+def _measured(
+    titles: Sequence[str], repeat: int, at_a_time: int, seconds: float, keep: Path | None
+) -> list[dict[str, Any]]:
+    with ProcessPoolExecutor(at_a_time, get_context("spawn")) as pool:
+        tasks = [pool.submit(_run, *chunk, seconds, keep) for chunk in _chunks(titles, repeat)]
+        return [one for task in as_completed(tasks) for one in task.result()]
 
 
 @click.command()
@@ -132,6 +154,11 @@ def as_markdown(found: Sequence[Mapping[str, Any]]) -> str:
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Runs each.")
 @click.option("--at-a-time", type=click.IntRange(1), default=6, show_default=True, help="Jobs.")
 @click.option("--seconds", type=float, default=30.0, show_default=True, help="Seconds of a run.")
+@click.option(
+    "--again",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Measure nothing; judge the figures that --keep kept here.",
+)
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep figures here.")
 @output_option
 def main(
@@ -140,6 +167,7 @@ def main(
     repeat: int,
     at_a_time: int,
     seconds: float,
+    again: Path | None,
     keep: Path | None,
     output: Path | None,
 ) -> None:
@@ -147,14 +175,13 @@ def main(
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     titles = [title for title in PLANTED if not only or title in only]
-    found: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(at_a_time, get_context("spawn")) as pool:
-        tasks = [pool.submit(_run, *chunk, seconds, keep) for chunk in _chunks(titles, repeat)]
-        for task in as_completed(tasks):
-            found += task.result()
-            for one in task.result():
-                if one["named"] != one["expected"]:
-                    click.echo(f"{one['planted']}: {one['summary']}")
+    if again is not None:
+        found = [*found_again(titles, again)]
+    else:
+        found = _measured(titles, repeat, at_a_time, seconds, keep)
+    for one in found:
+        if one["named"] != one["expected"]:
+            click.echo(f"{one['planted']}: {one['summary']}")
     text = as_markdown(sorted(found, key=lambda one: titles.index(one["planted"])))
     click.echo(text)
     if output is not None:

@@ -178,18 +178,21 @@ class Resources:
 
     def _link_of_sweep(self) -> Ceiling | None:
         best = max(self._shared_cells(), key=lambda cell: cell.bytes_per_second, default=None)
-        seconds = self.seconds_of(best.range_bytes) if best else None
-        if best is None or not seconds or best.throttled or best.loop_busy >= BUSY:
+        if best is None or not best.bytes or best.throttled or best.loop_busy >= BUSY:
             return None
-        alone = best.concurrency * best.range_bytes / seconds
-        if best.bytes_per_second > FREE * alone and not self.is_capped:
+        seconds = self.seconds_of(best.range_bytes)
+        alone = best.concurrency * best.range_bytes / seconds if seconds else None
+        if self.is_capped:
+            beside = "and other numbers gave the same"
+        elif alone is None or best.bytes_per_second > FREE * alone:
             return None
+        else:
+            beside = f"and would give {rate_text(alone)} if each had a way of its own"
         return Ceiling(
             resource="link",
             bytes_per_second=best.bytes_per_second * self.gain,
             why=f"{best.concurrency} requests at a time gave {rate_text(best.bytes_per_second)} "
-            f"together, and would give {rate_text(alone)} if each had a way of its own; the event "
-            f"loop's thread used {best.loop_busy:.0%} of a core",
+            f"together, {beside}; the event loop's thread used {best.loop_busy:.0%} of a core",
         )
 
     def _throttling(self) -> Ceiling | None:

@@ -69,7 +69,9 @@ def test_the_link_is_next_where_it_was_seen_full() -> None:
 def test_no_more_is_predicted_than_the_store_was_seen_to_give() -> None:
     """At 300 MB/s the link is not seen to be full: 64 requests would give little more."""
     world, chosen = World(latency=0.2, link=300.0 * MB), settings_of(max_concurrency=4)
-    figures = world.figures(chosen)
+    # Of 1 MiB, and 1 to 64 at a time: more points would show that the rate stays the same.
+    sweep = world.sweep().model_copy(update={"cells": world.sweep().cells[:4], "plateau": None})
+    figures = world.figures(chosen, sweep=sweep)
     finding = find(figures, Resources(figures, chosen).ceilings())
     assert finding is not None
     advice = advise(figures, chosen, finding)

@@ -91,6 +91,7 @@ def test_a_rate_that_is_always_the_same_is_a_link_however_few_the_requests() -> 
         ]
         sweep = Sweep(cells=cells, connection_bytes_per_second=2.4 * MB, plateau=None)
         assert rates(world, sweep=sweep).get("link") == link
+        assert rates(world, sweep=sweep, first_byte=None).get("link") == link
 
 
 def test_a_job_s_own_link_goes_before_that_of_the_sweep() -> None:
