@@ -184,15 +184,34 @@ def _own_meaning(
 
 
 def pattern_in(directory: str) -> str:
-    """Return the pattern of the shards in a local directory, as their names there are."""
-    names: list[str] = []
+    """Return the pattern of the shards in a local directory, as their names there are.
+
+    Where there are none, it is that of a directory in it that has some.
+    """
+    place = directory.rstrip("/")
+    names = _names_in(place)
+    inner = (f"{place}/{name}" for name in sorted(names, reverse=True))  # the latest version first
+    found = _shards_of(place, names) or next(
+        filter(None, (_shards_of(each, _names_in(each)) for each in inner)), ""
+    )
+    return found or f"{escape(place)}/*.tfrecord"
+
+
+def _names_in(directory: str) -> list[str]:
     with suppress(OSError):
-        names = os.listdir(directory.removeprefix("file://"))[:MOST_NAMES]  # noqa: PTH208
+        return os.listdir(directory.removeprefix("file://"))[:MOST_NAMES]  # noqa: PTH208
+    return []
+
+
+def _shards_of(directory: str, names: list[str]) -> str:
+    """Return the pattern of the shards among some names; without one an empty text."""
     # TensorFlow Datasets put the number behind: mnist-train.tfrecord-00000-of-00001.
     common = Counter(found[0] for found in map(_SUFFIX.search, names) if found)
-    suffix = common.most_common(1)[0][0] if common else ".tfrecord"
+    if not common:
+        return ""
+    suffix = common.most_common(1)[0][0]
     has_more = any(suffix in name and not name.endswith(suffix) for name in names)
-    return f"{escape(directory.rstrip('/'))}/*{suffix}{'*' if has_more else ''}"
+    return f"{escape(directory)}/*{suffix}{'*' if has_more else ''}"
 
 
 def file_trouble(error: OSError) -> str:

@@ -5,7 +5,7 @@ import ssl
 import tarfile
 import zipfile
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -24,7 +24,10 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.foreign_errors import meaning_of, translated
+from streamrec.stores.foreign_errors import meaning_of, pattern_in, translated
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 URL_WITH_SECRET = "ftp://user:untold@host/x"
 
@@ -119,6 +122,17 @@ def test_time_to_wait() -> None:
     error = meaning_of("hf://x", foreign("requests", "HTTPError", OSError, response=answer))
     assert isinstance(error, StoreUnavailable)
     assert error.retry_after == 5.0
+
+
+def test_the_pattern_of_the_shards_that_a_directory_has(tmp_path: Path) -> None:
+    assert pattern_in(f"{tmp_path}/") == f"{tmp_path}/*.tfrecord"
+    for version in ("1.0.0", "2.0.0", "notes"):
+        (tmp_path / version).mkdir()
+    for version in ("1.0.0", "2.0.0"):
+        (tmp_path / version / "mnist-train.tfrecord-00000-of-00001").touch()
+    assert pattern_in(str(tmp_path)) == f"{tmp_path}/2.0.0/*.tfrecord*"
+    (tmp_path / "a.tfrecord").touch()
+    assert pattern_in(str(tmp_path)) == f"{tmp_path}/*.tfrecord"
 
 
 def test_nothing_happens_without_an_error() -> None:

@@ -171,5 +171,7 @@ def _lay(frame: _Frame, canvas: npt.NDArray[Any]) -> None:
     numbers = numbers[: target.shape[0], : target.shape[1]]
     palette = np.frombuffer(frame.palette or _GRAY, np.uint8).reshape(-1, 3)
     shown = numbers != frame.transparent
-    # An index beyond the palette is an IndexError; a transparent one is not looked up.
-    target[shown] = palette[numbers[shown]]
+    try:
+        target[shown] = palette[numbers[shown]]  # a transparent one is not looked up
+    except IndexError:
+        raise ValueError("a pixel has a colour beyond its palette") from None

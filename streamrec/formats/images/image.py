@@ -348,7 +348,7 @@ def _checked(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> 
     if array.dtype not in dtypes or array.ndim != 3 or array.shape[2] not in channels:
         names = " or ".join(np.dtype(dtype).name for dtype in dtypes)
         raise ConfigError(
-            f"image is {names} [height, width, channels] of {channels[0]} to {channels[-1]} "
+            f"image must be {names} [height, width, channels] of {channels[0]} to {channels[-1]} "
             f"channels, not {array.dtype} of shape {array.shape}"
         )
     if not math.prod(array.shape):

@@ -49,6 +49,8 @@ _RAISED = (
     *(SyntaxError, TypeError, ValueError, Warning, struct.error, zlib.error),
 )
 """By the readers, of data that are corrupt; a warning where the program makes it an error."""
+_TELLING = (OSError, SyntaxError, ValueError, Warning)
+"""Those whose texts are of the picture; others tell of the reader's own code."""
 _DCT_METHODS = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
 """TensorFlow's names of a JPEG's inverse transforms, and whether it is libjpeg's fast one."""
 
@@ -213,8 +215,11 @@ def refusing(kind: str) -> Iterator[None]:
     except _RAISED as error:
         if isinstance(error, DataError):
             raise
+        first = error.args[0] if error.args else None
+        cause = first if isinstance(first, Exception) else error  # Pillow wraps what it caught
+        why = f" ({error})" if isinstance(cause, _TELLING) else ""
         raise MalformedImage(
-            f"the {kind} cannot be decoded ({error}): it is corrupt or truncated; replace it"
+            f"the {kind} cannot be decoded{why}: it is corrupt or truncated; replace it"
         ) from None
 
 

@@ -71,7 +71,7 @@ def test_the_canvas_is_as_large_as_the_largest_frame(width: int, height: int) ->
 
 def test_a_colour_beyond_the_palette_is_refused_where_it_shows() -> None:
     contents = made_gif(frame([1, 3]), palette=PALETTE[:6]).replace(b"\x81\0\0", b"\x80\0\0", 1)
-    with pytest.raises(MalformedImage, match="out of bounds"):
+    with pytest.raises(MalformedImage, match="a colour beyond its palette"):
         read(contents)
     seen = made_gif(control(3), frame([1, 3]), palette=PALETTE[:6]).replace(
         b"\x81\0\0", b"\x80\0\0", 1

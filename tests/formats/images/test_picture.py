@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import sys
 from typing import Any
 
@@ -24,6 +25,21 @@ from streamrec.formats.images.picture import (
     windowed,
 )
 from tests.formats.pictures.encoded import noise
+
+
+@pytest.mark.parametrize("begin", [b"\xff\xd8\xff\xe0", b"GIF89a", b"II*\0", b"BM\0\0"])
+def test_a_begin_alone_is_told_without_words_of_python(begin: bytes) -> None:
+    with pytest.raises(
+        MalformedImage, match=r"it is (corrupt or )?truncated; replace it"
+    ) as caught:
+        decode_image(begin)
+    assert "buffer" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [struct.error("x"), IndexError("x"), TypeError("x")])
+def test_errors_of_a_readers_code_are_not_quoted(error: Exception) -> None:
+    with pytest.raises(MalformedImage, match="the GIF cannot be decoded: it is"), refusing("GIF"):
+        raise error
 
 
 def test_what_pillow_raises_is_a_malformed_image() -> None:
