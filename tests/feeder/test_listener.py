@@ -83,7 +83,7 @@ async def test_all_who_wait_are_accepted_in_one_turn_of_the_loop() -> None:
 @on_both_loops
 async def test_no_more_are_accepted_in_one_turn_than_are_allowed() -> None:
     accepted: list[socket.socket] = []
-    listening = Listener(bind(HERE), accepted.append, at_once=3)
+    listening = Listener(await bind_in_thread(HERE), accepted.append, at_once=3)
     clients = [connect(listening.address) for _ in range(8)]
     found: list[int] = []
     while len(accepted) < 8:
