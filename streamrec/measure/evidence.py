@@ -149,7 +149,7 @@ def _longest_part(job: Job, *, is_busy: bool) -> float:
     behind = job.seconds - job.waits.get("list", 0.0)
     spent = [*_seconds(job, with_trainer=True).values()]
     longest = max([*spent, 0.0 if is_busy else behind - sum(spent)])
-    return longest / behind if behind > 0 else 0.0
+    return longest / behind if behind > 0 else 1.0
 
 
 def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling], gain: float) -> Finding:

@@ -266,6 +266,7 @@ NEAR_A_LISTING = [ceiling("trainer", 101 * MB), ceiling("listing", 112 * MB)]
         ({"client": 6.0, "first_byte": 3.0}, "listing"),
         ({"client": 9.0}, "trainer"),
         ({}, None),  # what nothing accounts for is not the listing's
+        ({"list": 17.0}, None),  # nothing is left to be compared
     ],
 )
 def test_the_listing_is_to_blame_where_nothing_else_took_as_long(
