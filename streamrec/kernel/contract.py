@@ -29,6 +29,7 @@ __all__ = [
     "LARGEST_MESSAGE",
     "MASK_DELTA",
     "MAX_NEEDED",
+    "Admit",
     "Allocate",
     "ColumnPlan",
     "DataType",
@@ -59,6 +60,9 @@ Source: protobuf.dev/programming-guides/proto-limits."""
 Allocate: TypeAlias = "Callable[[int], ByteArray]"
 """A function from a size in bytes to memory with undefined contents: uint8, one dimension, aligned
 to 64 bytes."""
+Admit: TypeAlias = "Callable[[int, str], None]"
+"""A function that is told of bytes before they are taken, and of the column with most of them. It
+raises where they are too many."""
 
 
 def fresh(size: int) -> ByteArray:

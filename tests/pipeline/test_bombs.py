@@ -91,6 +91,10 @@ def long_row() -> dict[str, Any]:
     return {"v": np.zeros(2_000_000, np.int64)}
 
 
+def zeros() -> dict[str, Any]:
+    return {"v": np.zeros(10_000_000, np.int64)}
+
+
 def empty_rows() -> dict[str, Any]:
     return {"v": [1], "ids": [1 << 16]}
 
@@ -101,6 +105,7 @@ def bmp() -> dict[str, Any]:
 
 
 PADDED = {"v": sr.FixedLenSequenceFeature((), "int64", allow_missing=True)}
+ANY = {"v": sr.VarLenFeature("int64")}
 FILLED = {"v": sr.FixedLenFeature((1_000_000,), "float32", bytes(4_000_000), raw=True)}
 RAGGED = {"v": sr.RaggedFeature("int64", partitions=[sr.RaggedFeature.ValueRowIds("ids")])}
 BOMBS = {
@@ -121,6 +126,7 @@ BOMBS = {
         lambda: saved("TIFF", 8000, 8000, compression="tiff_deflate"), PictureTooLarge
     ),
     "a row of 2,000,000 numbers, 64 to fill up": Bomb(long_row, BatchTooLarge, PADDED),
+    "a row of 10,000,000 zeros": Bomb(zeros, BatchTooLarge, ANY),
     "65,537 empty rows, 64 times": Bomb(empty_rows, None, RAGGED),
     "an empty record, 64 defaults of 1,000,000": Bomb(dict, BatchTooLarge, FILLED),
 }

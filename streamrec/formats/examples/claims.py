@@ -92,11 +92,16 @@ class Claims(threading.local):
     def __init__(self, limits: Limits = UNLIMITED) -> None:
         self.limits = limits
         self._claimed = 0
+        self._lengths: npt.NDArray[np.int64] | None = None
         self._admit: Callable[[int], None] = _nothing
 
-    def begin(self) -> None:
-        """Begin with another batch."""
-        self._claimed = 0
+    def begin(self, lengths: npt.NDArray[np.int64] | None = None) -> None:
+        """Begin with another batch.
+
+        Args:
+            lengths: Bytes of each of its records.
+        """
+        self._claimed, self._lengths = 0, lengths
 
     @contextmanager
     def admitted_by(self, admit: Callable[[int], None]) -> Iterator[None]:
@@ -130,6 +135,29 @@ class Claims(threading.local):
             message = _too_large(what, int(counts[row]) * size, most)
             raise ColumnFault(row, feature, message, BatchTooLarge)
         self._claim(total)
+
+    def values(self, size: int, feature: str) -> None:
+        """Compare what the values of the records take with the limit, and with the records.
+
+        A number of one byte becomes eight, and an empty string takes as many: a batch is refused
+        only where its columns take more than its records and the limit together.
+
+        Args:
+            size: Bytes of the columns.
+            feature: The feature with the widest column.
+
+        Raises:
+            ColumnFault: The batch would take too much.
+        """
+        lengths, most = self._lengths, self.limits.max_bytes
+        if most is None or lengths is None or size - int(lengths.sum()) <= most:
+            return
+        message = (
+            f"the values of this batch take {_mib(size)} and its records "
+            f"{_mib(int(lengths.sum()))}, and max_bytes allows {_mib(most)} more than these; raise "
+            "max_bytes or memory_budget, or set batch_size to less"
+        )
+        raise ColumnFault(int(lengths.argmax()), feature, message, BatchTooLarge)
 
     def filling(self, rows: int, held: int, filling: Filling) -> None:
         """Claim what columns with defaults take beyond what the records can hold of them.

@@ -156,7 +156,10 @@ class FeatureParser:
         self._claims = needs.claims
         self._filling = Filling.of(needs.plans)
         self._parser = kernel.Parser(
-            needs.plans, lists, allocate if all(map(_is_plain, every)) else scratch
+            needs.plans,
+            lists,
+            allocate if all(map(_is_plain, every)) else scratch,
+            self._claims.values,
         )
 
     def parse_parts(self, rows: RecordRows, url_of: UrlOf | None = None) -> SequenceColumns:
@@ -174,7 +177,7 @@ class FeatureParser:
             WrongFeatureType: A record holds other values than the spec says.
             MalformedImage: A picture cannot be decoded.
         """
-        self._claims.begin()
+        self._claims.begin(rows.lengths)
         try:
             if self._filling is not None:
                 self._claims.filling(len(rows), int(rows.lengths.sum()), self._filling)

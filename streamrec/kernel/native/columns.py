@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column, Indices, Values
 
-__all__ = ["Filled", "Layout", "Measured", "PlannedColumn", "Room", "Size", "layout"]
+__all__ = ["LARGE", "Filled", "Layout", "Measured", "PlannedColumn", "Room", "Size", "layout"]
 
 # The extension's numbers: enum sr_kind in c/examples.h, enum sr_type in c/list.h.
 _KINDS = {Kind.FIXED: 0, Kind.VARLEN: 1, Kind.RAW: 2, Kind.STEPS: 3}
@@ -109,6 +109,11 @@ class PlannedColumn:
         ends = _offsets(values)[1:] if self._counted else None
         step_ends = _offsets(steps)[1:] if self._has_steps else None
         return room.array((size[self._counted],), self._dtype, place), ends, step_ends, spans
+
+    def ends_size(self, size: Size) -> int:
+        """Return the bytes of the ends of strings, and of steps."""
+        values, _, steps = size
+        return 8 * (values * self._counted + steps * self._has_steps)
 
     def column(self, measured: Measured, filled: Filled | None) -> Column:
         """Put the memory together as a column of the plan's kind."""

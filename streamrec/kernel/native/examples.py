@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from streamrec.kernel import _native
 from streamrec.kernel.contract import ColumnPlan, Fault, KernelFault, fresh
-from streamrec.kernel.native.columns import Layout, PlannedColumn, Room, layout
+from streamrec.kernel.native.columns import LARGE, Layout, PlannedColumn, Room, layout
 from streamrec.kernel.native.rows import hold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.kernel.contract import Allocate
+    from streamrec.kernel.contract import Admit, Allocate
     from streamrec.kernel.native.columns import Filled, Measured, Size
     from streamrec.kernel.native.rows import Held
     from streamrec.values.columns import Column
@@ -29,8 +29,10 @@ class Parser:
         plans: Sequence[ColumnPlan],
         lists: Sequence[ColumnPlan] | None = None,
         allocate: Allocate = fresh,
+        admit: Admit | None = None,
     ) -> None:
         self._allocate = allocate
+        self._admit = admit
         self._columns = [PlannedColumn(plan) for plan in (*plans, *(lists or ()))]
         self._to_fill = [column.to_fill for column in self._columns]
         self._last: tuple[int, Layout] = (-1, Layout([], []))
@@ -77,12 +79,25 @@ class Parser:
         if not any(each for _, each in self._to_fill):
             return (None,) * len(columns)
         each_size = zip(sizes, self._to_fill, strict=True)
-        places, pieces = layout([size[n] * each for size, (n, each) in each_size])
+        taken = [size[n] * each for size, (n, each) in each_size]
+        if self._admit is not None:
+            self._admit_all(self._admit, taken, sizes)
+        places, pieces = layout(taken)
         room = Room(pieces, self._allocate)
         filled: list[Filled | None] = []
         for column, memory, size, place in zip(columns, measured, sizes, places, strict=True):
             filled.append(column.filled(memory, size, room, place))
         return tuple(filled)
+
+    def _admit_all(self, admit: Admit, taken: Sequence[int], sizes: tuple[Size, ...]) -> None:
+        """Tell of the memory of columns whose sizes depend on the records, before it is taken."""
+        wholes = [
+            size + column.ends_size(counts)
+            for column, size, counts in zip(self._columns, taken, sizes, strict=True)
+        ]
+        if sum(wholes) >= LARGE:
+            widest = max(range(len(wholes)), key=wholes.__getitem__)
+            admit(sum(wholes), self._columns[widest].plan.name)
 
     def _measure(self, held: Held, memory: tuple[Measured, ...]) -> tuple[Size, ...]:
         fault, row, plan, offset, sizes = _native.measure(self._schema, held, memory)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.kernel.contract import Allocate
+    from streamrec.kernel.contract import Admit, Allocate
     from streamrec.values.columns import Column
     from streamrec.values.records import RecordRows
 
@@ -37,6 +37,8 @@ class Parser:
         lists: The columns of a SequenceExample's feature lists: ``STEPS``. No two have the same
             name. ``None``: the records are Examples.
         allocate: A source of memory for large columns, which the kernel in C uses.
+        admit: Called by the kernel in C with the bytes of all columns whose sizes depend on the
+            records, and the name of the widest, before their memory is taken. It may raise.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Parser:
         plans: Sequence[ColumnPlan],
         lists: Sequence[ColumnPlan] | None = None,
         allocate: Allocate = fresh,  # noqa: ARG002 - NumPy and protobuf bring their own memory
+        admit: Admit | None = None,  # noqa: ARG002 - sizes are known when all is there
     ) -> None:
         self._plans = tuple(plans)
         self._lists = tuple(lists or ())

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from streamrec import kernel
 from streamrec.errors import BatchTooLarge, ConfigError, DataError, PictureTooLarge
 from streamrec.formats.examples.claims import Claims, Limits
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.specs import FixedLenFeature
+from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.kernel.contract import fresh
 from streamrec.values.records import RecordRows
 
@@ -167,6 +168,30 @@ def test_values_that_the_records_hold_are_not_claimed(case: str) -> None:
     parsing = Parsing({"v": spec}, Limits(1000))
     assert len(parsing.parse([encode_example({"v": value})] * 100)["v"]) == 100
     assert parsing.claimed == []
+
+
+@pytest.mark.skipif(
+    kernel.implementation != "native", reason="the kernel in Python cannot tell before"
+)
+@pytest.mark.parametrize("kind", ["numbers", "texts", "steps"])
+def test_values_that_grow_are_compared_with_their_records(kind: str) -> None:
+    """A zero takes one byte in a record and eight in a column; so does the end of a text."""
+    count = 50_000
+    features: Any = {"v": VarLenFeature("bytes" if kind == "texts" else "int64")}
+    record = encode_example({"v": [b""] * count if kind == "texts" else [0] * count})
+    if kind == "steps":
+        features = ({}, features)
+        record = encode_sequence_example({}, {"v": [[0] * count]})
+    grown = {"texts": 8 * count, "numbers": 8 * count, "steps": 8 * count + 8}[kind] - len(record)
+    small = bytes(encode_example({"v": [b"" if kind == "texts" else 0]}))
+    records = [record] if kind == "steps" else [small, record]
+    spare = 0 if kind == "steps" else 8 - len(small)
+    parsing = Parsing(features, Limits(grown + spare))
+    parsing.parse(records)
+    with pytest.raises(BatchTooLarge, match="the values of this batch take") as caught:
+        Parsing(features, Limits(grown + spare - 1)).parse(records)
+    assert caught.value.record == len(records) - 1
+    assert caught.value.feature == "v"
 
 
 def test_a_limit_of_another_thread_s_batch_is_its_own() -> None:
