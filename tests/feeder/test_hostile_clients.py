@@ -107,7 +107,9 @@ async def served(tmp_path: Path, *, tls: bool, patience: float) -> AsyncIterator
     settings = server_settings(
         token=TOKEN, handshake_timeout=patience, tls=authority and authority.server()
     )
-    context = authority and await asyncio.to_thread(client_context, {"ca": authority.file})
+    context = None
+    if authority:
+        context = await asyncio.to_thread(client_context, {"ca": authority.file})
     dataset = FakeDataset(steps=1 << 30)
     async with Feeder({"train": dataset}, settings, linger=patience) as feeder:
         where = await feeder.listen("tls://127.0.0.1:0" if tls else "tcp://127.0.0.1:0")

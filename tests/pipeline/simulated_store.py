@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import StoreError, StoreUnavailable
+from streamrec.pipeline import memory_needs
 from streamrec.stores.base import ObjectInfo
 from tests.stores.piecewise_body import PiecewiseBody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+
+    import pytest
 
 
 class _Selector(selectors.DefaultSelector):
@@ -70,6 +73,22 @@ class InlineExecutor(Executor):
         except Exception as error:  # noqa: BLE001 - it is handed on
             future.set_exception(error)
         return future
+
+
+def set_executors(
+    patch: pytest.MonkeyPatch,
+    others: Callable[[int, str], Executor] = InlineExecutor,
+    *,
+    inflating: Callable[[int, str], Executor] = InlineExecutor,
+) -> None:
+    """Set what runs the work of runs: of decompressing, and of all else."""
+
+    def made(most: int, name: str, *_: object) -> Executor:
+        if name == "streamrec-inflate":
+            return inflating(most, name)
+        return others(most, name)
+
+    patch.setattr(memory_needs, "ThreadPoolExecutor", made)
 
 
 @dataclass(frozen=True)

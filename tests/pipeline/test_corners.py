@@ -13,11 +13,9 @@ from streamrec.errors import ConfigError, RecordTooLarge
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import size_class
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.pipeline import run as run_module
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.fetch import inflater as inflate_module
 from streamrec.stores.base import ObjectInfo
-from tests.pipeline.simulated_store import InlineExecutor, SimulatedStore, simulated
+from tests.pipeline.simulated_store import SimulatedStore, set_executors, simulated
 from tests.pipeline.small_datasets import identities, oracle, settings_of
 from tests.support import examples
 
@@ -83,8 +81,7 @@ def test_every_corner_that_is_accepted_delivers_everything(
     shards: list[tuple[int, int]], corner: dict[str, Any], known: bool, compressed: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
-        patch.setattr(inflate_module, "ThreadPoolExecutor", InlineExecutor)
+        set_executors(patch)
         corner_delivers_everything(shards, corner, known, compressed)
 
 
@@ -136,7 +133,7 @@ async def test_64_mib_are_enough_for_pictures(
     lanes: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the lanes, the ranges take no more than the plan, give or take a record a lane."""
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
     store, _ = build([(60, 110_000)] * 16)
     dataset = dataset_over(
         store,
@@ -160,7 +157,7 @@ async def test_64_mib_are_enough_for_pictures(
 async def test_the_ramp_gives_the_first_batch_after_one_round_trip(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
     store, _ = build([(150, 110_000)] * 8)
     dataset = dataset_over(store, known=True, batch_size=32, memory_budget="1GiB")
     run = dataset.run(rank=0, world_size=1, batch_size=32, position=None)

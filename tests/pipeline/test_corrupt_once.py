@@ -14,12 +14,11 @@ from streamrec.errors import CorruptRecord
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.pipeline import run as run_module
 from tests.pipeline.simulated_store import (
     NO_TROUBLE,
-    InlineExecutor,
     SimulatedStore,
     Trouble,
+    set_executors,
     simulated,
 )
 from tests.pipeline.small_datasets import contents, identities, oracle, payload
@@ -49,7 +48,7 @@ WIDE = orders(
 
 @pytest.fixture(autouse=True)
 def _nothing_is_done_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
     monkeypatch.setattr(tfrecord, "LARGE", 0)  # checked late, where that is possible
 
 

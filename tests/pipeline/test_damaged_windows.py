@@ -13,9 +13,8 @@ from streamrec.errors import DataError
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.pipeline import run as run_module
 from streamrec.pipeline.lane import quarantine as quarantine_module
-from tests.pipeline.simulated_store import InlineExecutor, SimulatedStore, simulated
+from tests.pipeline.simulated_store import InlineExecutor, SimulatedStore, set_executors, simulated
 from tests.pipeline.small_datasets import (
     Record,
     contents,
@@ -65,7 +64,7 @@ ORDERS = st.fixed_dictionaries(
 
 @pytest.fixture(autouse=True)
 def _nothing_is_done_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
     monkeypatch.setattr(quarantine_module, "ThreadPoolExecutor", InlineExecutor)
     monkeypatch.setattr(tfrecord, "LARGE", 0)  # "raise" checks late
     monkeypatch.setattr(quarantine_module.log, "disabled", True)

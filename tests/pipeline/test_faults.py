@@ -21,13 +21,12 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline import run as run_module
 from streamrec.pipeline.fetch.range_downloader import PATIENCE_AT_START, SILENCE
 from tests.pipeline.simulated_store import (
     NO_TROUBLE,
-    InlineExecutor,
     SimulatedStore,
     Trouble,
+    set_executors,
     simulated,
 )
 from tests.pipeline.small_datasets import identities
@@ -47,7 +46,7 @@ RESET = StoreUnavailable("the connection broke: reset")
 
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
 
 
 async def deliver(
@@ -308,5 +307,5 @@ def test_any_mixture(troubles: list[Trouble], lanes: int, requests: int | str) -
         await dataset.aclose()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+        set_executors(patch)
         mixture()

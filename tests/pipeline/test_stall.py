@@ -12,10 +12,14 @@ import pytest
 
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline import run as run_module
-from streamrec.pipeline.fetch import inflater as inflate_module
 from streamrec.pipeline.lane import quarantine as quarantine_module
-from tests.pipeline.simulated_store import InlineExecutor, SimulatedStore, Trouble, simulated
+from tests.pipeline.simulated_store import (
+    InlineExecutor,
+    SimulatedStore,
+    Trouble,
+    set_executors,
+    simulated,
+)
 from tests.pipeline.small_datasets import identities
 from tests.pipeline.test_corners import build, dataset_over
 
@@ -83,7 +87,7 @@ async def stall(store: SimulatedStore, **values: Any) -> tuple[Exception, float]
 
 @simulated
 async def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", HangingExecutor)
+    set_executors(monkeypatch, HangingExecutor)
     error, seconds = await stall(plain())
     assert isinstance(error, Stalled)
     assert isinstance(error, TimeoutError)
@@ -95,8 +99,7 @@ async def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @simulated
 async def test_decompressing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
-    monkeypatch.setattr(inflate_module, "ThreadPoolExecutor", HangingExecutor)
+    set_executors(monkeypatch, inflating=HangingExecutor)
     error, _ = await stall(compressed())
     assert isinstance(error, Stalled)
     assert error.stage == "decompress"
@@ -105,8 +108,7 @@ async def test_decompressing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @simulated
 async def test_decompressing_what_has_been_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
-    monkeypatch.setattr(inflate_module, "ThreadPoolExecutor", LastlyHangingExecutor)
+    set_executors(monkeypatch, inflating=LastlyHangingExecutor)
     error, _ = await stall(compressed())
     assert isinstance(error, Stalled)
     assert error.stage == "decompress"
@@ -115,7 +117,7 @@ async def test_decompressing_what_has_been_taken(monkeypatch: pytest.MonkeyPatch
 
 @simulated
 async def test_keeping_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
     monkeypatch.setattr(quarantine_module, "ThreadPoolExecutor", HangingExecutor)
     store = plain()
     store.objects = {url: b"?" + data[1:] for url, data in store.objects.items()}
@@ -128,8 +130,7 @@ async def test_keeping_aside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("store", [compressed, plain])
 @simulated
 async def test_fetching(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
-    monkeypatch.setattr(inflate_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
     silent = store()
     silent.trouble = lambda *_: Trouble(stalls_after=0)
     error, _ = await stall(silent)
@@ -141,7 +142,7 @@ async def test_fetching(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @simulated
 async def test_a_wait_that_is_cancelled_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", LateExecutor)
+    set_executors(monkeypatch, LateExecutor)
     dataset = dataset_over(plain(), known=True, batch_size=8)
     run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
     batches = []
@@ -163,7 +164,7 @@ async def test_a_batch_that_is_there_is_taken_without_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not even for the event loop."""
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
     dataset = dataset_over(plain(), known=True, batch_size=8)
     run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
     async with run:
@@ -180,7 +181,7 @@ async def test_a_batch_that_is_there_is_taken_without_waiting(
 async def test_a_failure_that_nobody_waits_for_any_more_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", LateFailure)
+    set_executors(monkeypatch, LateFailure)
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     dataset = dataset_over(plain(), known=True, batch_size=8)
@@ -199,7 +200,7 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_silent(
 
 @simulated
 async def test_a_failure_comes_again_to_whoever_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", LateFailure)
+    set_executors(monkeypatch, LateFailure)
     dataset = dataset_over(plain(), known=True, batch_size=8)
     run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
     async with run:

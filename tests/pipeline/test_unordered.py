@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, OtherOrder, StreamrecError
 from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline import run as run_module
 from streamrec.plan.position import Position
-from tests.pipeline.simulated_store import InlineExecutor, Trouble, simulated
+from tests.pipeline.simulated_store import Trouble, set_executors, simulated
 from tests.pipeline.small_datasets import identities
 from tests.pipeline.test_corners import build, dataset_over
 from tests.support import examples
@@ -31,7 +30,7 @@ STALL = 12.0
 
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    set_executors(monkeypatch)
 
 
 def slow_shard(number: int, url: str, start: int, stop: int) -> Trouble:

@@ -163,23 +163,25 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
             "or take batch.to_torch().to(device)"
         )
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Tell what a batch has; called for what it does not have.
+    if not TYPE_CHECKING:  # else every name would be one of its attributes
 
-        Raises:
-            AttributeError: Always.
-        """
-        known = getattr(type(self), name, None)
-        if isinstance(known, property) and known.fget:
-            known.fget(self)  # raises anew what led here
-        if known is not None or name.startswith("__"):
-            raise AttributeError(name)
-        if name in self.columns:
-            raise AttributeError(f"a column is taken by its name: batch[{name!r}]")
-        raise AttributeError(
-            f"a batch has no attribute {name!r}; its columns are taken by name, as in "
-            "batch['name'], and list(batch) names them"
-        )
+        def __getattr__(self, name: str) -> NoReturn:
+            """Tell what a batch has; called for what it does not have.
+
+            Raises:
+                AttributeError: Always.
+            """
+            known = getattr(type(self), name, None)
+            if isinstance(known, property) and known.fget:
+                known.fget(self)  # raises anew what led here
+            if known is not None or name.startswith("__"):
+                raise AttributeError(name)
+            if name in self.columns:
+                raise AttributeError(f"a column is taken by its name: batch[{name!r}]")
+            raise AttributeError(
+                f"a batch has no attribute {name!r}; its columns are taken by name, as in "
+                "batch['name'], and list(batch) names them"
+            )
 
     def __repr__(self) -> str:
         names = [*self.columns][:MOST_NAMES]
