@@ -27,15 +27,13 @@ ALLOWED = {
     ("logging/__init__.py", "handle"): "a line of another thread is being written, to the same log",
     ("streamrec/feeder/access.py", "__init__"): "a feeder's certificates, before it listens",
     ("streamrec/feeder/engine.py", "_spawn"): "plain code opens the stream, and waits for it",
-    (
-        "streamrec/feeder/worker.py",
-        "_spawn",
-    ): "a worker starts where none is, or one has died",
+    ("streamrec/feeder/worker.py", "_spawn"): "a worker starts where none is, or one has died",
     ("streamrec/flow/bridge.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/loops.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/stream.py", "__next__"): "plain code reads in a notebook, and waits for it",
     ("streamrec/streams/stream.py", "_sync"): "plain code reads in a notebook, and waits for it",
     ("streamrec/flow/child_process.py", "__init__"): "a test's own process",
+    ("streamrec/devstore/server.py", "__enter__"): "a test's own store",
     ("importlib/_bootstrap.py", "_find_and_load"): "a module is read once in a process",
     ("<frozen importlib._bootstrap>", "_find_and_load"): "a module is read once in a process",
 }

@@ -9,9 +9,12 @@ import selectors
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from streamrec.errors import StoreError, StoreUnavailable
+from streamrec.flow import cleanup
 from streamrec.pipeline import memory_needs
 from streamrec.stores.base import ObjectInfo
 from tests.stores.piecewise_body import PiecewiseBody
@@ -54,7 +57,11 @@ def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
             async with asyncio.timeout(3600):
                 await test(*args, **kwargs)
 
-        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        at_once = SimpleNamespace(start_new_thread=lambda call, arguments: call(*arguments))
+        with (
+            patch.object(cleanup, "_thread", at_once),  # simulated time does not wait for threads
+            asyncio.Runner(loop_factory=SimulatedLoop) as runner,
+        ):
             runner.run(bounded())
 
     return run
@@ -76,7 +83,7 @@ class InlineExecutor(Executor):
 
 
 def set_executors(
-    patch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch,
     others: Callable[[int, str], Executor] = InlineExecutor,
     *,
     inflating: Callable[[int, str], Executor] = InlineExecutor,
@@ -88,7 +95,7 @@ def set_executors(
             return inflating(most, name)
         return others(most, name)
 
-    patch.setattr(memory_needs, "ThreadPoolExecutor", made)
+    monkeypatch.setattr(memory_needs, "ThreadPoolExecutor", made)
 
 
 @dataclass(frozen=True)

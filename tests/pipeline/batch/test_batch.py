@@ -44,9 +44,9 @@ class TestBatch:
     def test_attributes_that_it_does_not_have(self) -> None:
         batch = self.batch(a=np.arange(2))
         with pytest.raises(AttributeError, match=r"a column is taken by its name: batch\['a'\]"):
-            _ = batch.a
+            _ = batch.a  # type: ignore[attr-defined]
         with pytest.raises(AttributeError, match=r"no attribute 'head'; its columns are taken by"):
-            _ = batch.head
+            _ = batch.head  # type: ignore[attr-defined]
         with pytest.raises(AttributeError, match=r"only streams of streamrec\.mix"):
             _ = batch.source
         assert not hasattr(batch, "__array__")
