@@ -148,7 +148,7 @@ def test_feature_messages_are_taken_as_they_are() -> None:
         ({1, 2}, "a set is not a value"),
         (iter([1]), "iterator is not a value"),
         (1j, "a complex is not a value"),
-        (object(), "a object is not a value"),
+        (object(), "an object is not a value"),
         ([1, "a"], "mixes strings and numbers"),
         ([[1, 2], [3]], "."),
         (2**63, "beyond the range of int64"),
