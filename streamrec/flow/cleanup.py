@@ -115,9 +115,20 @@ async def apart(*calls: Callable[[], object]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 loop.call_soon_threadsafe(made.set_result, None)
 
-    # Thread.start() waits until the thread has a core: on a busy machine that took 17 ms.
-    _thread.start_new_thread(make, ())
+    _thread.start_new_thread(_run_thread, (make,))
     await until_done(made)
+
+
+def _run_thread(call: Callable[[], None]) -> None:
+    """Make a call in a thread that is listed as long as it runs.
+
+    A bare thread starts it, since ``start`` waits until it has a core: 17 ms on a busy machine. In
+    a bare one, whoever asks for the current thread lists one that never ends.
+    """
+    try:
+        threading.Thread(target=call, name="apart", daemon=True).start()
+    except RuntimeError:  # the system has no more threads
+        call()
 
 
 async def start_threads(executor: ThreadPoolExecutor, most: int) -> None:
