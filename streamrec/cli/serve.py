@@ -127,8 +127,11 @@ def run(
     _log_beginning()
     if until_eof:
         threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
-    daemon.run(settings, ready, load)
-    log.info("has ended")
+    try:
+        daemon.run(settings, ready, load)
+        log.info("has ended")
+    finally:
+        log_format.flush()  # an error is told behind the lines that led to it
 
 
 def _log_beginning() -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "RateLimit",
     "TextFormatter",
     "configure",
+    "flush",
     "set_level",
 ]
 
@@ -226,6 +227,12 @@ def configure(
     logging.basicConfig(handlers=[handler], force=True)
     logging.captureWarnings(True)
     set_level(settings.log_level)
+
+
+def flush() -> None:
+    """Wait until all that was logged is written, for as long as an ending process may take."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
 
 
 def _of_worker(worker: int, record: logging.LogRecord) -> bool:
