@@ -9,10 +9,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from streamrec.errors import MalformedExample, MissingFeature
 from streamrec.formats.examples.example import Example, SequenceExample
+from streamrec.values.message_schema import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -81,11 +81,11 @@ class Examples:
         try:
             message = SequenceExample.FromString(record.payload)
             return message.context.feature, message.feature_lists.feature_list
-        except DecodeError:
+        except UNREADABLE:
             pass
         try:
             return Example.FromString(record.payload).features.feature, {}
-        except DecodeError:
+        except UNREADABLE:
             raise MalformedExample(
                 "not a serialized tf.train.Example; --raw prints records as they are",
                 url=record.url,

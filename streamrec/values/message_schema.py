@@ -10,11 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Field", "build"]
+__all__ = ["UNREADABLE", "Field", "build"]
+
+UNREADABLE = DecodeError, UnicodeDecodeError
+"""What protobuf raises of bytes that are not a message; the second one where it runs in Python, of
+strings that are not UTF-8."""
 
 _Kind = descriptor_pb2.FieldDescriptorProto
 

@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, TypeAlias
 
-from google.protobuf.message import DecodeError
-
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
-from streamrec.values.message_schema import Field, build
+from streamrec.values.message_schema import UNREADABLE, Field, build
 
 __all__ = [
     "BatchMessage",
@@ -262,7 +260,7 @@ def decode(kind: Kind, metadata: bytes, payload: tuple[memoryview, ...] = ()) ->
     type_ = _TYPES[kind]
     try:
         proto = _PROTO[type_.__name__].FromString(metadata)
-    except DecodeError:
+    except UNREADABLE:
         raise RemoteProtocolError(
             f"the metadata of {kind.name} does not decode; install the same streamrec on both sides"
         ) from None

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -101,3 +104,24 @@ def test_two_maps_in_one_message() -> None:
     message = build("streamrec.test", table)["Two"](first={"a": 1}, second_map={2: b"b"})
     assert dict(message.first) == {"a": 1}
     assert dict(message.second_map) == {2: b"b"}
+
+
+@pytest.mark.parametrize("implementation", ["python", "upb"])
+def test_a_name_that_is_not_utf8_is_unreadable(implementation: str) -> None:
+    """protobuf raises another error for it where it runs in Python."""
+    code = """
+from streamrec.kernel.messages import MESSAGES
+from streamrec.values.message_schema import UNREADABLE
+try:
+    MESSAGES["Example"].FromString(bytes([10, 8, 10, 6, 10, 2, 255, 254, 18, 0]))
+except UNREADABLE:
+    print("unreadable")
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "unreadable\n"

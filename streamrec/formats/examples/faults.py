@@ -6,11 +6,10 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from google.protobuf.message import DecodeError
-
 from streamrec.errors import DataError, MalformedExample, MissingFeature, WrongFeatureType
 from streamrec.formats.examples.example import Example, SequenceExample
 from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnPlan, Fault, KernelFault, Kind
+from streamrec.values.message_schema import UNREADABLE
 
 if TYPE_CHECKING:
     from streamrec.values.columns import Bytes
@@ -85,7 +84,7 @@ def feature_lists(record: Bytes) -> Sequence[str]:
     # It parses as an Example too: its context has the field of an Example's features.
     try:
         return list(SequenceExample.FromString(record).feature_lists.feature_list)
-    except DecodeError:
+    except UNREADABLE:
         return ()
 
 
@@ -179,7 +178,7 @@ def _read(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str
             return Example.FromString(record).features.feature, {}
         message = SequenceExample.FromString(record)
         return message.context.feature, message.feature_lists.feature_list
-    except DecodeError:
+    except UNREADABLE:
         return {}, {}
 
 

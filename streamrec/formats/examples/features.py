@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from streamrec import kernel
 from streamrec.errors import (
@@ -51,6 +50,7 @@ from streamrec.formats.images.image import READ_FORMATS, format_of
 from streamrec.kernel.contract import KernelFault, Kind, fresh
 from streamrec.masking import masked
 from streamrec.values.aligned import aligned
+from streamrec.values.message_schema import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -467,7 +467,7 @@ def _check_number(features: int) -> None:
 def _read(record: Bytes) -> Mapping[str, Any]:
     try:
         features: Mapping[str, Any] = Example.FromString(record).features.feature
-    except DecodeError:
+    except UNREADABLE:
         raise MalformedExample(malformed("Example")) from None
     if feature_lists(record):
         raise ConfigError(

@@ -12,7 +12,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from streamrec.errors import ConfigError, DataError, UnsupportedFormat, WrongFeatureType
 from streamrec.formats.examples.coerce import as_array
@@ -25,7 +24,7 @@ from streamrec.formats.tensors.tensor_types import (
     type_of_dtype,
 )
 from streamrec.kernel.contract import LARGEST_MESSAGE
-from streamrec.values.message_schema import Field, build
+from streamrec.values.message_schema import UNREADABLE, Field, build
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -215,7 +214,7 @@ def _read(data: Any) -> Any:
         )
     try:
         return _PROTO.FromString(bytes(data))
-    except DecodeError:
+    except UNREADABLE:
         raise _broken("it is no serialized tf.TensorProto") from None
 
 

@@ -75,9 +75,8 @@ class Parser:
 
     def _messages(self, rows: RecordRows) -> Any:
         """Yield the number, the features and the feature lists of each row."""
-        from google.protobuf.message import DecodeError
-
         from streamrec.kernel.messages import MESSAGES
+        from streamrec.values.message_schema import UNREADABLE
 
         parse = MESSAGES["SequenceExample" if self._of_sequences else "Example"].FromString
         sizes = rows.lengths.tolist()
@@ -86,7 +85,7 @@ class Parser:
                 raise KernelFault(Fault.TOO_LARGE, row)
             try:
                 message = parse(payload)
-            except DecodeError:
+            except UNREADABLE:
                 raise KernelFault(Fault.MALFORMED, row) from None
             if self._of_sequences:
                 yield row, message.context.feature, message.feature_lists.feature_list

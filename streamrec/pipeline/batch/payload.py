@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError, StateError
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
@@ -23,6 +22,7 @@ from streamrec.pipeline.batch.payload_reader import MOST_DIMENSIONS, PayloadRead
 from streamrec.pipeline.batch.schema import DTYPES, PROTO, VIEWED
 from streamrec.plan.position import NUMBERS, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, cut, offsets_of, volumes
+from streamrec.values.message_schema import UNREADABLE
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage
 
@@ -240,7 +240,7 @@ def decode_columns(message: BatchMessage) -> dict[str, Column]:
 def _metadata_of(message: BatchMessage, name: str) -> Any:
     try:
         return PROTO["Batch"].FromString(message.metadata)
-    except DecodeError:
+    except UNREADABLE:
         raise RemoteProtocolError(f"the metadata of {name} is not its message") from None
 
 
