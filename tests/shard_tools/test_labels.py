@@ -49,7 +49,7 @@ def test_in_s3() -> None:
 
 @asynchronous
 async def test_by_http(tmp_path: Path) -> None:
-    write(tmp_path / "x", PETS)
+    await asyncio.to_thread(write, tmp_path / "x", PETS)
 
     async def answer(request: web.Request) -> web.FileResponse:
         return web.FileResponse(tmp_path / request.match_info["name"])
@@ -64,7 +64,7 @@ SHARDS = ["x-00000-of-00002", "x-00001-of-00002"]
 
 @asynchronous
 async def test_the_manifest_is_read_with_a_signature_that_all_shards_share(tmp_path: Path) -> None:
-    write(tmp_path / "x", PETS)
+    await asyncio.to_thread(write, tmp_path / "x", PETS)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.query_string != "policy=a/b&signature=c":
@@ -80,7 +80,7 @@ async def test_the_manifest_is_read_with_a_signature_that_all_shards_share(tmp_p
 async def test_beside_shards_with_signatures_of_their_own_the_error_says_why(
     tmp_path: Path,
 ) -> None:
-    write(tmp_path / "x", PETS)
+    await asyncio.to_thread(write, tmp_path / "x", PETS)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
