@@ -115,20 +115,21 @@ async def apart(*calls: Callable[[], object]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 loop.call_soon_threadsafe(made.set_result, None)
 
-    _thread.start_new_thread(_run_thread, (make,))
+    thread = threading.Thread(target=make, name="apart", daemon=True)
+    try:
+        # ``start`` waits until the thread has a core, 17 ms on a busy machine: so another one does.
+        # In that itself, whoever asks for the current thread would list one that never ends.
+        _thread.start_new_thread(_start, (thread,))
+    except RuntimeError:  # the system has no more threads
+        make()
     await until_done(made)
 
 
-def _run_thread(call: Callable[[], None]) -> None:
-    """Make a call in a thread that is listed as long as it runs.
-
-    A bare thread starts it, since ``start`` waits until it has a core: 17 ms on a busy machine. In
-    a bare one, whoever asks for the current thread lists one that never ends.
-    """
+def _start(thread: threading.Thread) -> None:
     try:
-        threading.Thread(target=call, name="apart", daemon=True).start()
+        thread.start()
     except RuntimeError:  # the system has no more threads
-        call()
+        thread.run()
 
 
 async def start_threads(executor: ThreadPoolExecutor, most: int) -> None:

@@ -6,11 +6,11 @@ import os
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
 
 __all__ = ["BEHIND", "CoreShare", "Cores", "step_back"]
 
@@ -91,28 +91,17 @@ class CoreShare:
         self.threads = 0
         """Its threads that work or wait."""
 
-    def working(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def working(self) -> Iterator[None]:
         """Work on a core while the block runs, as soon as it is this run's turn.
 
         The block must wait for nobody: others could do nothing meanwhile.
         """
-        return _Turn(self._cores, self)
-
-
-class _Turn:
-    """A turn on a core. Each picture takes two; a generator would cost twice as much."""
-
-    __slots__ = ("_began", "_cores", "_share")
-
-    def __init__(self, cores: Cores, share: CoreShare) -> None:
-        self._cores = cores
-        self._share = share
-
-    def __enter__(self) -> None:
-        self._began = self._cores.enter(self._share)
-
-    def __exit__(self, *_: object) -> None:
-        self._cores.leave(self._share, self._began)
+        began = self._cores.enter(self)
+        try:
+            yield
+        finally:
+            self._cores.leave(self, began)
 
 
 def step_back() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from streamrec.flow.cleanup import apart, end, end_threads, finish, start_threads, until_done
 from tests.cancellation import TURNS, SlowlyCancelled, cancel_in_every_turn
+from tests.feeder.support import eventually
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -188,6 +189,30 @@ async def test_calls_apart_are_made_in_their_order_in_another_thread() -> None:
     await apart(*(partial(lambda n: made.append((n, threading.get_ident())), n) for n in range(3)))
     assert [number for number, _ in made] == [0, 1, 2]
     assert len({thread for _, thread in made} | {threading.get_ident()}) == 2
+
+
+@pytest.mark.parametrize(
+    "place", ["streamrec.flow.cleanup._thread.start_new_thread", "threading.Thread.start"]
+)
+@asynchronous
+async def test_without_another_thread_the_calls_are_made_all_the_same(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(place, refuse)
+        await apart(lambda: made.append(1))
+    assert made == [1]
+
+
+@asynchronous
+async def test_a_call_apart_leaves_no_thread_in_the_list() -> None:
+    before = set(threading.enumerate())
+    await apart(threading.current_thread)
+    await eventually(lambda: set(threading.enumerate()) <= before)
 
 
 @asynchronous

@@ -57,7 +57,7 @@ def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
             async with asyncio.timeout(3600):
                 await test(*args, **kwargs)
 
-        at_once = SimpleNamespace(start_new_thread=lambda _, arguments: arguments[0]())
+        at_once = SimpleNamespace(start_new_thread=lambda _, arguments: arguments[0].run())
         with (
             patch.object(cleanup, "_thread", at_once),  # simulated time does not wait for threads
             asyncio.Runner(loop_factory=SimulatedLoop) as runner,
