@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import ssl
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -51,9 +50,9 @@ class Transport:
     proxy: str | None = field(default=None, repr=False)
     """The proxy's URL; ``None``: the environment's proxy for each host, if any."""
 
-    @cached_property
+    @property
     def tls(self) -> ssl.SSLContext | bool:
-        """The value of aiohttp's argument ``ssl``."""
+        """The value of aiohttp's argument ``ssl``; the files are read anew each time."""
         if self.authority is None and self.certificate is None:
             return self.check
         try:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -15,9 +17,11 @@ from streamrec.errors import (
     ObjectNotFound,
     StoreError,
     StoreMisbehaved,
+    StoreUnavailable,
 )
 from streamrec.stores.http import http_store as http
 from streamrec.stores.http.http_store import HttpStore
+from streamrec.stores.http.transport import Transport
 from tests.stores.conformance import (
     DATA,
     LARGE,
@@ -33,6 +37,8 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+NOBODY = "https://127.0.0.1:1/x"
 
 
 @asynccontextmanager
@@ -293,3 +299,21 @@ def test_timeouts_are_sane() -> None:
         await client.aclose()
 
     look()
+
+
+@asynchronous
+async def test_certificates_are_read_once_and_in_a_thread() -> None:
+    readers: list[int] = []
+
+    class Noting(Transport):
+        @property
+        def tls(self) -> bool:
+            readers.append(threading.get_ident())
+            return True
+
+    async with aclosing(http.RangeClient(transport=Noting())) as client:
+        reads = [client.read_document(NOBODY, NOBODY) for _ in range(3)]
+        errors = await asyncio.gather(*reads, return_exceptions=True)
+    assert {type(error) for error in errors} == {StoreUnavailable}
+    assert len(readers) == 1
+    assert threading.get_ident() not in readers
