@@ -12,6 +12,10 @@ import pytest
 import streamrec
 from streamrec import kernel
 from streamrec.cli import serve
+from streamrec.config.daemon import load_daemon
+from streamrec.errors import ConfigError
+from streamrec.feeder import daemon as daemon_module
+from streamrec.feeder import log_format
 from streamrec.kernel import implementation
 from tests.cli.support import DATA, assert_one_sentence, in_process, started
 from tests.cli.support import streamrec as cli
@@ -284,3 +288,19 @@ class TestRefusals:
         outcome = in_process("serve", other)
         assert outcome.code == 2
         assert taken.removeprefix("tcp://") in outcome.err.splitlines()[-1]
+
+
+def test_all_is_logged_before_the_error_is_told(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise ConfigError("it cannot serve")
+
+    monkeypatch.setattr(daemon_module, "run", fail)
+    monkeypatch.setattr(log_format, "flush", lambda: told.append("log"))
+    monkeypatch.setattr(log_format, "configure", lambda _: None)
+    with pytest.raises(ConfigError):
+        serve.run(load_daemon(config, {}), lambda _: None, False, lambda: load_daemon(config, {}))
+    assert told == ["log"]
