@@ -258,7 +258,7 @@ class CorruptBudgetExceeded(DataError):
 
 
 class CorruptCompression(DataError):
-    """The shard is no intact compressed stream; ``offset`` counts bytes of the stored object."""
+    """The compressed stream is not intact; ``offset`` counts bytes of the stored object."""
 
 
 class DecompressionBomb(DataError):

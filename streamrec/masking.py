@@ -39,8 +39,8 @@ _QUERY_IN_TEXT = re.compile(
 _USER = re.compile(
     r"(?i)\b((?:https?|ftps?|sftp|ssh|smb|tcp|tls|unix|webdavs?|webhdfs)://)[^/?#\s]*@"
 )
-"""Schemes whose URLs may name a user. In others the name before ``@`` is none: with Azure it is a
-container, with GitHub a branch."""
+"""Schemes whose URLs may name a user. In others, the name before ``@`` is not a user: with Azure it
+is a container, with GitHub a branch."""
 _PASSWORD = re.compile(
     # In github: and git: URLs, a repository and a branch stand before the @.
     r"(?i)\b((?!github:|git:)[a-z][a-z0-9+.-]*://)[^/?#:\s]*:[^/?#\s]*@"

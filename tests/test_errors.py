@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import ast
 import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import streamrec
 from streamrec import errors
 from streamrec.errors import (
     AccessDenied,
@@ -15,6 +20,16 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(streamrec.__file__).parent
+READ_TWICE = re.compile(
+    r"(?<!there )(?<!There )\b(is|are|was|were) (no (?!longer\b|more\b)|none\b)"
+    r"|\b(is|are|was|were) in none\b"
+)
+"""\"x is no y\" and \"x is none of\", in place of \"x is not a y\"."""
 
 TREE = [
     value
@@ -67,3 +82,40 @@ def test_a_position_is_a_field_but_no_text() -> None:
     error = FeederLost("gone", position={"step": 3})
     assert str(error) == "gone"
     assert error.fields() == {"position": {"step": 3}}
+
+
+def texts(code: str) -> Iterator[tuple[int, str]]:
+    """Yield each string of a module with its line; ``…`` stands for the values in an f-string."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, " ".join(node.value.split())
+        if isinstance(node, ast.JoinedStr):
+            parts = (p.value if isinstance(p, ast.Constant) else "…" for p in node.values)
+            yield node.lineno, " ".join("".join(map(str, parts)).split())
+
+
+def read_twice(code: str) -> list[tuple[int, str]]:
+    return sorted({found for found in texts(code) if READ_TWICE.search(found[1])})
+
+
+def test_messages_and_docstrings_say_is_not_a() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in ROOT.rglob("*.py")
+        for line, text in read_twice(path.read_text())
+    }
+    assert not found, 'write "is not a", or say what it must be'
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ('raise E(f"{x!r} is no {kind}; give one")', [1]),
+        ('raise E("dtype x is "\n  "none of torch\'s")', [1]),
+        ('def f():\n  """Do.\n\n  Raises:\n    E: The bytes are\n      no index.\n  """', [2]),
+        ('raise E("there is no file a; it is no longer a shard, and is not a tar")', []),
+        ('raise E("it has no column")  # is no message', []),
+    ],
+)
+def test_is_no_is_found(code: str, lines: list[int]) -> None:
+    assert [line for line, _ in read_twice(code)] == lines

@@ -74,7 +74,7 @@ def as_arrays(
     Raises:
         ConfigError: ``inputs`` or ``targets`` is left out, or there is no feature of a name. The
             stream's rank is not that of the sharding, the processes do not read one
-            stream (see :func:`agree`), or a column is none that JAX has arrays of: bytes, rows or
+            stream (see :func:`agree`), or JAX has no arrays for a column: bytes, rows or
             pictures of different sizes, 64-bit numbers that do not fit. Raised by the first batch
             in which it is so.
     """

@@ -56,7 +56,7 @@ def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> K
         targets: As the inputs; ``None``: none, as for ``predict``.
 
     Raises:
-        ConfigError: The stream gives single records, or a feature is none of its columns or none
+        ConfigError: The stream gives single records, or has no column of a feature, or one
             that the backend has arrays of. Raised by the first batch in which it is so.
     """
     check_stream(stream, "as_dataset")
@@ -193,7 +193,7 @@ def _dense(name: str, column: Any) -> Any:
     """Return a column that is an array of numbers.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not an array of numbers.
     """
     if isinstance(column, np.ndarray) and column.dtype != object:
         return column

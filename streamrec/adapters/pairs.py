@@ -23,7 +23,7 @@ class Pairs(NamedTuple):
 
     @classmethod
     def asked(cls, inputs: Names | None, targets: Names | None) -> Self | None:
-        """Return what an adapter's arguments ask for; ``None`` if it is no pairs.
+        """Return what an adapter's arguments ask for; ``None`` if it is not pairs.
 
         Raises:
             ConfigError: Only one of them is given.

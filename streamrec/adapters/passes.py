@@ -98,7 +98,7 @@ class Passes:
         """Return the batch with which the next pass begins, or goes on; it is not taken.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: The stream has no batch.
         """
         with self._lock:
             if not self.stream.peek():

@@ -33,7 +33,7 @@ BAR = 24
 
 
 class BenchmarkProgress:
-    """The progress of a benchmark on standard error; nothing where that is no terminal.
+    """The progress of a benchmark on standard error; nothing where that is not a terminal.
 
     A context manager: lines of phases that are over stay, and what moves goes away at the end.
 

@@ -116,7 +116,7 @@ def feeder_route(
     """Return the options for connecting to a feeder.
 
     Raises:
-        ConfigError: The address is none, or the files of TLS do not fit it.
+        ConfigError: The address is malformed, or the files of TLS do not fit it.
         UsageError: A setting is the feeder's own.
     """
     from streamrec.feeder.address import Address

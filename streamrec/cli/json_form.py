@@ -44,7 +44,7 @@ class Examples:
         """Return a record as one line of JSON, without its end.
 
         Raises:
-            MalformedExample: The record is no Example.
+            MalformedExample: The record is not an Example.
         """
         features, lists = self._parse(record)
         self._note({**features, **lists})

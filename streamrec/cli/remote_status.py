@@ -27,7 +27,7 @@ def read(host: str, port: int) -> dict[str, Any]:
 
     Raises:
         FeederLost: Nothing answers.
-        FeederRefused: What answers is no feeder, or one of another version.
+        FeederRefused: The server that answers is not a feeder, or has another version.
     """
     where = f"{host}:{port}"
     try:
@@ -57,7 +57,7 @@ def viewed(host: str, port: int) -> View:
 
     Raises:
         FeederLost: Nothing answers.
-        FeederRefused: What answers is no feeder, or one of another version.
+        FeederRefused: The server that answers is not a feeder, or has another version.
     """
     snapshot = read(host, port)
     try:

@@ -56,7 +56,7 @@ class Survey:
     """True if ``records`` is extrapolated from a sample."""
     compression: str
     features: Mapping[str, FeatureSpec] | None
-    """``None``: the records are no Examples, or there are none."""
+    """``None``: the records are not Examples, or there are no records."""
     looked_at: int
     """The number of records from which the features are inferred."""
     note: str | None

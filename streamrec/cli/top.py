@@ -33,7 +33,7 @@ def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
     """Show a running feeder, live: where its time goes, rates, subscriptions, errors.
 
     HOST:PORT is the feeder's status address, 127.0.0.1:7071 by default. q or Ctrl-C ends it. Where
-    standard output is no terminal, one frame is printed.
+    standard output is not a terminal, one frame is printed.
     """
     from rich.console import Console
 

@@ -234,7 +234,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a file of TOML.
 
     Raises:
-        ConfigError: The file cannot be read, or is no TOML.
+        ConfigError: The file cannot be read, or is not TOML.
     """
     try:
         return tomllib.loads(read_small_file(path, MOST_BYTES).decode())
@@ -260,7 +260,7 @@ def _right_parts(
 def _right_part(model: type[_Model], table: Any) -> _Model | None:
     """Return the settings of a table without the wrong ones.
 
-    ``None``: it needs one of those, or is no table.
+    ``None``: a wrong setting is required, or the value is not a table.
     """
     if not isinstance(table, dict):
         return None

@@ -102,7 +102,7 @@ def _readings(text: str) -> Iterator[Any]:
 
 
 def _placed(values: Any, path: tuple[str, ...], value: Any) -> Any:
-    """Return a copy of some tables with a value at a path; what is no table stays as it is."""
+    """Return a copy of tables with a value at a path; what is not a table stays as it is."""
     if not path:
         return value
     if not isinstance(values, dict):

@@ -101,7 +101,7 @@ def validate(
 def checked(
     model: type[_Model], values: Mapping[str, Any]
 ) -> tuple[_Model | None, dict[tuple[str, ...], str]]:
-    """Build a settings object from the values of a file, where a number is no text.
+    """Build a settings object from the values of a file, where a text is not taken for a number.
 
     Args:
         model: The settings class.
@@ -133,7 +133,7 @@ def byte_size(name: str, text: object) -> int:
     """Read a number of bytes, at least one, as settings write it (``"4MiB"``).
 
     Raises:
-        ConfigError: It is none; the error says ``name``.
+        ConfigError: The text is not a number of bytes; the error names ``name``.
     """
     try:
         size = TypeAdapter[int](Bytes).validate_python(text)

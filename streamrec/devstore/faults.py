@@ -90,7 +90,7 @@ class Fault(FaultEffects):
         """Return the rules of a list of JSON objects.
 
         Raises:
-            ConfigError: It is no list of objects, or names or values are wrong.
+            ConfigError: The JSON is not a list of objects, or names or values are wrong.
         """
         if not isinstance(plain, list) or not all(isinstance(rule, dict) for rule in plain):
             raise ConfigError("faults must be a list of JSON objects; write [] for none")

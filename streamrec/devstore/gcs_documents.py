@@ -81,7 +81,7 @@ def parse(body: bytes) -> dict[str, Any]:
     """Parse a request's JSON document.
 
     Raises:
-        Refusal: It is no JSON object.
+        Refusal: The body is not a JSON object.
     """
     try:
         document = json.loads(body)

@@ -34,7 +34,7 @@ def page_limit(query: Mapping[str, str], name: str) -> int:
     """Return the most keys and common prefixes on a page, from a query's parameter ``name``.
 
     Raises:
-        Refusal: It is no number.
+        Refusal: The value is not a number.
     """
     text = query.get(name, str(LARGEST_PAGE))
     if not re.fullmatch("[0-9]{1,10}", text):

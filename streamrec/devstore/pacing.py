@@ -16,7 +16,7 @@ SMALLEST_SLICE = 16 << 10
 SLICE_SECONDS = 0.01
 """Seconds that a slice takes at a given bandwidth: 100 writes a second are cheap and smooth."""
 SLACK_SECONDS = 0.05
-"""Most seconds of delay that are caught up. It covers a busy loop, but no reader that paused."""
+"""Most seconds of delay that are caught up. It covers a busy loop, but not a reader that paused."""
 LINK_SLICE_SECONDS = 0.001
 """Seconds that a slice takes on the link: each body waits for a slice of every other one."""
 

@@ -70,7 +70,7 @@ class SyntheticObjects(ReadOnlyObjects):
         """Return the backend for a JSON object of recipes by bucket.
 
         Raises:
-            ConfigError: It is no such object, or names or values are wrong.
+            ConfigError: The argument is not such an object, or names or values are wrong.
         """
         if not isinstance(plain, dict) or not all(isinstance(one, dict) for one in plain.values()):
             raise ConfigError(

@@ -24,7 +24,7 @@ class Access:
 
     Args:
         server: The settings of the feeder.
-        own: By name, the files of tokens of each dataset, which may be none.
+        own: By name, the files of tokens of each dataset; a dataset may have no files.
 
     Raises:
         ConfigError: A file cannot be used.

@@ -139,7 +139,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 def _unix(rest: str) -> Address:
     before, _, name = rest.partition("#")
     quoted, _, query = before.partition("?")
-    _check(quoted.startswith("/"), "what stands behind unix:// is no absolute path")
+    _check(quoted.startswith("/"), "the path behind unix:// must be absolute")
     path = unquote(quoted, errors="strict")
     _check(len(path) > 1, "the path is missing")
     size = len(path.encode())
@@ -189,4 +189,4 @@ def host_and_port(text: str) -> tuple[str, int]:
     try:
         return _host_and_port(text)
     except ValueError as error:
-        raise ConfigError(f"{text!r} is no HOST:PORT: {error}") from None
+        raise ConfigError(f"{text!r} is not HOST:PORT: {error}") from None

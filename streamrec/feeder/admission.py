@@ -38,7 +38,7 @@ class Admission(Generic[Guest]):
 
     @property
     def handshakes(self) -> int:
-        """Connections that are no clients yet."""
+        """Connections that are not yet clients."""
         return len(self._handshakes)
 
     @property

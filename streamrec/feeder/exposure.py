@@ -23,7 +23,7 @@ def check_exposure(
     Args:
         place: Where to listen.
         server: The settings that say who may read.
-        own: By name, the files of tokens of each dataset, which may be none.
+        own: By name, the files of tokens of each dataset; a dataset may have no files.
 
     Raises:
         ConfigError: It is beyond this machine, and that is not allowed; or it lacks a certificate.

@@ -219,7 +219,7 @@ _DRAWN = {name for names in DRAWS.values() for name in names.split()} | {"choice
 def is_own(module: str) -> bool:
     """Return whether a module is of the user's program, which may change its globals.
 
-    That is none of Python's, and none of a package that is installed, unless from a local folder.
+    Python's modules and those of installed packages are not, unless installed from a local folder.
     """
     top = module.partition(".")[0]
     if top == "__main__":

@@ -79,7 +79,7 @@ class _HealingFeed:
         route: The options.
 
     Raises:
-        ConfigError: The address is none.
+        ConfigError: The address is malformed.
     """
 
     fingerprint: Fingerprint

@@ -49,7 +49,7 @@ class Link:
             self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message that is no answer; ``None``: the other end is gone."""
+        """Return the next message that is not an answer; ``None``: the other end is gone."""
         with contextlib.suppress(ConnectionError):
             # A process that is killed may leave the beginning of a line.
             while (line := await self._reader.readline()).endswith(b"\n"):

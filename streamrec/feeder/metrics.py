@@ -88,7 +88,7 @@ class SnapshotCollector(Collector):
         text = "Worker processes that died and were replaced."
         yield CounterMetricFamily(_name("feeder_workers_lost"), text, now["workers_lost"])
         yield _gauge("feeder_connections", "Clients now.", now["connections"])
-        text = "Connections that are no clients yet."
+        text = "Connections that are not yet clients."
         yield _gauge("feeder_handshakes", text, now["handshakes"])
         text = "Connections since the start."
         yield CounterMetricFamily(

@@ -96,7 +96,7 @@ def read_file(path: str, setting: str) -> tuple[bytes, int]:
             data = file.read(MOST_BYTES + 1)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "that is no path"
+        reason = getattr(error, "strerror", None) or "this is not a path"
         raise ConfigError(
             f"{setting}: {path} cannot be read ({reason}); name a file that this process may read"
         ) from None

@@ -65,7 +65,7 @@ class SentFunctions:
     data: str = field(compare=False)
     """The pickle in base64."""
     error: Unsendable | None = field(default=None, compare=False)
-    """The reason why there is none."""
+    """The reason why there is no data."""
 
     @classmethod
     def of(cls, functions: Mapping[str, Callable[..., Any]]) -> SentFunctions:

@@ -180,7 +180,7 @@ class Feeder:
         self.budget.give_back(granted)
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
-        """Have worker processes do what this process has just done; here are none."""
+        """Do nothing, since this server has no worker processes that must do the same."""
 
     @asynccontextmanager
     async def _reading(self, reader: Reader, position: Position) -> AsyncIterator[tuple[Run, int]]:
@@ -208,7 +208,7 @@ class Feeder:
             grant: What the client may know of; ``None``: everything.
 
         Raises:
-            FeederRefused: There is none of this name.
+            FeederRefused: There is no dataset of this name.
             StreamrecError: It cannot be opened.
         """
         handle = self.datasets.get(name)

@@ -251,7 +251,7 @@ class Outbox:
             yield loose
 
     def _place_of(self, buffer: memoryview) -> int | None:
-        """Return where the place begins that is viewed; ``None``: it is none, or a part of one."""
+        """Return where the place in a buffer begins; ``None``: the buffer is not a whole place."""
         if len(buffer) < self._smallest:
             return None
         begin = self._offset(np.frombuffer(buffer, np.uint8))

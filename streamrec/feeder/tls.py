@@ -46,8 +46,8 @@ def tls_files(tls: ClientTls, place: Address) -> dict[str, str] | None:
         return {"ca": fspath(tls)}
     if not isinstance(tls, Mapping) or not set(tls) <= set(_PARTS) or set(tls) == {"key"}:
         raise ConfigError(
-            f"tls is no way to connect to {place}; give True, the path of a file of authorities, "
-            "or a mapping with the paths 'ca', 'cert' and 'key'"
+            f"to connect to {place}, tls must be True, the path of a file of authorities, or a "
+            "mapping with the paths 'ca', 'cert' and 'key'; a key needs its certificate"
         )
     return {name: fspath(path) for name, path in tls.items()}
 
@@ -84,7 +84,7 @@ def load_pair(context: ssl.SSLContext, cert: str, key: str | None, setting: str)
         context.load_cert_chain(cert, key, password="")
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{setting}: {cert} and {key or 'the key in it'} are no certificate with its private "
+            f"{setting}: {cert} and {key or 'the key in it'} are not a certificate and its private "
             f"key ({_reason(error)}); give PEM files that belong together, the key without a "
             "password"
         ) from None
@@ -146,4 +146,4 @@ def _plain(reason: str) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return error.reason or "it cannot be read, or needs a password"
-    return getattr(error, "strerror", None) or "that is no path"
+    return getattr(error, "strerror", None) or "this is not a path"

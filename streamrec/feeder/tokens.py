@@ -141,7 +141,7 @@ def _lines(data: bytes, path: str, setting: str) -> list[str]:
         text = data.decode()
     except UnicodeDecodeError:
         # The error itself would quote the file.
-        raise ConfigError(f"{setting}: {path} is no text in UTF-8; write a token a line") from None
+        raise ConfigError(f"{setting}: {path} is not UTF-8; write a token on each line") from None
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 

@@ -140,7 +140,7 @@ def _measured(subscription: Subscription) -> dict[str, Any]:
 
 
 def _note(span: Span, error: Exception) -> None:
-    """Note why a subscription has failed; a client that left, or was sent away, is no failure."""
+    """Note why a subscription has failed; a client that left, or was sent away, does not count."""
     from opentelemetry.trace import Status, StatusCode
 
     span.set_attribute("error.type", type(error).__name__)

@@ -152,12 +152,12 @@ def mapping_of(data: bytes, name: str) -> dict[str, Any]:
     """Read a mapping; an error calls it by its name.
 
     Raises:
-        RemoteProtocolError: It is none, or no JSON, or too deep.
+        RemoteProtocolError: The data is not JSON, not a mapping, or nested too deep.
     """
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"{name} cannot be read: {error}") from None
     if not isinstance(value, dict):
-        raise RemoteProtocolError(f"{name} cannot be read: it is no mapping")
+        raise RemoteProtocolError(f"{name} cannot be read: it is not a mapping")
     return value

@@ -101,7 +101,7 @@ class WorkerFeeder(Feeder):
             grant: What the client may know of; ``None``: everything.
 
         Raises:
-            FeederRefused: There is none of this name.
+            FeederRefused: There is no dataset of this name.
             StreamrecError: It cannot be opened, or its store fails.
         """
         may_know = None if grant is None else asdict(grant)

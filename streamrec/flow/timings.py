@@ -67,10 +67,10 @@ class Timings:
 
 
 def quantile(counts: Sequence[int], part: float) -> float | None:
-    """Return the seconds in which a part of the requests was done, or ``None`` if there was none.
+    """Return the seconds in which a part of the requests was done; ``None`` without any.
 
     Args:
-        counts: The counts of a histogram's buckets; negative ones are none.
+        counts: The counts of a histogram's buckets; negative ones count as 0.
         part: 0.5 for the median.
     """
     wanted = part * sum(max(count, 0) for count in counts)

@@ -1,7 +1,7 @@
 """The contract of a kernel: the types and constants that its implementations share.
 
 An implementation reads buffers, writes arrays, and reports faults as codes: it knows no URL and
-raises none of the public errors. ``streamrec.formats`` turns its codes into errors that say what to
+does not raise the public errors. ``streamrec.formats`` turns its codes into errors that say what to
 do next.
 """
 

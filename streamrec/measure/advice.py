@@ -33,7 +33,7 @@ NOTICED = 1.1
 ENOUGH = 0.97
 """The part of the best prediction with which the smallest change is taken."""
 SPARE = 1.2
-"""Times the next ceiling that the changed resource should allow, so that it is none any more."""
+"""Times the next ceiling that the changed resource should allow, so that it limits no more."""
 SPARE_REQUESTS = 2.5
 """The same of a store's limit of requests: one that is asked for nearly as many refuses some, and
 each of these waits."""
@@ -410,7 +410,7 @@ _CHANGES: Final[dict[Bottleneck, Callable[[Figures, DatasetSettings | None], Ite
 
 
 def _cache(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
-    """Yield a cache for the whole dataset, if there is none and it may be kept."""
+    """Yield a cache for the whole dataset, if there is no cache and the dataset may be kept."""
     listing = figures.listing
     if listing is None or not listing.bytes or settings is None or settings.cache is not None:
         return

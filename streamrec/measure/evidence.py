@@ -91,7 +91,7 @@ class Finding:
     bottleneck: Bottleneck | None
     """``None``: nothing that was measured explains the rate."""
     rate: float
-    """Bytes a second of the job; where there was none, the lowest ceiling."""
+    """Bytes a second of the job; where there was no job, the lowest ceiling."""
     ceilings: list[Ceiling]
     """The lowest first."""
     job: Job | None = None
@@ -296,7 +296,7 @@ def _exceeds(rate: float, ceiling: Ceiling) -> bool:
 def _likely(much: Sequence[_Group], known: Sequence[Ceiling], rate: float) -> Bottleneck | None:
     """Return a resource that was waited for and whose ceiling at least does not contradict.
 
-    A full link is no estimate: a job that it holds back comes near it.
+    A full link is not an estimate: a job that it holds back comes near it.
     """
     for group in much:
         lowest = _lowest(group, known)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["read_figures"]
 
 MOST = 64 << 20
-"""The most bytes of a file: more is no benchmark's."""
+"""The most bytes of a file; no benchmark writes more."""
 REMEDY = "name a file that streamrec bench --json wrote"
 
 

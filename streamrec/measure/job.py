@@ -119,7 +119,7 @@ async def run_feeder_job(
 
     Args:
         address: As for ``streamrec.connect``.
-        budget: Limits the bytes; the feeder's own requests are none of it.
+        budget: Limits the bytes; it does not count the feeder's own requests.
         seconds: As for :func:`run_job`, with the arguments that follow.
         step_seconds: The simulated trainer's time for a batch.
         on_sample: Called each half second.

@@ -24,7 +24,7 @@ def parse_seconds(text: str) -> float:
     """Return the seconds of a time such as ``50ms``.
 
     Raises:
-        ValueError: It is no time, or has no unit; the message goes on from a setting's name.
+        ValueError: It is not a time, or has no unit; the message goes on from a setting's name.
     """
     found = re.fullmatch(rf"{_NUMBER}\s*({'|'.join(_TIMES)})", text)
     if found is None:
@@ -36,7 +36,7 @@ def parse_part(text: str) -> float:
     """Return a part of 1, which is written as ``30%`` or ``0.3``.
 
     Raises:
-        ValueError: It is no such part; the message goes on from a setting's name.
+        ValueError: The text is not such a part; the message goes on from a setting's name.
     """
     found = re.fullmatch(rf"{_NUMBER}\s*(%?)", text)
     if found is None:

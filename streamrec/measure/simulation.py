@@ -119,7 +119,7 @@ def parse_simulation(text: str) -> Simulation:
     """Return the simulation of a text such as ``"latency=50ms,stall=1%:10s,link=10Gbit"``.
 
     Raises:
-        ConfigError: It is no such text, or settings are wrong.
+        ConfigError: The text is not of this form, or settings are wrong.
     """
     return parsed(Simulation, text, where="--simulate")
 
@@ -146,7 +146,7 @@ def simulated(
 
     Raises:
         ConfigError: The text is wrong, no records can be made for the features, or the template
-            is no file.
+            is not a file.
         StreamrecError: The store's process did not start.
     """
     simulation = parse_simulation(text)

@@ -1,4 +1,4 @@
-"""Runs coroutines side by side, and lets none of them outlive the others' failure."""
+"""Runs coroutines side by side, and ends them all when one fails."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class View:
     histogram: Histogram | None
     series: list[Series]
     job: list[tuple[str, str]]
-    """The facts of the job that are no rates."""
+    """The facts of the job that are not rates."""
     steps: list[Row]
     sample: str
     """The records with which the steps were measured."""

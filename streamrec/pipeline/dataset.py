@@ -200,7 +200,7 @@ class Dataset:
 
         Raises:
             ObjectNotFound: A pattern matches no shard.
-            MalformedExample: Features cannot be inferred, since the records are no Examples.
+            MalformedExample: Features cannot be inferred, since the records are not Examples.
             ConfigError: A URL's scheme is not known, or the storage options are wrong.
             StoreError: The listing failed or stalled.
         """

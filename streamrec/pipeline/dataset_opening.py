@@ -137,7 +137,7 @@ async def first_features(
 
     Raises:
         ConfigError: There is no record, or :func:`infer_features` cannot infer them.
-        MalformedExample: The records are no Examples.
+        MalformedExample: The records are not Examples.
         RecordTooLarge: The first record is too large.
         StoreUnavailable: The store stalls.
     """

@@ -66,7 +66,7 @@ class Position:
     """``LANE [own lanes]``: see :class:`Coordinates`."""
     sizes: Numbers
     """int64 ``[own lanes, 1]``, or of the shape of ``sources``: the size in bytes of the shard in
-    whose middle it is; 0 where it is in none. With the CRCs of the points it tells whether another
+    which the position lies; 0 between shards. With the CRCs of the points it tells whether another
     object is a copy of that shard."""
     skip: int = 0
     """Records behind this position that are delivered too (in a stream of single records)."""

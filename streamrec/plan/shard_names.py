@@ -34,7 +34,7 @@ class Task(NamedTuple):
         """Check a pair ``(i, n)``.
 
         Raises:
-            ConfigError: It is none, or ``i`` is not below ``n``.
+            ConfigError: It is not such a pair, or ``i`` is not below ``n``.
         """
         match given:
             case (int(number), int(count)) if 0 <= number < count <= MOST_SHARDS:

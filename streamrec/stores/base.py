@@ -109,7 +109,7 @@ class Store(Protocol):
     ) -> AbstractAsyncContextManager[RangeBody]:
         """Begin to read bytes ``[start, stop)`` of an object, clipped to its end.
 
-        A start at or past the end is no error: the body is empty and knows the object's size.
+        A start at or past the end is not an error: the body is empty and knows the object's size.
 
         Args:
             url: The object's URL.

@@ -71,7 +71,7 @@ class Stores:
         stall_timeout: Seconds for which a listing may bring nothing.
         cache: The settings of a cache. One of ranges is in front of the stores, but for local files
             and memory; one of batches is for others to use.
-        before_request: Called before each request of a store. Answers of a cache are none.
+        before_request: Called before each request of a store. A cache's answers do not count.
     """
 
     def __init__(

@@ -102,7 +102,7 @@ async def _list_sequentially(
 
 
 class Pages:
-    """The pages of one listing, none of which may come twice: else it would never end."""
+    """The pages of one listing, each of which must differ: else a listing would never end."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

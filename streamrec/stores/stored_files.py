@@ -238,7 +238,7 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
 
 
 def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None:
-    """Return the names in a directory; ``None`` if it is none."""
+    """Return the names in a directory; ``None`` if the place is not a directory."""
     place = local_path(place)
     if "://" not in place:
         return os.listdir(place) if Path(place).is_dir() else None  # noqa: PTH208 - names alone

@@ -98,7 +98,7 @@ class Cursor:
         """Go on from a state, or from those of all ranks.
 
         Raises:
-            StateError: It is no state, or a later version saved it.
+            StateError: The argument is not a state, or a later version saved it.
         """
         states: Any = [state] if isinstance(state, Mapping) else state
         if not isinstance(states, Sequence) or isinstance(states, str) or not states:

@@ -293,7 +293,7 @@ def connect(
             the batches, or for TLS a process.
         replicas: Other clients read the same rank: the feeder reads once for all of them.
         restart: Each loop begins at the beginning of the run, also after a ``break``.
-        **others: There are none; the feeder's configuration has all other settings.
+        **others: Refused, since the feeder's configuration has all other settings.
 
     Raises:
         ConfigError: The address or an argument is wrong.

@@ -65,7 +65,7 @@ def infer_features(
 
     Raises:
         ConfigError: There is no record, or the records are SequenceExamples.
-        DataError: A record is no Example, or is damaged.
+        DataError: A record is not an Example, or is damaged.
         StoreError: A shard cannot be read.
     """
     values: dict[str, Any] = {

@@ -52,8 +52,9 @@ class Stateful:
         """Go on from a state, or from those of all ranks for another world size.
 
         Raises:
-            StateError: It is no state, or not one of this version of streamrec. Whether it belongs
-                to this dataset and order is checked when the stream is opened, before any batch.
+            StateError: It is not a state, or another version of streamrec saved it. Whether it
+                belongs to this dataset and order is checked when the stream is opened, before any
+                batch.
         """
         self._cursor.load(state)
         self._leave()
@@ -83,7 +84,7 @@ class Stateful:
             epoch: From 0.
 
         Raises:
-            MalformedPosition: It is no number from 0 up.
+            MalformedPosition: It is not a number from 0 up.
         """
         if epoch != self._cursor.run_epoch:
             self._cursor.begin(epoch)
@@ -97,8 +98,8 @@ class Stateful:
                 them; all ranks seek the same.
 
         Raises:
-            MalformedPosition: It is no number from 0 up. Without an index, a ``ConfigError`` says
-                so when the stream is opened.
+            MalformedPosition: It is not a number from 0 up. Without an index, a ``ConfigError``
+                says so when the stream is opened.
         """
         self._cursor.seek(step)
         self._leave()

@@ -291,7 +291,7 @@ class Stream(Stateful, Generic[Item]):
         )
 
     def __bool__(self) -> bool:
-        """Return True: a stream is no container, and its length does not matter."""
+        """Return True, whatever its length, since a stream is not a container."""
         return True
 
     @property

@@ -30,7 +30,7 @@ def take(stream: Stream[Item], count: int) -> Take[Item]:
         count: Number of batches (or single records), from 0.
 
     Raises:
-        ConfigError: The count is no number from 0 up.
+        ConfigError: The count is not a number from 0 up.
     """
     return Take(stream, count_of(count, "count"))
 

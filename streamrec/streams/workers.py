@@ -66,7 +66,8 @@ def check_workers(assignment: Assignment) -> None:
     A stream that was made in this worker, with a rank of its own, is the user's division.
 
     Raises:
-        ConfigError: This is one of several workers, and the stream is none of its own.
+        ConfigError: This is one of several workers, and the stream was made outside it, or
+            without a rank of its own.
     """
     info = _worker_info()
     if info is None or info.num_workers < 2:

@@ -165,7 +165,7 @@ def test_all_faults_are_named_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
             "the setting 'datasets.bad.batch_size' is '64' but must be a valid integer",
             "the setting 'datasets.pair.source' is missing",
             "'udp://x:1' is not an address of a feeder",
-            "the setting 'server.status': 'localhost' is no HOST:PORT",
+            "the setting 'server.status': 'localhost' is not HOST:PORT",
             "datasets.good: feature 'id': no feature can have the dtype 'int46'",
             "datasets.good: feature 'text'",
             "datasets.good: the setting 'map' names",

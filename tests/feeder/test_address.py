@@ -89,7 +89,7 @@ def test_to_listen_at(text: str, address: Address) -> None:
         ("tcp://::1:7070/train", "stands in brackets"),
         ("tcp://a:1/%ff", "can't decode byte 0xff"),
         ("tcp://[::1:7070/train", "Invalid IPv6"),
-        ("unix://run/f.sock#train", "no absolute path"),
+        ("unix://run/f.sock#train", "must be absolute"),
         ("unix:///#train", "path is missing"),
         ("unix:///run/f.sock", "names no dataset"),
         ("unix:///run/f.sock?train", "something else than dataset=NAME"),
@@ -148,5 +148,5 @@ def test_host_and_port() -> None:
 
 @pytest.mark.parametrize("text", ["", "host", ":7071", "host:x", "a:1/b", "host:70700", "[::1"])
 def test_no_host_and_port(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no HOST:PORT"):
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
         host_and_port(text)

@@ -82,7 +82,7 @@ def test_a_key_for_everybody_is_warned_of(
     [
         ({"cert": "none"}, r"server\.tls\.cert: none cannot be read"),
         ({"key": "none"}, r"server\.tls\.key: none cannot be read"),
-        ({"key": None}, r"server\.tls: .* and the key in it are no certificate"),
+        ({"key": None}, r"server\.tls: .* and the key in it are not a certificate"),
         ({"client_ca": "none"}, r"server\.tls\.client_ca: none cannot be read"),
     ],
 )

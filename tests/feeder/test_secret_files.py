@@ -86,7 +86,7 @@ def test_nothing_to_begin_with(tmp_path: Path) -> None:
 
 
 def test_no_path() -> None:
-    with pytest.raises(ConfigError, match="that is no path"):
+    with pytest.raises(ConfigError, match="this is not a path"):
         read_file("a\0b", "setting")
 
 

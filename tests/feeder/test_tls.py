@@ -38,7 +38,7 @@ def test_the_files_of_a_client(tls: Any, files: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("tls", [False, 1, b"ca.pem", {"ca": "a", "certs": "b"}, {"key": "c"}, [1]])
 def test_no_files_of_a_client(tls: Any) -> None:
-    with pytest.raises(ConfigError, match="tls is no way to connect to tls://feeder:1/x; give"):
+    with pytest.raises(ConfigError, match="to connect to tls://feeder:1/x, tls must be True"):
         tls_files(tls, TLS)
 
 
@@ -73,9 +73,12 @@ def test_without_a_file_the_system_s_authorities_are_trusted(
     [
         ({"ca": "none"}, r"none holds no certificate of an authority \(No such file"),
         ({"ca": "nonsense"}, "nonsense holds no certificate of an authority"),
-        ({"cert": "none"}, r"none and the key in it are no certificate with its private key \(No"),
-        ({"cert": "one.pem", "key": "two.key"}, "one.pem and two.key are no .*VALUES_MISMATCH"),
-        ({"cert": "one.pem"}, "one.pem and the key in it are no certificate"),
+        (
+            {"cert": "none"},
+            r"none and the key in it are not a certificate and .* key \(No",
+        ),
+        ({"cert": "one.pem", "key": "two.key"}, "one.pem and two.key are not .*VALUES_MISMATCH"),
+        ({"cert": "one.pem"}, "one.pem and the key in it are not a certificate"),
         ({"cert": "one.pem", "key": "locked.key"}, "the key without a password"),
     ],
 )

@@ -117,7 +117,7 @@ def test_all_are_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         ("# nothing", "holds no token"),
         (f"{A}\nshort", "has less than 16 characters"),
         ("x" * 40_000, "or more than 32768"),
-        (b"\xff\xfe" + A.encode(), "is no text in UTF-8"),
+        (b"\xff\xfe" + A.encode(), "is not UTF-8"),
     ],
 )
 def test_files_that_cannot_be_used(text: str | bytes, words: str, tmp_path: Path) -> None:

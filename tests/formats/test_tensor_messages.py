@@ -148,7 +148,7 @@ def test_refusals(out_type: Any, shape: Any, fields: Any, reason: str) -> None:
 
 @pytest.mark.parametrize("data", [b"\xff", b"text", b"\x08\x01\x12"])
 def test_what_is_no_message(data: bytes) -> None:
-    with pytest.raises(DataError, match=r"no serialized tf\.TensorProto"):
+    with pytest.raises(DataError, match=r"not a serialized tf\.TensorProto"):
         parse_tensor(data, "float32")
 
 

@@ -90,5 +90,5 @@ def test_no_features(kernel: Any) -> None:
 
 def test_codes_that_are_none(kernel: Any) -> None:
     if kernel.__name__.endswith("native"):
-        with pytest.raises(TypeError, match="codes is no dict"):
+        with pytest.raises(TypeError, match="codes must be a dict"):
             kernel.encode_plain({}, [])

@@ -397,7 +397,7 @@ class TestGCS:
     ) -> None:
         (tmp_path / "key.json").write_text("not JSON")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
-        row = Row(AccessDenied, "names .*key.json, which holds none that google-auth knows")
+        row = Row(AccessDenied, "names .*key.json, but google-auth cannot use what this file holds")
         check(told(way, "gs://bucket/x", {"endpoint_url": CLOSED}), row)
 
     @pytest.mark.parametrize("way", [reading, listing])

@@ -42,7 +42,7 @@ def from_loader(state: Any) -> tuple[list[dict[str, Any]], bool]:
     """Return the stream's states in a loader's, or in a list of them, and whether the run ended.
 
     Raises:
-        MalformedPosition: It is no state.
+        MalformedPosition: The argument is not a state.
     """
     parts = state if isinstance(state, Sequence) and not isinstance(state, str) else [state]
     states = [one for part in parts for one in _states_in(part)]

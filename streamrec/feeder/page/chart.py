@@ -22,7 +22,7 @@ STEP = WIDTH / (MOST - 1)
 ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 20)
 """The last is for what rounding makes of the logarithm of a power of ten."""
 TINY = 1e-12
-"""A rate or a time below this is nothing: the least floats are no multiples of a power of ten."""
+"""A rate or a time below this is nothing: the least floats are not multiples of a power of ten."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ Int64List: Any = MESSAGES["Int64List"]
 EXACT = 1 << 24
 """Up to this one, float32 holds each whole number."""
 ONE = (str, bytes, bytearray, memoryview, int, float, Enum)
-"""The types of single values; strings and bytes are no sequences of values here."""
+"""The types of single values; strings and bytes are not sequences of values here."""
 
 
 def is_message(value: Any, kind: Any) -> bool:

@@ -130,7 +130,7 @@ def partitioned(
     """
     counts = np.diff(column.row_splits)
     if isinstance(partition, UniformRowLength):
-        _refuse(np.flatnonzero(counts % partition.length), f"no multiple of {partition.length}")
+        _refuse(np.flatnonzero(counts % partition.length), f"not a multiple of {partition.length}")
         rows = counts // partition.length
         if not isinstance(column.values, Ragged):
             return Ragged(_in_dense_rows(column.values, partition.length), offsets_of(rows))

@@ -38,7 +38,7 @@ def normal_shape(shape: Any) -> tuple[int, ...]:
         shape: A sequence of sizes, or one size.
 
     Raises:
-        ConfigError: A size is no number from 0 up, or there are too many dimensions or values.
+        ConfigError: A size is not a number from 0 up, or there are too many dimensions or values.
     """
     sizes = normal_sizes(shape)
     if len(sizes) > _MOST_DIMENSIONS:
@@ -62,7 +62,7 @@ def normal_sizes(shape: Any) -> tuple[int, ...]:
         shape: A sequence of sizes, or one size.
 
     Raises:
-        ConfigError: A size is no integer from 0 up.
+        ConfigError: A size is not an integer from 0 up.
     """
     sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     for size in sizes:
@@ -153,7 +153,7 @@ def normal_raw(default: Any, dtype: str, shape: tuple[int, ...]) -> bytes | None
         array = np.array(values, kind)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(
-            f"default_value {default!r} is no {dtype} ({error}); correct it, or the dtype"
+            f"default_value {default!r} is not of type {dtype} ({error}); correct it, or the dtype"
         ) from None
     return array.astype(kind.newbyteorder("<")).tobytes()
 
@@ -173,7 +173,7 @@ def feature_name(name: Any) -> str:
     """Return a feature's name, if it can be one.
 
     Raises:
-        ConfigError: It is no str, or one that UTF-8 cannot hold.
+        ConfigError: The name is not a str, or cannot be encoded as UTF-8.
     """
     if not isinstance(name, str):
         raise ConfigError(f"a feature's name must be a str, not {name!r}")
@@ -207,7 +207,7 @@ def _value(value: Any, dtype: str) -> Any:
             return bytes(value)
     elif isinstance(value, int | float) and _fits(value, dtype):
         return _PYTHON_TYPES.get(numpy_dtype(dtype).kind, float)(value)
-    raise ConfigError(f"default_value {value!r} is no {dtype}; correct it, or the dtype")
+    raise ConfigError(f"default_value {value!r} is not of type {dtype}; correct it, or the dtype")
 
 
 _PYTHON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int}

@@ -3,7 +3,7 @@
 A spec is a table with ``kind`` (optional), ``dtype`` and its other arguments. The specs of Examples
 are a table of such tables by name. The specs of SequenceExamples are a table of two of these, named
 ``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype`` or a ``kind``,
-and these are no tables.
+and neither of these is a table.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def as_sequence_features(features: Any) -> SequenceFeatures:
     """Check a pair (context, sequence) of mappings from names to specs; either may be ``None``.
 
     Raises:
-        ConfigError: It is no such pair, or a spec is wrong.
+        ConfigError: The argument is not such a pair, or a spec is wrong.
     """
     if not isinstance(features, tuple | list) or len(features) != 2:
         raise ConfigError(

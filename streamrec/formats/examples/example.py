@@ -136,7 +136,7 @@ def name_octets(name: Any) -> bytes:
     """Return a feature's name as UTF-8.
 
     Raises:
-        WrongFeatureType: The name is no ``str``, or has no UTF-8 form.
+        WrongFeatureType: The name is not a ``str``, or cannot be encoded as UTF-8.
     """
     if not isinstance(name, str):
         raise WrongFeatureType(f"a feature's name must be a str, not {name!r}")

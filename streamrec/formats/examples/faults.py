@@ -97,7 +97,7 @@ def of_a_list() -> str:
 
 
 def malformed(what: str, offset: int | None = None) -> str:
-    """Return the error's message for a record that is no such message."""
+    """Return the error's message for a record that is not such a message."""
     where = "" if offset is None else f", which shows at its byte {offset}"
     return (
         f"the record is not a serialized tf.train.{what}{where}; "

@@ -172,7 +172,7 @@ class FeatureParser:
             url_of: A function from a shard's number to its URL, for errors.
 
         Raises:
-            MalformedExample: A record is no Example, or SequenceExample.
+            MalformedExample: A record is not an Example, or not a SequenceExample.
             MissingFeature: A record lacks a feature, and its spec does not allow that.
             WrongFeatureType: A record holds other values than the spec says.
             MalformedImage: A picture cannot be decoded.
@@ -347,7 +347,7 @@ def parse_sequence_example(
         ``FixedLenSequenceFeature`` among these the rows' numbers of steps.
 
     Raises:
-        ConfigError: A spec is wrong, or there is none.
+        ConfigError: A spec is wrong, or no spec is given.
         DataError: A record is wrong, as in ``FeatureParser.parse_parts``.
     """
     parser = _sequence_parser(context_features, sequence_features, pad=True)
@@ -399,7 +399,7 @@ def infer_features(
     Raises:
         ConfigError: There are no records, they are SequenceExamples, or they have more than
             ``MOST_FEATURES`` features.
-        MalformedExample: A record is no Example.
+        MalformedExample: A record is not an Example.
         WrongFeatureType: A feature's kind differs between records.
     """
     kinds: dict[str, str] = {}

@@ -247,8 +247,8 @@ def _sequence(name: str, columns: Mapping[str, Any]) -> tuple[npt.NDArray[Any], 
             return values, column.row_splits.astype(np.int64, copy=False) - first
     raise ConfigError(
         f"pack takes sequences of numbers, but {name!r} is "
-        f"{'no column' if column is None else 'none'}; name the features to pack, as in "
-        'sr.Pack({"tokens": 2048}), or make it one by map'
+        f"{'not a column' if column is None else 'not a sequence of them'}; name the features to "
+        'pack, as in sr.Pack({"tokens": 2048}), or let map make it a sequence'
     )
 
 

@@ -83,7 +83,7 @@ PARTITIONS: dict[str, Any] = {
 
 
 def check_key(what: str, key: Any) -> None:
-    """Refuse what is no name of a feature.
+    """Refuse a value that is not the name of a feature.
 
     Raises:
         ConfigError: It is empty, no str, or one that UTF-8 cannot hold.

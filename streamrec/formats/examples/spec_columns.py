@@ -125,7 +125,7 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
         held = np.diff(column.row_splits)
         odd = np.flatnonzero(held % count)
         if len(odd):
-            why = f"which is no multiple of the {count} that shape {spec.shape} takes"
+            why = f"which is not a multiple of the {count} that shape {spec.shape} takes"
             raise _odd(int(odd[0]), name, f"the record holds {held[odd[0]]} values, {why}")
         return _items(column.values, column.row_splits // count, name, spec, claims)
 

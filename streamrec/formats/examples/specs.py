@@ -406,7 +406,7 @@ def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
     """Return specs as instances of the classes here; they may be of TensorFlow's classes.
 
     Raises:
-        ConfigError: It is no mapping from names to specs, or a kind of spec is not supported.
+        ConfigError: The argument does not map names to specs, or a kind of spec is not supported.
     """
     if not isinstance(features, Mapping):
         raise ConfigError(

@@ -31,7 +31,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     """Read a BMP's header. Pixels of 8 bits are brightness; palettes and bit masks do not count.
 
     Raises:
-        MalformedImage: It is no BMP that can be decoded.
+        MalformedImage: The bytes are not a BMP that can be decoded.
         UnsupportedFormat: It is compressed, or has another number of bits a pixel.
     """
     check_channels("BMP", wanted.channels, (0, 3, 4))

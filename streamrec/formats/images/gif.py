@@ -70,7 +70,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     size the screen has: as in TensorFlow.
 
     Raises:
-        MalformedImage: It is no GIF, or has more pixels.
+        MalformedImage: The bytes are not a GIF, or it has more pixels.
         PictureTooLarge: It has more frames than are allowed.
         WrongFeatureType: It is not given in so many channels.
     """

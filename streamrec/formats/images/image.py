@@ -233,7 +233,7 @@ def read_picture(
         MalformedImage: The picture is corrupt, truncated or too large.
         UnsupportedFormat: It is of another format, or of a kind that is not read.
         WrongFeatureType: It is not given in so many channels, or does not hold the window.
-        ConfigError: A setting of ``wanted`` is none that any format has, or a library is not
+        ConfigError: No format has a setting that ``wanted`` gives, or a library is not
             installed.
     """
     if wanted.channels not in (0, 1, 3, 4) or isinstance(wanted.channels, bool):

@@ -69,7 +69,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     """Read a JPEG's header. CMYK is given as RGB, without a colour profile.
 
     Raises:
-        MalformedImage: It is no JPEG that can be decoded, or has more pixels.
+        MalformedImage: The bytes are not a JPEG that can be decoded, or it has more pixels.
         UnsupportedFormat: It is one of a kind that libjpeg-turbo does not decode.
         WrongFeatureType: It is not given in so many channels.
         ConfigError: simplejpeg is not installed.

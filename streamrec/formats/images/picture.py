@@ -76,7 +76,7 @@ class Wanted(NamedTuple):
     dct_method: str = ""
     """A JPEG's inverse transform, by TensorFlow's name."""
     least: tuple[int, int] = (0, 0)
-    """A JPEG may be decoded at a fraction of at least this ``(height, width)``, if it is no 0."""
+    """A JPEG may be decoded at a fraction of at least this ``(height, width)``; 0 sets no limit."""
     window: Window | None = None
     """The part of a still picture that is given; ``None``: all of it."""
     max_pixels: int = MOST_PIXELS

@@ -42,7 +42,7 @@ def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
     """Read a WebP's header. It has 4 channels where it is transparent or moves, else 3.
 
     Raises:
-        MalformedImage: It is no WebP that can be decoded, or has more pixels.
+        MalformedImage: The bytes are not a WebP that can be decoded, or it has more pixels.
         WrongFeatureType: It is not given in so many channels.
         ConfigError: Pillow has no WebP.
     """
@@ -90,7 +90,7 @@ def read_tiff(contents: memoryview, wanted: Wanted) -> Picture:
     """Read a TIFF's header. Of several pages the first is given.
 
     Raises:
-        MalformedImage: It is no TIFF that can be decoded, or has more pixels.
+        MalformedImage: The bytes are not a TIFF that can be decoded, or it has more pixels.
         UnsupportedFormat: It is of a kind that Pillow does not decode to 8 bits a channel.
     """
     check_tiff(contents, wanted.max_pixels)

@@ -39,7 +39,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     """Read a PNG's header, and the chunks before its pixels.
 
     Raises:
-        MalformedImage: It is no PNG that can be decoded.
+        MalformedImage: The bytes are not a PNG that can be decoded.
         UnsupportedFormat: It is not in the form of the standard.
     """
     contents = _without_extras(contents)

@@ -71,7 +71,7 @@ RATIO = 1100
 """The most bytes out for each byte in. DEFLATE cannot exceed 1,032; zeros in TFRecords reach 1,028
 with gzip, and 32,000 with zstd."""
 FREE = 256 << 20
-"""Bytes of a shard that may come out at any ratio, since small shards of zeros are no attack."""
+"""Bytes that a shard may become at any ratio, since a small shard of zeros is not an attack."""
 
 
 def of_name(url: str, encoding: str | None = None) -> Compression:
@@ -161,7 +161,7 @@ class Decompressor:
             ``INPUT`` bytes that were taken wait for those behind them, or for :meth:`end`.
 
         Raises:
-            CorruptCompression: The bytes are no such stream, or a checksum in it is wrong.
+            CorruptCompression: The bytes are not such a stream, or a checksum in it is wrong.
             DecompressionBomb: More comes out than the limits allow.
                 What came out before a fault is returned first; the next call raises it.
         """
@@ -264,8 +264,8 @@ class Decompressor:
             raise self._error(
                 DecompressionBomb,
                 f"the shard's first {self.consumed} bytes decompress to {produced}, more than "
-                f"{self._ratio} for each, which is refused as an attack; if it is none, write the "
-                f"shard with gzip, or as several of less than {self._free >> 20} MiB",
+                f"{self._ratio} for each, which is refused as an attack; if the shard is yours, "
+                f"write it with gzip, or as several of less than {self._free >> 20} MiB",
             )
 
     def _corrupt(self, error: Exception) -> DataError:
@@ -282,7 +282,7 @@ class Decompressor:
             advice = f"the streams before ({self.members - 1}) are intact, so cut off the rest"
         offset = self.consumed - (self._member.held if self._member else 0)
         return CorruptCompression(
-            f"the data from byte {offset} of the object on are no intact {self.kind} stream "
+            f"the data from byte {offset} of the object on are not an intact {self.kind} stream "
             f"({reason}); {advice}",
             url=self.url,
             offset=offset,

@@ -206,7 +206,7 @@ class Index:
             url: The object's URL, for errors.
 
         Raises:
-            MalformedIndex: The bytes are no index, damaged, or of a later version.
+            MalformedIndex: The bytes are not an index, are damaged, or are of a later version.
         """
         try:
             return cls(tuple(_entries(data)))

@@ -118,7 +118,7 @@ def _item_shape(shape: Any, size: int, dtype: np.dtype[Any], known: bool) -> tup
     """Return the shape of one string's numbers; where there is no string, any length fits."""
     if size % dtype.itemsize:
         raise DataError(
-            f"the string's {size} bytes are no whole number of {dtype} values, which have "
+            f"the string's {size} bytes are not a whole number of {dtype} values, which have "
             f"{dtype.itemsize} each; correct out_type, or give fixed_length"
         )
     count = size // dtype.itemsize

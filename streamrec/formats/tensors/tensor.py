@@ -181,8 +181,8 @@ def parse_tensor(
     Raises:
         ConfigError: There is no such type, or ``data`` is not bytes.
         WrongFeatureType: The tensor is of another type.
-        DataError: The bytes are no such message, it contradicts itself, or it repeats its values to
-            more than ``max_repeated_bytes``.
+        DataError: The bytes are not such a message, it contradicts itself, or it repeats its
+            values to more than ``max_repeated_bytes``.
     """
     kind = as_tensor_type(out_type)
     proto = _read(data)
@@ -215,7 +215,7 @@ def _read(data: Any) -> Any:
     try:
         return _PROTO.FromString(bytes(data))
     except UNREADABLE:
-        raise _broken("it is no serialized tf.TensorProto") from None
+        raise _broken("it is not a serialized tf.TensorProto") from None
 
 
 def _shape(proto: Any) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ def as_tensor_type(out_type: Any) -> TensorType:
         return _BY_NAME[name]
     near = difflib.get_close_matches(name, _BY_NAME, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "name one such as 'float32' or 'string'"
-    raise ConfigError(f"out_type {name!r} is no supported type of a tensor's values; {hint}")
+    raise ConfigError(f"out_type {name!r} is not a supported type of a tensor's values; {hint}")
 
 
 def type_of_dtype(dtype: np.dtype[Any]) -> TensorType | None:

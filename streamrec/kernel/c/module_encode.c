@@ -313,7 +313,7 @@ PyObject *py_encode(PyObject *module, PyObject *args) {
     PyObject *features, *result = NULL;
     struct encoding self = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOO", &features, &self.codes, &self.arrays)) return NULL;
-    if (self.codes != Py_None && !PyDict_Check(self.codes)) return fail(PyExc_TypeError, "codes is no dict"), NULL;
+    if (self.codes != Py_None && !PyDict_Check(self.codes)) return fail(PyExc_TypeError, "codes must be a dict"), NULL;
     if (!PyDict_CheckExact(features)) return Py_NewRef(Py_None);
     self.count = PyDict_Size(features);
     self.entries = self.count <= FEW ? self.few : calloc((size_t)self.count, sizeof *self.entries);

@@ -136,7 +136,7 @@ def dtype_of(dtype: Any) -> torch.dtype:
     """Return torch's dtype of a name; a torch dtype is one already.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: torch has no dtype of this name.
     """
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
     found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(name), None)

@@ -40,7 +40,7 @@ __all__ = [
 log = logging.getLogger("streamrec.pipeline")
 
 _SAFE = {"": "%", ".": "%2E", "..": "%2E%2E"}
-"""Names in place of parts of a path that are no names."""
+"""Names in place of parts of a path that cannot be file names."""
 FEW = 1000
 """The least number of records that a fractional budget is a fraction of: one damaged record among
 the first ten does not mean that a tenth of all are damaged."""

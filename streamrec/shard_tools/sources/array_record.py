@@ -80,7 +80,7 @@ def open_array_record(place: str) -> ArrayRecord:
     """Open files; see :class:`ArrayRecord`.
 
     Raises:
-        ConfigError: There are none, or array_record is not installed.
+        ConfigError: There are no files, or array_record is not installed.
     """
     _module()
     return ArrayRecord(files_of(place, SUFFIXES))
@@ -99,7 +99,7 @@ def _opened(file: StoredFile) -> Any:
     """Open a file.
 
     Raises:
-        DataError: It is none, or is damaged.
+        DataError: The file is not an ArrayRecord, or is damaged.
     """
     try:
         reader = _module().ArrayRecordReader(file.path)

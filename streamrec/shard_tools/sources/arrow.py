@@ -169,7 +169,7 @@ def open_arrow(
     """Open tables; see :class:`Arrow`.
 
     Raises:
-        ConfigError: There are none, they have other columns, or pyarrow is not installed.
+        ConfigError: There are no files, they have other columns, or pyarrow is not installed.
     """
     files = files_of(place, SUFFIXES, storage_options)
     choice = Choice(features, types or {}, drop)

@@ -144,7 +144,7 @@ def column_of(given: Any, dtype: str, name: str, *, is_given: bool) -> tuple[Any
         dtype: The feature's type.
         name: The feature's name, for errors.
         is_given: The user named the type, so numbers may be rounded to float32, and NaN among
-            whole numbers is no value.
+            whole numbers is a missing value.
 
     Raises:
         WrongFeatureType: A value is not of the type; the error names the feature and the row.

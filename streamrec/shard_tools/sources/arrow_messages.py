@@ -113,7 +113,7 @@ class _Table:
         """Return the outermost table.
 
         Raises:
-            ValueError: There is none.
+            ValueError: The data has no table.
         """
         if len(data) < 4:
             raise ValueError("a message is damaged")

@@ -50,7 +50,7 @@ SECOND_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 SHORTEST = 2
 """The tokens that a short pair has at least, and that any pair needs."""
 SPECIAL = 3
-"""The tokens of a pair that are no text: [CLS] and two [SEP]."""
+"""The tokens of a pair that are not text: [CLS] and two [SEP]."""
 TEXT_BYTES = 1 << 20
 """Bytes of text that one piece has, about. With ten duplicates it gives 50 MB of records, or twice
 that of documents of a few sentences, whose pairs are mostly padding."""

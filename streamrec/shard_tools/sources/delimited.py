@@ -127,7 +127,7 @@ def open_delimited(
     """Open tables; see :class:`Delimited`.
 
     Raises:
-        ConfigError: There are none, they have other columns, or an argument is wrong.
+        ConfigError: There are no files, they have other columns, or an argument is wrong.
         DataError: The first row names no columns.
     """
     files = files_of(place, SUFFIXES, storage_options)

@@ -86,7 +86,7 @@ class JSONLines(Divisible):
         for name in sorted(unknown):
             if values[name] not in (None, []):
                 raise RowError(
-                    f"{name!r} is in none of the first {SAMPLE} rows; add --type "
+                    f"{name!r} is not in the first {SAMPLE} rows; add --type "
                     f"{quote(f'{name}=TYPE')}, or leave it out with --drop {quote(name)}"
                 )
         return values
@@ -194,7 +194,7 @@ def open_json_lines(
     """Open JSON lines; see :class:`JSONLines`.
 
     Raises:
-        ConfigError: There are none, or an argument is wrong.
+        ConfigError: There are no files, or an argument is wrong.
         DataError: No row can be read.
     """
     files = files_of(place, SUFFIXES, storage_options)

@@ -107,7 +107,7 @@ def open_mds(
     """Open a directory of shards; see :class:`MDS`.
 
     Raises:
-        ConfigError: It is none, it holds no samples, or an argument is wrong.
+        ConfigError: The directory is not an MDS dataset, holds no samples, or an argument is wrong.
         DataError: A shard is damaged.
         RecordTooLarge: A shard needs more memory than there is.
     """

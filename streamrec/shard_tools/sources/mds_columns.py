@@ -201,7 +201,7 @@ def _as_type(value: Value, dtype: str, *, is_given: bool) -> Value:
     """Return a value as one of a feature's type.
 
     Raises:
-        RowError: It is none.
+        RowError: The value is not of the type.
     """
     if isinstance(value, str):
         if dtype == "bytes":

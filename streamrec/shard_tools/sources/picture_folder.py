@@ -92,7 +92,7 @@ class PictureFolder:
         """List the pictures.
 
         Raises:
-            ConfigError: There are none, or no such features.
+            ConfigError: There are no pictures, or no such features.
         """
         found = {
             name: file
@@ -237,7 +237,7 @@ def open_pictures(
     """Open a folder of pictures; see :class:`PictureFolder`.
 
     Raises:
-        ConfigError: It is none, or an argument is wrong.
+        ConfigError: The place is not such a folder, or an argument is wrong.
     """
     options = storage_options or {}
     if names_in(place, options) is None:

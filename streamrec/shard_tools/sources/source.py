@@ -137,7 +137,7 @@ def files_of(
     """Return the files of a path, a URL, a pattern, or a directory with files of these suffixes.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: There are no files.
         StoreError: The store cannot be listed, or has no such object.
     """
     found = find_files(source, storage_options or {}, suffixes)

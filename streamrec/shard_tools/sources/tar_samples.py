@@ -41,7 +41,7 @@ class TarSample:
     """The places of their contents in the piece, by extension."""
     nbytes: int = 0
     wrong: str | None = None
-    """The reason why it is no record."""
+    """The reason why the sample does not become a record."""
 
 
 class TarPiece(NamedTuple):
@@ -75,7 +75,7 @@ def tar_pieces(file: StoredFile, memory: Memory = DEFAULT_MEMORY) -> Iterator[Ta
     Of a local one that is not compressed only headers are read; others are read whole.
 
     Raises:
-        DataError: The tar is damaged, or is none.
+        DataError: The file is damaged, or not a tar.
         RecordTooLarge: A sample needs more memory than there is.
         StoreError: It cannot be read.
     """

@@ -92,8 +92,7 @@ class WebDataset(Divisible):
             raise RowError(sample.wrong)
         if unknown := [*filter(self.choice.takes, sample.files.keys() - self.features.keys())]:
             raise RowError(
-                f"{min(unknown)!r} is in none of the first samples; name all features with "
-                "--features"
+                f"{min(unknown)!r} is not in the first samples; name all features with --features"
             )
         if KEY in sample.files:
             raise RowError(f"a file has the extension {KEY}, which is the sample's name; rename it")
@@ -139,7 +138,7 @@ def open_webdataset(
     """Open tars; see :class:`WebDataset`.
 
     Raises:
-        ConfigError: There are none, they hold no samples, or an argument is wrong.
+        ConfigError: There are no files, they hold no samples, or an argument is wrong.
         DataError: A tar is damaged.
     """
     files = files_of(place, SUFFIXES, storage_options)

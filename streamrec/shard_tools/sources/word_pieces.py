@@ -50,7 +50,7 @@ class WordPieces:
         """Read a vocabulary file: one piece a line, in UTF-8.
 
         Raises:
-            ConfigError: There is no such file, or it is no vocabulary of BERT.
+            ConfigError: There is no such file, or it is not a vocabulary of BERT.
         """
         try:
             data = read_small_file(path, MOST_BYTES)

@@ -94,8 +94,8 @@ def _logged_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSys
     except DefaultCredentialsError:
         if path:
             raise AccessDenied(
-                f"the credentials cannot be used, since {CREDENTIALS} names {path}, which holds "
-                "none that google-auth knows; name another file, or leave the variable out"
+                f"{CREDENTIALS} names {path}, but google-auth cannot use what this file holds; "
+                "name another file, or unset the variable"
             ) from None
     except ValueError:  # the credentials' project is not that of the options
         return kind(**options)

@@ -89,7 +89,7 @@ def transport_of(
         certificate: The client's certificate.
 
     Raises:
-        ConfigError: A file does not exist, or the proxy is no http URL.
+        ConfigError: A file does not exist, or the proxy is not an http URL.
     """
     proxy = options.get("proxy")
     if proxy is not None and not _is_http_url(str(proxy)):

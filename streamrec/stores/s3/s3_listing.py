@@ -30,7 +30,7 @@ def parse_page(url: str, head: str, document: bytes) -> Page:
         document: The response's body.
 
     Raises:
-        StoreMisbehaved: It is no valid listing.
+        StoreMisbehaved: The answer is not a valid listing.
     """
     try:
         return _read(head, _parse(document))

@@ -158,7 +158,7 @@ def s3_transport(options: Mapping[str, Any]) -> Transport:
     """Return the transport to the endpoint, from streamrec's and botocore's options.
 
     Raises:
-        ConfigError: A file does not exist, or the proxy is no http URL.
+        ConfigError: A file does not exist, or the proxy is not an http URL.
     """
     config = mapping_of(options, "config_kwargs")
     proxies = mapping_of(config, "proxies")
@@ -176,7 +176,7 @@ def mapping_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a copy of an option that is a mapping itself, such as ``client_kwargs``.
 
     Raises:
-        ConfigError: The option is no mapping.
+        ConfigError: The option is not a mapping.
     """
     value = options.get(name) or {}
     try:

@@ -71,7 +71,7 @@ class S3Store:
         self._before_request = before_request
         self._signers: dict[str | None, Presigner] = {}
         self._answered: set[tuple[str, str]] = set()
-        """The URLs and versions that responses have named; these are no names of a listing."""
+        """The URLs and versions that responses have named, not those that listings name."""
         self._listed_as: dict[tuple[str, str], str | None] = {}
         """The versions that responses name, by URL and the version that listings name instead."""
         self._confirming = defaultdict[tuple[str, str], asyncio.Lock](asyncio.Lock)

@@ -61,7 +61,7 @@ class TestRagged:
         record = encode_example({"x": [1, 2, 3]})
         error = refusal(record, Part(int, partitions=[Part.UniformRowLength(2)]))
         assert error.fields() == {"record": 1, "feature": "x"}
-        assert "the number of values is no multiple of 2" in str(error)
+        assert "the number of values is not a multiple of 2" in str(error)
 
     def test_one_number_cannot_ask_for_any_memory(self) -> None:
         record = encode_example({"v": [1], "s": [2**40]})

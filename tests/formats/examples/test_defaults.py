@@ -103,15 +103,15 @@ def test_defaults(default: Any, dtype: str, shape: tuple[int, ...], value: Any) 
 @pytest.mark.parametrize(
     ("default", "dtype", "shape", "words"),
     [
-        (1.5, "int64", (), "default_value 1.5 is no int64"),
-        ("x", "int64", (), "default_value 'x' is no int64"),
-        (1, "bytes", (), "default_value 1 is no bytes"),
-        ("\udcff", "bytes", (), "is no bytes"),
-        (128, "int8", (), "default_value 128 is no int8"),
-        (-129, "int8", (), "default_value -129 is no int8"),
-        (256, "uint8", (), "default_value 256 is no uint8"),
-        (-1, "uint8", (), "default_value -1 is no uint8"),
-        (1 << 63, "int64", (), "is no int64"),
+        (1.5, "int64", (), "default_value 1.5 is not of type int64"),
+        ("x", "int64", (), "default_value 'x' is not of type int64"),
+        (1, "bytes", (), "default_value 1 is not of type bytes"),
+        ("\udcff", "bytes", (), "is not of type bytes"),
+        (128, "int8", (), "default_value 128 is not of type int8"),
+        (-129, "int8", (), "default_value -129 is not of type int8"),
+        (256, "uint8", (), "default_value 256 is not of type uint8"),
+        (-1, "uint8", (), "default_value -1 is not of type uint8"),
+        (1 << 63, "int64", (), "is not of type int64"),
         ([1, 2], "int64", (), "holds 2 values, but shape .. takes 1"),
         (1, "int64", (2,), r"holds 1 values, but shape \(2,\) takes 2"),
     ],
@@ -129,8 +129,8 @@ def test_defaults_of_raw_bytes_are_little_endian() -> None:
     for wrong, words in (
         (b"abc", r"has 3 bytes, but shape \(2,\) of int16 takes 4"),
         ([1], "holds 1 values"),
-        ([1, "x"], "is no int16"),
-        ([1, 1 << 15], "is no int16"),
+        ([1, "x"], "is not of type int16"),
+        ([1, 1 << 15], "is not of type int16"),
     ):
         with pytest.raises(ConfigError, match=words):
             normal_raw(wrong, "int16", (2,))

@@ -205,9 +205,9 @@ def test_a_dense_column_has_sequences_of_one_length() -> None:
     ],
 )
 def test_what_is_no_sequence_is_named(columns: Any) -> None:
-    with pytest.raises(ConfigError, match="'t' is none; name the features to pack"):
+    with pytest.raises(ConfigError, match="'t' is not a sequence of them; name"):
         Packer(Pack(4)).add(columns)
-    with pytest.raises(ConfigError, match="'u' is no column"):
+    with pytest.raises(ConfigError, match="'u' is not a column"):
         Packer(Pack({"u": 4})).add(columns)
 
 

@@ -218,7 +218,7 @@ class TestSequence:
         spec = sr.FixedLenSequenceFeature((2,), int, allow_missing=True)
         error = refusal(stored("int64", [[1, 2], [1, 2, 3], [1]]), spec)
         assert error.fields() == {"record": 1, "feature": "a"}
-        assert "holds 3 values, which is no multiple of the 2 that shape (2,)" in str(error)
+        assert "holds 3 values, which is not a multiple of the 2 that shape (2,)" in str(error)
 
     def test_a_list_may_always_be_missing(self) -> None:
         with pytest.raises(ConfigError, match=r"feature 'a' .* allow_missing=True"):

@@ -174,7 +174,7 @@ class TestDamage:
         stream = Compressor(kind)
         data = bytearray(stream.compress(TEXT) + stream.finish())
         data[-5 if kind == "gzip" else -1] ^= 1
-        with pytest.raises(CorruptCompression, match=f"no intact {kind}") as caught:
+        with pytest.raises(CorruptCompression, match=f"not an intact {kind}") as caught:
             decompress(kind, [bytes(data)])
         assert caught.value.url == URL
 

@@ -135,11 +135,11 @@ def test_bfloat16() -> None:
             {},
             "record 2: the string has 3 bytes, but the first one has 2;",
         ),
-        (b"abc", "int16", {}, "3 bytes are no whole number of int16 values, which have 2 each"),
+        (b"abc", "int16", {}, "3 bytes are not a whole number of int16 values, which have 2 each"),
         (b"abcd", "uint8", {"shape": (3,)}, r"holds 4 numbers, which shape \(3,\) does not take"),
         (b"abcd", "uint8", {"shape": (3, -1)}, "does not take"),
         (b"abcd", "uint8", {"shape": (0, -1)}, "does not take"),
-        (b"abcd", "int32", {"fixed_length": 6}, "6 bytes are no whole number"),
+        (b"abcd", "int32", {"fixed_length": 6}, "6 bytes are not a whole number"),
     ],
 )
 def test_data_that_does_not_fit(data: Any, out_type: Any, options: Any, reason: str) -> None:

@@ -241,7 +241,7 @@ async def test_a_lane_at_its_end_waits_for_its_thread_in_peace(
 async def test_columns_that_cannot_be_packed(tmp_path: Path) -> None:
     source = write(tmp_path, ((3,),))
     dataset = await Dataset.open(settings_of(source, pack=Pack(4), batch_size=2))
-    with pytest.raises(ConfigError, match="'records' is none; name the features to pack"):
+    with pytest.raises(ConfigError, match="'records' is not a sequence of them; name"):
         await receive_all(dataset)
     await dataset.aclose()
 

@@ -68,7 +68,7 @@ def test_wrong_rows_are_named_by_file_and_line(tmp_path: Path) -> None:
         assert f"{path}: {words}" in str(error)
     errors.clear()
     records_of(open_json_lines(str(path)), errors.append)
-    assert "line 1008: 'b' is in none of the first 1000 rows" in str(errors[-1])
+    assert "line 1008: 'b' is not in the first 1000 rows" in str(errors[-1])
 
 
 def test_tasks_read_files_of_their_own(tmp_path: Path) -> None:

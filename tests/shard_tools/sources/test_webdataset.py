@@ -98,8 +98,8 @@ def test_wrong_samples_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for error, words in zip(
         errors,
         [
-            "sample '1': 'json' is in none of the first samples",
-            "sample '2': 'cls.x' is in none of the first samples",
+            "sample '1': 'json' is not in the first samples",
+            "sample '2': 'cls.x' is not in the first samples",
             "sample '3': has two files of the extension 'cls'",
         ],
         strict=True,
