@@ -121,6 +121,9 @@ def run(
     load: Callable[[], DaemonSettings],
 ) -> None:
     """Serve until a signal, or with ``until_eof`` until standard input ends."""
+    from streamrec.config.named_files import check_variables
+
+    check_variables()  # aiohttp reads certificates while it is imported
     from streamrec.feeder import daemon, log_format
 
     log_format.configure(settings.server)

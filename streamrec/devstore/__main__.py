@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from streamrec.config.named_files import check_file
 from streamrec.devstore.directory import DirectoryObjects
 from streamrec.devstore.faults import Fault
 from streamrec.devstore.objects import MemoryObjects, Objects
@@ -90,6 +91,7 @@ def server_tls(path: str | None) -> ssl.SSLContext | None:
     if path is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    check_file(path, "--tls")
     context.load_cert_chain(path)
     return context
 

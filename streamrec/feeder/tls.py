@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, TypeAlias
 
+from streamrec.config.named_files import check_file, check_variables
 from streamrec.errors import ConfigError, FeederLost, FeederRefused
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def client_context(files: Mapping[str, str]) -> ssl.SSLContext:
     if "ca" in files:
         load_authorities(context, files["ca"], "tls")
     else:
+        check_variables()
         context.load_default_certs()
     if "cert" in files:
         load_pair(context, files["cert"], files.get("key"), "tls")
@@ -79,6 +81,8 @@ def load_pair(context: ssl.SSLContext, cert: str, key: str | None, setting: str)
     Raises:
         ConfigError: They cannot be used.
     """
+    for path in filter(None, (cert, key)):
+        check_file(path, setting)
     try:
         # With a password, OpenSSL asks nobody at the terminal for one.
         context.load_cert_chain(cert, key, password="")
@@ -96,6 +100,7 @@ def load_authorities(context: ssl.SSLContext, path: str, setting: str) -> None:
     Raises:
         ConfigError: It cannot be used.
     """
+    check_file(path, setting)
     try:
         context.load_verify_locations(path)
     except (OSError, ValueError) as error:

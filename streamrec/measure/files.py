@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from streamrec.config.named_files import check_file
 from streamrec.errors import ConfigError
 from streamrec.measure.figures import VERSION, Figures
 
@@ -45,6 +46,7 @@ def read_figures(path: str | os.PathLike[str]) -> Figures:
 
 
 def _text(path: Path) -> bytes:
+    check_file(path, "the command")
     try:
         with path.open("rb") as file:
             text = file.read(MOST + 1)

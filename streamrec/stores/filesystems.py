@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.named_files import check_option_files, check_variables
 from streamrec.errors import ConfigError
 from streamrec.stores.base import split_bucket
 
@@ -19,9 +20,12 @@ def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
     """Return the filesystem of a URL, and the object's path in it.
 
     Raises:
-        ConfigError: The scheme or an option is not known, or the URL names no bucket.
+        ConfigError: The scheme or an option is not known, the URL names no bucket, or a file that
+            libraries would open is a FIFO or a device.
     """
     scheme, _, path = url.partition("://")
+    check_variables(url)
+    check_option_files(storage_options)
     if scheme.lower() in (*_GCS, *_S3):
         split_bucket(url)
     if scheme.lower() in _GCS:
@@ -37,6 +41,9 @@ def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
         from streamrec.stores.s3.s3_options import writing_options
 
         check_proxies()
+        from streamrec.stores.s3.login_files import check_login_files
+
+        check_login_files(storage_options.get("profile"))
         storage_options = writing_options(storage_options)
     try:
         found: tuple[Any, str] = fsspec.url_to_fs(url, **storage_options)

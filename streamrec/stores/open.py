@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.named_files import check_option_files, check_variables
 from streamrec.config.places import escape, unescaped
 from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
@@ -99,10 +100,14 @@ class Stores:
         """Return the store that reads a URL.
 
         Raises:
-            ConfigError: No store reads this scheme.
+            ConfigError: No store reads this scheme, or a file that its libraries would open is a
+                FIFO or a device.
         """
         scheme = scheme_of(url)
         if scheme not in self._stores:
+            if scheme not in LOCAL_SCHEMES:
+                check_variables(url)
+                check_option_files(self._options)
             store = _make(scheme, self._options, self._before_request)
             if self._keeps_ranges and self.cache is not None and scheme not in LOCAL_SCHEMES:
                 store = CachedStore(store, self.cache)
@@ -266,9 +271,11 @@ def import_store(url: str) -> None:
     """Import the module of the store that reads a URL, before it is needed.
 
     Raises:
-        ConfigError: No store reads this scheme.
+        ConfigError: No store reads this scheme, or a file that its libraries would open is a FIFO
+            or a device.
         ImportError: A library is missing.
     """
+    check_variables(url)
     _class_of(scheme_of(url))
 
 
@@ -284,6 +291,7 @@ async def import_stores(urls: Iterable[str]) -> None:
         scheme = scheme_of(url)
         module, _ = _CLASSES.get(scheme, _OTHERS)
         if f"streamrec.stores.{module}" not in sys.modules:
+            check_variables(url)
             await in_thread(_class_of, scheme)
 
 

@@ -6,11 +6,15 @@ gcsfs imports gRPC and takes most of a second, so it is imported in a thread if 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.named_files import check_file
 from streamrec.errors import AccessDenied, ConfigError, StreamrecError
 from streamrec.stores.base import did_you_mean, quoted
 
@@ -59,6 +63,7 @@ def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False
 
     _check_names(storage_options, GCSFileSystem)
     _check_endpoint(storage_options.get("endpoint_url"))
+    _check_sources(storage_options.get("token") or os.environ.get(CREDENTIALS))
     options = {**storage_options, "token": _credentials(storage_options.get("token"))}
     # Writers share fsspec's cached instance; an asynchronous instance belongs to one loop.
     options |= {"asynchronous": asynchronous, "skip_instance_cache": asynchronous}
@@ -121,6 +126,16 @@ def _check_readable(path: str) -> None:
             f"the credentials cannot be used, since {CREDENTIALS} names {path}, which cannot be "
             f"read ({error.strerror}); mount or create that file, or leave the variable out"
         ) from None
+
+
+def _check_sources(token: object) -> None:
+    """Check the file that a file of a workload's identity names, before google-auth opens it."""
+    if not isinstance(token, str):
+        return
+    source = ""
+    with suppress(OSError, ValueError, LookupError, TypeError):  # google-auth tells what is wrong
+        source = json.loads(Path(token).read_bytes())["credential_source"]["file"]
+    check_file(source, f"the credential_source in {token}")
 
 
 def _check_endpoint(endpoint: object) -> None:

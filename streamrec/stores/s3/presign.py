@@ -13,6 +13,7 @@ from botocore.loaders import create_loader
 from s3fs import S3FileSystem
 
 from streamrec.stores.foreign_errors import translated
+from streamrec.stores.s3.login_files import check_login_files
 from streamrec.stores.s3.s3_options import sdk_options
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ def _new_session(arguments: Mapping[str, Any]) -> AioSession:
 
     Each session would read and parse them anew, which takes a new client 50 ms.
     """
+    check_login_files(arguments.get("profile"))
     session = AioSession(**arguments)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     return session

@@ -1,0 +1,107 @@
+"""The check of files that users name and libraries open, before a library waits for their bytes.
+
+Certificates and credentials are read by OpenSSL, botocore, google-auth and others, which open a
+path without a look at what it names: a FIFO waits for somebody to write it, and a terminal for
+somebody at it. A file that is missing passes: the library's own error tells of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = ["check_file", "check_option_files", "check_variables"]
+
+_OF_ALL = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
+_AWS = (
+    "AWS_CA_BUNDLE",
+    "AWS_CONFIG_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "BOTO_CONFIG",
+)
+_AZURE = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
+_GOOGLE = ("GOOGLE_APPLICATION_CREDENTIALS",)
+_OF = {
+    "abfs": _AZURE,
+    "abfss": _AZURE,
+    "az": _AZURE,
+    "gcs": _GOOGLE,
+    "gs": _GOOGLE,
+    "hf": ("HF_TOKEN_PATH",),
+    "s3": _AWS,
+    "s3a": _AWS,
+}
+"""Environment variables that name files which libraries open, by the scheme of their store."""
+_SCHEME = re.compile(r"(\w[\w+.-]*)://")
+"""The scheme of a URL, or of each link of a chain."""
+
+
+def check_file(path: str | PathLike[str], named: str) -> None:
+    """Check that a library which opens a file does not wait for its bytes.
+
+    Args:
+        path: The file. ``/dev/null`` may stand for an empty one, as it often does in variables.
+        named: The setting or variable that names it, for errors.
+
+    Raises:
+        ConfigError: It is a FIFO or a device.
+    """
+    try:
+        found = os.stat(os.path.expanduser(path))  # noqa: PTH111, PTH116 - any text may be given
+    except (OSError, ValueError):
+        return
+    kind = stat.S_IFMT(found.st_mode)
+    if kind in {stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK} and not _is_null(found):
+        raise ConfigError(
+            f"{named} names {os.fspath(path)}, which is a FIFO or a device; name a regular file, "
+            "or copy the bytes to one first"
+        )
+
+
+def check_option_files(options: object, named: str = "storage_options") -> None:
+    """Check each text in options of stores that is the path of a file.
+
+    Args:
+        options: The options, and in the end each value in them.
+        named: The name of the option, for errors.
+
+    Raises:
+        ConfigError: One names a FIFO or a device.
+    """
+    if isinstance(options, str | os.PathLike):
+        check_file(options, named)
+    elif isinstance(options, Mapping):
+        for name, value in options.items():
+            check_option_files(value, f"storage_options' {name!r}")
+    elif isinstance(options, Sequence) and not isinstance(options, bytes | bytearray):
+        for value in options:
+            check_option_files(value, named)
+
+
+def check_variables(url: str = "") -> None:
+    """Check the files that the environment names for the libraries of a store.
+
+    Args:
+        url: A URL of the store; without one, what all libraries read is checked.
+
+    Raises:
+        ConfigError: A variable names a FIFO or a device.
+    """
+    schemes = (scheme.lower() for scheme in _SCHEME.findall(url))
+    for name in (*_OF_ALL, *(name for scheme in schemes for name in _OF.get(scheme, ()))):
+        if path := os.environ.get(name):
+            check_file(path, name)
+
+
+def _is_null(found: os.stat_result) -> bool:
+    return found.st_rdev == os.stat(os.devnull).st_rdev  # noqa: PTH116
