@@ -27,8 +27,8 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import Index, ShardEntry, index_url
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.record_order import ChunkWindows, RecordOrder
-from streamrec.plan.window import Windows
+from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.order.window import Windows
 from streamrec.shard_tools.verify import check, index_of
 from streamrec.shard_tools.writer import TFRecordWriter
 

@@ -31,12 +31,12 @@ from streamrec.errors import ConfigError, MalformedIndex, StateError
 from streamrec.feeder.token_file import read_token
 from streamrec.feeder.tokens import LEAST, MOST, Tokens
 from streamrec.formats.shards.index import Index, ShardEntry
-from streamrec.plan.coordinates import OWN, POINTS
-from streamrec.plan.fingerprint import Fingerprint
-from streamrec.plan.packed import pack, unpack
-from streamrec.plan.position import Position
-from streamrec.plan.resume_point import for_rank, read_resume_point
-from streamrec.plan.shard_names import ShardNames, Task
+from streamrec.plan.order.coordinates import OWN, POINTS
+from streamrec.plan.order.shard_names import ShardNames, Task
+from streamrec.plan.state.fingerprint import Fingerprint
+from streamrec.plan.state.packed import pack, unpack
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import for_rank, read_resume_point
 from streamrec.shard_tools.dataset_manifest import (
     IndexedShard,
     Manifest,

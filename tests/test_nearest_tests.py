@@ -4,8 +4,11 @@ from tests.nearest_tests import ROOT, nearest_tests
 
 
 def test_the_mirror_comes_first_and_then_the_folder() -> None:
-    tests = nearest_tests(ROOT / "streamrec/plan/dealt_shards.py")
-    assert tests[:2] == ["tests/plan/test_dealt_shards.py", "tests/plan/test_order.py"]
+    tests = nearest_tests(ROOT / "streamrec/plan/order/dealt_shards.py")
+    assert tests[:2] == [
+        "tests/plan/order/test_dealt_shards.py",
+        "tests/plan/order/test_shard_order.py",
+    ]
     assert tests.index("tests/plan/test_evenness.py") < tests.index("tests/feeder/test_client.py")
 
 
@@ -25,6 +28,6 @@ def test_one_of_the_same_name_may_hold_both_kernels() -> None:
 
 
 def test_the_tests_of_pages_come_last() -> None:
-    tests = nearest_tests(ROOT / "streamrec/plan/dealt_shards.py")
+    tests = nearest_tests(ROOT / "streamrec/plan/order/dealt_shards.py")
     assert tests.index("tests/test_docs.py") > tests.index("tests/feeder/test_client.py")
     assert nearest_tests(ROOT / "streamrec/masking.py")[0] == "tests/test_masking.py"

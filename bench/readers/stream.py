@@ -100,7 +100,7 @@ async def read_async(
 
 def without_hedging() -> None:
     """Hedge no request; no setting does this, since nobody should want it."""
-    hedging: Any = import_module("streamrec.plan.hedging")
+    hedging: Any = import_module("streamrec.plan.reading.hedging")
     hedging.Hedging.allows = lambda *_, **__: False
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from streamrec.config.dataset import DEFAULT_LANES, MOST_OPEN_SHARDS
 from streamrec.formats.shards.index import CHUNK_BYTES
-from streamrec.plan.order import ShardOrder, open_at_once
-from streamrec.plan.record_order import ChunkWindows, RecordOrder
-from streamrec.plan.window import FRAME_OVERHEAD, Windows
+from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.order.shard_order import ShardOrder, open_at_once
+from streamrec.plan.order.window import FRAME_OVERHEAD, Windows
 from streamrec.values.chunks import Chunks
 from tests.plan.oracle import Oracle
 

@@ -17,7 +17,7 @@ from streamrec.adapters.argument import check_stream
 from streamrec.adapters.pairs import Pairs, pick
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError, StreamrecError
-from streamrec.plan.agreement import RankSummary, check_agreement
+from streamrec.plan.state.agreement import RankSummary, check_agreement
 from streamrec.streams.ranks import Rank
 
 with needs("streamrec.adapters.jax", "jax"):

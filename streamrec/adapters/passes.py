@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
     from streamrec.streams.stream import Stream
 
 __all__ = ["Passes"]

@@ -103,7 +103,7 @@ def _write(
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """Write the datasets, and return the facts to print."""
-    from streamrec.plan.splits import Splits
+    from streamrec.plan.order.splits import Splits
     from streamrec.shard_tools.reshard import Resharding, reshard
     from streamrec.shard_tools.shard_source import ShardSource
 

@@ -149,7 +149,7 @@ def _write(
     **options: Any,
 ) -> tuple[Outcome, int | None]:
     """Write the dataset, and return what there is to print, and the size of shards."""
-    from streamrec.plan.shard_names import Task
+    from streamrec.plan.order.shard_names import Task
     from streamrec.shard_tools.convert import Destination
 
     _check_engine(engine, tasks, task)
@@ -190,7 +190,7 @@ def _conversion(
     storage_options: dict[str, Any],
     **options: Any,
 ) -> Conversion:
-    from streamrec.plan.splits import Splits
+    from streamrec.plan.order.splits import Splits
     from streamrec.shard_tools.conversion import Conversion
     from streamrec.shard_tools.convert import Shuffle
     from streamrec.shard_tools.sources.memory import Memory

@@ -24,8 +24,8 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.flow.loop_share import LoopShare
 from streamrec.masking import masked, shown
 from streamrec.pipeline.batch import payload
-from streamrec.plan.position import VERSION
-from streamrec.plan.resume_point import read_resume_point
+from streamrec.plan.state.position import VERSION
+from streamrec.plan.state.resume_point import read_resume_point
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import frame_size
 from streamrec.wire.messages import End, Fault, Goaway, Hello, Statistics, Subscribe, Welcome
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.wire.messages import Message
 
     T = TypeVar("T")

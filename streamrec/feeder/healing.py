@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.session import State
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Fingerprint
+    from streamrec.plan.state.position import Fingerprint
 
 __all__ = ["AsyncHealingFeed", "BlockingHealingFeed", "Route"]
 

@@ -21,7 +21,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import finish
 from streamrec.pipeline.batch.decoder import size_of
 from streamrec.pipeline.measures import Measures
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
-    from streamrec.plan.position import Position
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.position import Position
+    from streamrec.plan.state.resume_point import ResumePoint
 
 __all__ = ["WINDOW", "Reader", "Readings", "Replica"]
 

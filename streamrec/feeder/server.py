@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.tokens import Grant
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 __all__ = ["Feeder"]
 

@@ -18,8 +18,8 @@ from streamrec.feeder.shared import SHARED_CREDITS
 from streamrec.feeder.welcome import mapping_of, read_welcome
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
-from streamrec.plan.position import VERSION, Position
-from streamrec.plan.resume_point import Beginning, read_resume_point
+from streamrec.plan.state.position import VERSION, Position
+from streamrec.plan.state.resume_point import Beginning, read_resume_point
 from streamrec.wire.error_fields import from_fields
 from streamrec.wire.frame import frame_size
 from streamrec.wire.messages import (
@@ -41,7 +41,7 @@ from streamrec.wire.protocol import PROTOCOL_VERSIONS
 if TYPE_CHECKING:
     from streamrec.feeder.shared import Inbox
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Fingerprint
+    from streamrec.plan.state.position import Fingerprint
 
 __all__ = ["NEAR", "Options", "State", "Subscription", "state_of"]
 

@@ -13,7 +13,7 @@ from streamrec.measure.ceilings import DECODING_THREADS, LATE, Resources, rate_t
 from streamrec.measure.figures import Ceiling
 from streamrec.measure.load import FULL, busy_part, used_part
 from streamrec.measure.rates import read_rate, steady_rate
-from streamrec.plan.concurrency import Limit, kept_back_by
+from streamrec.plan.reading.concurrency import Limit, kept_back_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,8 +20,8 @@ from streamrec.measure.user_functions import UserFunctions
 from streamrec.pipeline.batch.decoder import Decoder
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.order import Extent
-from streamrec.plan.window import FRAME_OVERHEAD
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.stores.base import in_thread
 
 if TYPE_CHECKING:

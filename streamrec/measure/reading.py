@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Literal, Self
 from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.config.memory_budget import memory_budget
 from streamrec.pipeline.memory_needs import MemoryNeeds
-from streamrec.plan.concurrency import MOST
-from streamrec.plan.order import open_at_once
+from streamrec.plan.order.shard_order import open_at_once
+from streamrec.plan.reading.concurrency import MOST
 from streamrec.stores.open import LOCAL_SCHEMES
 from streamrec.stores.source_text import scheme_of
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.measure.figures import Listing
-    from streamrec.plan.ranges import MemoryPlan
+    from streamrec.plan.reading.ranges import MemoryPlan
 
 __all__ = ["Reading", "memory_needs"]
 

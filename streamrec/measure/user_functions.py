@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.lane.filter_stage import Filter
-from streamrec.plan.fingerprint import Fingerprint
-from streamrec.plan.position import Position
+from streamrec.plan.state.fingerprint import Fingerprint
+from streamrec.plan.state.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

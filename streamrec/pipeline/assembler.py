@@ -29,10 +29,10 @@ from streamrec.pipeline.fetch.range_queue import RangeQueue
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from streamrec.pipeline.lane.record_reader import lead
 from streamrec.pipeline.memory_needs import NO_CEILING
-from streamrec.plan.concurrency import MOST, START, Concurrency
-from streamrec.plan.coordinates import POINTS, Coordinates
-from streamrec.plan.ranges import LaneRanges
-from streamrec.plan.window import FRAME_OVERHEAD
+from streamrec.plan.order.coordinates import POINTS, Coordinates
+from streamrec.plan.order.window import FRAME_OVERHEAD
+from streamrec.plan.reading.concurrency import MOST, START, Concurrency
+from streamrec.plan.reading.ranges import LaneRanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.measures import Measures
     from streamrec.pipeline.memory_needs import Ceiling
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 __all__ = ["THREADS", "Assembler", "Decoding"]
 

@@ -35,7 +35,12 @@ from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling, MemoryNeeds
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
-from streamrec.plan.fingerprint import (
+from streamrec.plan.order.mixture import component_seed, draws_of, text_of
+from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.order.shard_order import ShardOrder, open_at_once
+from streamrec.plan.order.window import Windows
+from streamrec.plan.reading.next_use import NextUse
+from streamrec.plan.state.fingerprint import (
     AS_IT_COMES,
     AS_KEPT,
     COUNTED,
@@ -44,14 +49,9 @@ from streamrec.plan.fingerprint import (
     digest,
     names_digest,
 )
-from streamrec.plan.mixture import component_seed, draws_of, text_of
-from streamrec.plan.next_use import NextUse
-from streamrec.plan.order import ShardOrder, open_at_once
-from streamrec.plan.position import Fingerprint, Position
-from streamrec.plan.record_order import ChunkWindows, RecordOrder
-from streamrec.plan.record_run import RecordRun
-from streamrec.plan.resume_point import Beginning
-from streamrec.plan.window import Windows
+from streamrec.plan.state.position import Fingerprint, Position
+from streamrec.plan.state.record_run import RecordRun
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import in_thread, let_pass
 from streamrec.stores.open import Stores, import_stores
 
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.measures import Measures
-    from streamrec.plan.ranges import MemoryPlan
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.reading.ranges import MemoryPlan
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.stores.base import BeforeRequest, ObjectInfo
 
 __all__ = ["Dataset"]

@@ -16,7 +16,7 @@ from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import First, sample_records
-from streamrec.plan.fingerprint import relative_names
+from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo, bare_url, in_thread
 from streamrec.stores.read_range import read_range
 

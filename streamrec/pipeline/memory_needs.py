@@ -11,7 +11,7 @@ from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError
 from streamrec.flow.cleanup import start_threads
 from streamrec.flow.cores import step_back
-from streamrec.plan.ranges import MemoryPlan, least_budget
+from streamrec.plan.reading.ranges import MemoryPlan, least_budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

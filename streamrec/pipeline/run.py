@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.memory_needs import Ceiling
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 __all__ = ["COUNTERS", "Run"]
 

@@ -13,24 +13,24 @@ from streamrec.errors import MalformedPosition
 from streamrec.formats.examples.claims import UNLIMITED, Limits
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.lane.quarantine import keeps_placeholders
-from streamrec.plan.buckets import Buckets
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.position import Position
-from streamrec.plan.record_order import RecordOrder
-from streamrec.plan.record_run import RecordRun
-from streamrec.plan.window import Windows
+from streamrec.plan.order.buckets import Buckets
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.record_order import RecordOrder
+from streamrec.plan.order.window import Windows
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.record_run import RecordRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.batch.batch import Components
-    from streamrec.plan.coordinates import Structured
-    from streamrec.plan.mixture import Draws
-    from streamrec.plan.next_use import NextUse
-    from streamrec.plan.order import Extent
-    from streamrec.plan.ranges import MemoryPlan
-    from streamrec.plan.record_order import ChunkWindows, Order
+    from streamrec.plan.order.coordinates import Structured
+    from streamrec.plan.order.mixture import Draws
+    from streamrec.plan.order.record_order import ChunkWindows, Order
+    from streamrec.plan.order.shard_order import Extent
+    from streamrec.plan.reading.next_use import NextUse
+    from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.stores.cache.piece_cache import PieceCache
 
 __all__ = ["RunPlan"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from streamrec.masking import masked
-from streamrec.plan.digests import digests
+from streamrec.plan.order.digests import digests
 from streamrec.values.columns import BytesColumn, cut
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config.cores import usable_cores
 from streamrec.pipeline.functions import load
-from streamrec.plan.shard_names import Task
+from streamrec.plan.order.shard_names import Task
 from streamrec.shard_tools.convert import convert
 from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY, Memory
 from streamrec.shard_tools.sources.opening import kind_of, open_source
@@ -19,7 +19,7 @@ from streamrec.surroundings import absolute
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamrec.plan.splits import Splits
+    from streamrec.plan.order.splits import Splits
     from streamrec.shard_tools.convert import Destination, Outcome, Shuffle
     from streamrec.shard_tools.sources.source import Source
 

@@ -13,8 +13,8 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
-from streamrec.plan.permutation import seed_of
-from streamrec.plan.split_shards import split_shards
+from streamrec.plan.order.permutation import seed_of
+from streamrec.plan.order.split_shards import split_shards
 from streamrec.shard_tools.dataset_manifest import SourcePlace
 from streamrec.shard_tools.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.shard_tools.sharded_writer import ShardedWriter
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamrec.errors import DataError
-    from streamrec.plan.shard_names import Task
-    from streamrec.plan.splits import Splits
+    from streamrec.plan.order.shard_names import Task
+    from streamrec.plan.order.splits import Splits
     from streamrec.shard_tools.sources.reading import ReadBlock
     from streamrec.shard_tools.sources.source import Source
     from streamrec.values.columns import BytesColumn

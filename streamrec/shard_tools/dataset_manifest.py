@@ -10,12 +10,12 @@ from pydantic_core import PydanticSerializationError
 
 from streamrec.errors import MalformedIndex
 from streamrec.formats.shards.index import ShardEntry, check_entry
-from streamrec.plan.shard_names import MOST_SHARDS, owned_shards
+from streamrec.plan.order.shard_names import MOST_SHARDS, owned_shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.plan.shard_names import ShardNames, Task
+    from streamrec.plan.order.shard_names import ShardNames, Task
 
 __all__ = [
     "IndexedShard",

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.errors import ConfigError, StoreError
-from streamrec.plan.permutation import numbers, seed_of
-from streamrec.plan.shard_names import Task
+from streamrec.plan.order.permutation import numbers, seed_of
+from streamrec.plan.order.shard_names import Task
 from streamrec.surroundings import temporary_file, temporary_place
 from streamrec.values.columns import BytesColumn, offsets_of
 from streamrec.values.records import RecordRows

@@ -17,7 +17,7 @@ from streamrec.errors import (
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.formats.shards.tfrecord import HEADER, footers
 from streamrec.masking import masked, masked_repr
-from streamrec.plan.fingerprint import relative_names
+from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.read_range import read_range
 from streamrec.wire.error_fields import to_fields

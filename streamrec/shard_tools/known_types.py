@@ -6,14 +6,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from streamrec.formats.examples.specs import VarLenFeature
-from streamrec.plan.shard_names import datasets_among
+from streamrec.plan.order.shard_names import datasets_among
 from streamrec.shard_tools.dataset_manifest import Manifest
 from streamrec.stores.folder import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.plan.shard_names import ShardNames
+    from streamrec.plan.order.shard_names import ShardNames
     from streamrec.shard_tools.shard_source import ShardSource
 
 __all__ = ["known_types"]

@@ -10,7 +10,7 @@ from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
 from streamrec.formats.shards.index import plain_url
 from streamrec.masking import masked
-from streamrec.plan.shard_names import datasets_among
+from streamrec.plan.order.shard_names import datasets_among
 from streamrec.shard_tools.dataset_manifest import Manifest
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores

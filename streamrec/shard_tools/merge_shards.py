@@ -11,7 +11,7 @@ from streamrec.errors import ConfigError, StoreError
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.shards.index import Index, index_url
 from streamrec.masking import masked
-from streamrec.plan.shard_names import ShardNames, Task
+from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import Manifest, ShardFacts, TaskPart
 from streamrec.stores.folder import Folder
 from streamrec.stores.open import Stores

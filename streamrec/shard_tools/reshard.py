@@ -14,9 +14,9 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.features import FeatureParser, infer_features
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.masking import masked, masked_repr
-from streamrec.plan.digests import views
-from streamrec.plan.shard_names import ShardNames, Task
-from streamrec.plan.split_shards import SplitShards, split_shards
+from streamrec.plan.order.digests import views
+from streamrec.plan.order.shard_names import ShardNames, Task
+from streamrec.plan.order.split_shards import SplitShards, split_shards
 from streamrec.shard_tools.external_shuffle import ExternalShuffle
 from streamrec.shard_tools.known_types import known_types
 from streamrec.shard_tools.shard_source import BUDGET
@@ -27,7 +27,7 @@ from streamrec.values.records import RecordRows
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
-    from streamrec.plan.splits import Splits
+    from streamrec.plan.order.splits import Splits
     from streamrec.shard_tools.shard_source import Progress, ShardSource
 
 __all__ = ["Resharding", "Written", "reshard"]

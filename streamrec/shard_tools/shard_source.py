@@ -17,8 +17,8 @@ from streamrec.config.places import escape
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
 from streamrec.masking import masked, masked_repr
-from streamrec.plan.fingerprint import relative_names
-from streamrec.plan.shard_names import owned_shards
+from streamrec.plan.order.shard_names import owned_shards
+from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.shard_names import Task
+    from streamrec.plan.order.shard_names import Task
     from streamrec.values.columns import BytesColumn
 
 __all__ = ["BUDGET", "Progress", "ShardSource"]

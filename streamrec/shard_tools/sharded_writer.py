@@ -15,7 +15,7 @@ from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.formats.examples.encode import encode_blocks
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.masking import masked
-from streamrec.plan.shard_names import MOST_SHARDS, ShardNames, Task
+from streamrec.plan.order.shard_names import MOST_SHARDS, ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import WriteSettings
 from streamrec.shard_tools.merge_shards import complete, merge_tasks
 from streamrec.shard_tools.task_log import begin

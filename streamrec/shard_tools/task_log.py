@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, StoreError
 from streamrec.masking import masked
-from streamrec.plan.shard_names import owned_shards
+from streamrec.plan.order.shard_names import owned_shards
 from streamrec.shard_tools.dataset_manifest import Manifest, TaskPart
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from streamrec.formats.examples.feature_types import FeatureTypes
-    from streamrec.plan.shard_names import ShardNames, Task
+    from streamrec.plan.order.shard_names import ShardNames, Task
     from streamrec.shard_tools.dataset_manifest import WriteSettings
     from streamrec.stores.folder import Folder
 

@@ -13,7 +13,7 @@ from streamrec import kernel
 from streamrec.errors import StoreError
 from streamrec.formats.shards.index import ChunkFinder
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
-from streamrec.plan.shard_names import owned_shards
+from streamrec.plan.order.shard_names import owned_shards
 from streamrec.shard_tools.dataset_manifest import IndexedShard
 from streamrec.shard_tools.writer import TFRecordWriter
 from streamrec.stores.targets import open_target
@@ -22,7 +22,7 @@ from streamrec.values.records import RecordBlock, RecordRows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.plan.shard_names import ShardNames, Task
+    from streamrec.plan.order.shard_names import ShardNames, Task
     from streamrec.shard_tools.dataset_manifest import SourcePlace
     from streamrec.shard_tools.task_log import TaskLog
     from streamrec.stores.targets import Target

@@ -18,7 +18,7 @@ from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_
 from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.masking import masked, masked_repr
-from streamrec.plan.fingerprint import relative_names
+from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from streamrec.errors import StoreError, StoreMisbehaved
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, retried
-from streamrec.plan.key_space import KeySpace, OutOfOrder
+from streamrec.plan.reading.key_space import KeySpace, OutOfOrder
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from streamrec.plan.key_space import Span
+    from streamrec.plan.reading.key_space import Span
     from streamrec.stores.base import ObjectInfo
 
 __all__ = ["Page", "Pages", "walk"]

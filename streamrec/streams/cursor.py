@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
-from streamrec.plan.position import Position
-from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
 from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:

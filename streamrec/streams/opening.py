@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.tls import ClientTls
     from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Fingerprint
+    from streamrec.plan.state.position import Fingerprint
     from streamrec.values.columns import BytesColumn
 
     Components: TypeAlias = Mapping[str, Source | tuple[Source, float]]

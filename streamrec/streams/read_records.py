@@ -13,7 +13,7 @@ from streamrec.config.places import absolute_options, absolute_source
 from streamrec.errors import ConfigError, TruncatedShard
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.resume_point import ResumePoint
 
 __all__ = ["batches", "read_records"]
 

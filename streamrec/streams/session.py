@@ -22,7 +22,7 @@ from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.measures import Measures
-from streamrec.plan.ranges import sent_bytes
+from streamrec.plan.reading.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from streamrec.feeder.healing import Route
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
-    from streamrec.plan.position import Position
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.position import Position
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
     Begin: TypeAlias = ResumePoint | Callable[[Dataset], ResumePoint]

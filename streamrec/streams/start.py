@@ -23,7 +23,7 @@ from streamrec.feeder.map_identity import with_identity
 from streamrec.feeder.session import state_of
 from streamrec.masking import masked
 from streamrec.pipeline.functions import SETTINGS, load
-from streamrec.plan.position import Fingerprint
+from streamrec.plan.state.position import Fingerprint
 from streamrec.streams.session import (
     LoopSession,
     ThreadFeed,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.sent_functions import SentFunctions
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
 __all__ = [

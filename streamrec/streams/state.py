@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import BatchOutOfOrder
-from streamrec.plan.resume_point import for_rank
+from streamrec.plan.state.resume_point import for_rank
 from streamrec.streams import ranks
 from streamrec.streams.cursor import Cursor
 

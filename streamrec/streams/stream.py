@@ -16,8 +16,8 @@ from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.loop_share import LoopShare
 from streamrec.masking import masked
-from streamrec.plan.agreement import ENDS, RankSummary
-from streamrec.plan.position import Position
+from streamrec.plan.state.agreement import ENDS, RankSummary
+from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers
 from streamrec.streams.cursor import Row
 from streamrec.streams.lookahead import Lookahead
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.sent_functions import SentFunctions
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Fingerprint
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.position import Fingerprint
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.cursor import Mark
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, Description, PlainSession

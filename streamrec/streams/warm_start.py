@@ -23,7 +23,7 @@ from streamrec.errors import FeedError, Stalled, StreamrecError
 from streamrec.feeder.engine import order_for
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
-from streamrec.plan.ranges import least_budget
+from streamrec.plan.reading.ranges import least_budget
 from streamrec.streams.session import ThreadSession, call_engine
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from streamrec.feeder.client import BlockingFeed
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
-    from streamrec.plan.position import Position
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.position import Position
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo
     from streamrec.streams.ranks import Rank
 

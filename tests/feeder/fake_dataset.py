@@ -17,8 +17,8 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.measures import Measures
 from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling
 from streamrec.pipeline.run import Run
-from streamrec.plan.position import Fingerprint, Position
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.position import Fingerprint, Position
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.values.columns import BytesColumn
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.values.columns import Column
 
 LANES = 4

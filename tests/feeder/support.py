@@ -21,7 +21,7 @@ import uvloop
 from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder.server import Feeder
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import VERSION
+from streamrec.plan.state.position import VERSION
 from streamrec.wire.messages import Hello
 from streamrec.wire.protocol import PROTOCOL_VERSIONS, Connection, Role
 from tests.pipeline.simulated_store import SimulatedLoop

@@ -18,7 +18,7 @@ from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import VERSION
+from streamrec.plan.state.position import VERSION
 from streamrec.wire.messages import (
     BatchMessage,
     Credit,

@@ -20,7 +20,7 @@ from streamrec.errors import RemoteProtocolError, StreamrecError
 from streamrec.feeder.client import BlockingFeed
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.packed import pack
+from streamrec.plan.state.packed import pack
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.messages import (
     BatchMessage,
@@ -43,8 +43,8 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamrec.plan.position import Position
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.position import Position
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
     from streamrec.streams.start import Description
     from streamrec.wire.messages import Message

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.session import Options
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 
 ROOM = 4

@@ -19,7 +19,7 @@ from streamrec.feeder.session import Subscription
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import frame_size
 from streamrec.wire.messages import (

@@ -9,7 +9,7 @@ from streamrec.measure.advice import _for_memory_budget, advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import Finding, find
 from streamrec.measure.figures import Change
-from streamrec.plan.concurrency import Limit
+from streamrec.plan.reading.concurrency import Limit
 from tests.measure.worlds import GIB, MB, PLANTED, World, machine, settings_of, stage
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.budget import Budget, BudgetSpent
 from streamrec.measure.figures import Limits
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import LoopSession
 from tests.support import asynchronous

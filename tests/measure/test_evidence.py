@@ -6,7 +6,7 @@ import pytest
 
 from streamrec.measure.evidence import evidence, find, longest_wait
 from streamrec.measure.figures import Ceiling, Cell, Figures, Sample, Sweep
-from streamrec.plan.concurrency import Limit
+from streamrec.plan.reading.concurrency import Limit
 from tests.measure.worlds import MB, World, a_job, machine, settings_of
 
 

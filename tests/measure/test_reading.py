@@ -7,7 +7,7 @@ import pytest
 from streamrec.errors import ConfigError
 from streamrec.measure.figures import Listing
 from streamrec.measure.reading import Reading, memory_needs
-from streamrec.plan.ranges import KIB, MIB
+from streamrec.plan.reading.ranges import KIB, MIB
 from tests.measure.worlds import settings_of
 
 SHARDS = Listing(shards=400, bytes=400 * 2_000_000, requests=1, seconds=1.0)

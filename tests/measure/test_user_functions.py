@@ -13,7 +13,7 @@ from streamrec.measure.user_functions import UserFunctions
 from streamrec.pipeline.batch.decoder import Decoder
 from streamrec.pipeline.functions import Function, Functions
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.order import Extent
+from streamrec.plan.order.shard_order import Extent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from streamrec.measure.figures import Bottleneck, Figures, Sample, Target, Verdi
 from streamrec.measure.rates import steady_rate
 from streamrec.measure.verdict import judge
 from streamrec.measure.view import advice_of
-from streamrec.plan.concurrency import Limit
+from streamrec.plan.reading.concurrency import Limit
 from tests.measure.worlds import MB, PLANTED, World, a_job, settings_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from streamrec.measure.figures import (
     Target,
 )
 from streamrec.measure.reading import Reading
-from streamrec.plan.concurrency import Limit
+from streamrec.plan.reading.concurrency import Limit
 
 if TYPE_CHECKING:
     from streamrec.measure.figures import Bottleneck

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.plan.mixture import NOTHING, component_seed, draws_of
-from streamrec.plan.order import ShardOrder
-from streamrec.plan.window import Windows, records_until
+from streamrec.plan.order.mixture import NOTHING, component_seed, draws_of
+from streamrec.plan.order.shard_order import ShardOrder
+from streamrec.plan.order.window import Windows, records_until
 from tests.pipeline.small_datasets import settings_of, write
 from tests.plan.oracle import plainly_drawn
 

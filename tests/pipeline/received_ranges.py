@@ -11,14 +11,14 @@ from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.record_reader import RecordReader
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.ranges import LaneRanges, RangeRequest
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.reading.ranges import LaneRanges, RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
-    from streamrec.plan.order import Extent
+    from streamrec.plan.order.shard_order import Extent
 
 DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
 SHARD = b"".join(DATA)

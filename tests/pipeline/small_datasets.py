@@ -12,10 +12,10 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import index_url
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.buckets import Buckets
-from streamrec.plan.order import ShardOrder, open_at_once
-from streamrec.plan.position import Position
-from streamrec.plan.window import Windows
+from streamrec.plan.order.buckets import Buckets
+from streamrec.plan.order.shard_order import ShardOrder, open_at_once
+from streamrec.plan.order.window import Windows
+from streamrec.plan.state.position import Position
 from streamrec.shard_tools.verify import check, index_of
 from tests.plan.oracle import Oracle, RecordOracle
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.resume_point import ResumePoint
 
 Record = tuple[int, int, int]
 """(epoch, shard, number): what identifies a delivery."""

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherOrder
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import Beginning
 from tests.by_day import stops
 from tests.pipeline import user_functions
 from tests.pipeline.damaged_index import Damaged, damaged

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 SHARDS = shards_of(6, 12, 300)
 ORDERS = orders(6000, 3)

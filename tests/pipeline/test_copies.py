@@ -15,7 +15,7 @@ import pytest
 from streamrec.errors import DataError, ObjectChanged
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
+from streamrec.plan.state.position import Position
 from tests.pipeline.mixes import mix_of
 from tests.pipeline.small_datasets import (
     contents,

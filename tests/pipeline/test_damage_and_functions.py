@@ -17,7 +17,7 @@ from streamrec.config import Pack
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.plan.position import Position
+from streamrec.plan.state.position import Position
 from streamrec.values.columns import BytesColumn
 from tests.formats.damaged_shards import damaged_shards, oracle
 from tests.pipeline.small_datasets import identities

@@ -32,7 +32,7 @@ from tests.support import examples
 
 if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 pytestmark = pytest.mark.both_kernels
 

@@ -12,7 +12,7 @@ import streamrec.formats.shards.compression as module
 from streamrec.errors import DecompressionBomb
 from streamrec.formats.shards.compression import Decompressor
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.plan.position import Position
+from streamrec.plan.state.position import Position
 from tests.by_day import is_day, stops
 from tests.pipeline.fetch.test_inflater import PACKED, batches_of, dataset_of, failure_of, pack
 from tests.pipeline.scripted_store import ScriptedStore

@@ -30,7 +30,7 @@ from tests.support import examples
 if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
     from tests.pipeline.strategies import Shards
 
 MANY = settings(

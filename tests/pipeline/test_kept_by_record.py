@@ -23,8 +23,8 @@ from streamrec.errors import (
     OtherOrder,
 )
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import Beginning
 from tests.pipeline import user_functions
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.lane.test_packing_stage import FEATURES, delivered, tokens_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
+from streamrec.plan.state.position import Position
 from tests.pipeline.mixes import mix_of
 from tests.pipeline.small_datasets import (
     contents,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 SHARDS = st.lists(st.lists(st.integers(0, 300), max_size=9).map(tuple), min_size=1, max_size=7).map(
     tuple

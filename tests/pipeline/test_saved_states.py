@@ -10,7 +10,7 @@ import pytest
 
 from streamrec.config import Pack
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
+from streamrec.plan.state.position import Position
 from tests.pipeline import user_functions
 from tests.pipeline.mixes import mix_of
 from tests.pipeline.small_datasets import identities, receive_all, settings_of, write, write_index

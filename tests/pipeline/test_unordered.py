@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, OtherOrder, StreamrecError
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.position import Position
+from streamrec.plan.state.position import Position
 from tests.pipeline.simulated_store import Trouble, set_executors, simulated
 from tests.pipeline.small_datasets import identities
 from tests.pipeline.test_corners import build, dataset_over

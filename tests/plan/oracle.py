@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.plan.buckets import BUCKETS, Buckets
-from streamrec.plan.mixture import DRAW, NOTHING
-from streamrec.plan.permutation import (
+from streamrec.plan.order.buckets import BUCKETS, Buckets
+from streamrec.plan.order.mixture import DRAW, NOTHING
+from streamrec.plan.order.permutation import (
     GOLDEN_GAMMA,
     MASK,
     MIX_1,
@@ -20,14 +20,14 @@ from streamrec.plan.permutation import (
     permutation,
     seed_of,
 )
-from streamrec.plan.record_order import CHUNKS, GROWTH, PIECE
-from streamrec.plan.window import WINDOW, Windows, records_until
+from streamrec.plan.order.record_order import CHUNKS, GROWTH, PIECE
+from streamrec.plan.order.window import WINDOW, Windows, records_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.plan.mixture import Draws
-    from streamrec.plan.order import ShardOrder
+    from streamrec.plan.order.mixture import Draws
+    from streamrec.plan.order.shard_order import ShardOrder
 
 Record = tuple[int, int, int]
 """(epoch, shard, number)."""

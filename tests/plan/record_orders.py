@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streamrec.formats.shards.index import ChunkFinder, Index, ShardEntry
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
-from streamrec.plan.record_order import ChunkWindows, RecordOrder
-from streamrec.plan.window import Windows
+from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.order.window import Windows
 from streamrec.values.records import RecordBlock
 from tests.plan.oracle import RecordOracle
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.mixture import Draws
-from streamrec.plan.order import ShardOrder
-from streamrec.plan.record_order import RecordOrder
-from streamrec.plan.window import Windows
+from streamrec.plan.order.mixture import Draws
+from streamrec.plan.order.record_order import RecordOrder
+from streamrec.plan.order.shard_order import ShardOrder
+from streamrec.plan.order.window import Windows
 from tests.plan.oracle import Oracle
 from tests.plan.record_orders import index_of
 

@@ -10,9 +10,9 @@ import pytest
 
 from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.formats.shards.index import CHUNK_BYTES, Index
-from streamrec.plan.order import ShardOrder, open_at_once
-from streamrec.plan.record_order import ChunkWindows, RecordOrder
-from streamrec.plan.window import Windows
+from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.order.shard_order import ShardOrder, open_at_once
+from streamrec.plan.order.window import Windows
 from tests.by_day import at_night
 from tests.plan.oracle import Oracle
 from tests.plan.record_orders import entry

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.config import Pack
-from streamrec.plan.coordinates import LANE, OWN, POINT, POINTS, structured
-from streamrec.plan.fingerprint import by_shard
-from streamrec.plan.order import open_at_once
-from streamrec.plan.position import (
+from streamrec.plan.order.coordinates import LANE, OWN, POINT, POINTS, structured
+from streamrec.plan.order.shard_order import open_at_once
+from streamrec.plan.state.fingerprint import by_shard
+from streamrec.plan.state.position import (
     LARGEST,
     LAST_EPOCH,
     MOST_CRC,

@@ -10,8 +10,8 @@ import pytest
 import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
-from streamrec.plan.shard_names import Task
-from streamrec.plan.splits import Splits
+from streamrec.plan.order.shard_names import Task
+from streamrec.plan.order.splits import Splits
 from streamrec.shard_tools.conversion import Conversion
 from streamrec.shard_tools.convert import Destination, Shuffle
 from tests.shard_tools.datasets import contents, names, records

@@ -10,8 +10,8 @@ import pytest
 import streamrec as sr
 from bench.shuffling.quality import quality
 from streamrec.errors import ConfigError, DataError
-from streamrec.plan.shard_names import Task
-from streamrec.plan.splits import Splits
+from streamrec.plan.order.shard_names import Task
+from streamrec.plan.order.splits import Splits
 from streamrec.shard_tools.conversion import Conversion
 from streamrec.shard_tools.convert import Destination, Shuffle, _finish, convert
 from streamrec.shard_tools.external_shuffle import LEAST_MEMORY

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.shard_names import ShardNames, Task
+from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import (
     IndexedShard,
     Manifest,

@@ -9,7 +9,7 @@ import pytest
 import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, CorruptRecord, MissingFeature
-from streamrec.plan.splits import Splits
+from streamrec.plan.order.splits import Splits
 from streamrec.shard_tools.reshard import Resharding, Written, reshard
 from streamrec.shard_tools.shard_source import ShardSource
 from streamrec.shard_tools.sharded_writer import ShardedWriter

@@ -6,7 +6,7 @@ import pytest
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, CorruptRecord, ObjectNotFound
-from streamrec.plan.shard_names import Task
+from streamrec.plan.order.shard_names import Task
 from streamrec.shard_tools import shard_source
 from streamrec.shard_tools.shard_source import ShardSource
 from streamrec.shard_tools.writer import TFRecordWriter

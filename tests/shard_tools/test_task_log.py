@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.feature_types import FeatureTypes
-from streamrec.plan.shard_names import ShardNames, Task
+from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import (
     IndexedShard,
     Manifest,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamrec import kernel
 from streamrec.errors import StoreError
 from streamrec.formats.examples.feature_types import FeatureTypes
-from streamrec.plan.shard_names import ShardNames, Task
+from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.shard_tools.dataset_manifest import WriteSettings
 from streamrec.shard_tools.task_log import begin
 from streamrec.shard_tools.task_shards import (

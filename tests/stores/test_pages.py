@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import AccessDenied, StoreError, StoreMisbehaved, StoreUnavailable
-from streamrec.plan.key_space import FIRST
+from streamrec.plan.reading.key_space import FIRST
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.pages import (
     LATER_RETRIES,
@@ -23,7 +23,7 @@ from streamrec.stores.pages import (
 )
 from tests.cancellation import TURNS, cancel_in_every_turn
 from tests.pipeline.simulated_store import simulated
-from tests.plan.test_key_space import KEYS
+from tests.plan.reading.test_key_space import KEYS
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

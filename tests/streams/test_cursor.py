@@ -8,8 +8,8 @@ import pytest
 
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
 from streamrec.pipeline.batch.batch import Batch, Origin
-from streamrec.plan.position import Position
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.cursor import Cursor, Row
 from streamrec.streams.ranks import Rank
 from streamrec.values.columns import BytesColumn

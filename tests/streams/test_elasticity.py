@@ -17,7 +17,7 @@ from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
+from streamrec.plan.state.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
 from tests.by_day import pairwise, stops
 from tests.pipeline.small_datasets import identities, settings_of, write, write_index
 from tests.support import examples

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import MalformedPosition
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.resume_point import Beginning, for_rank
+from streamrec.plan.state.resume_point import Beginning, for_rank
 from tests.by_day import stops
 from tests.pipeline.lane.test_packing_stage import FEATURES, ORDERS, SHARDS
 from tests.pipeline.lane.test_packing_stage import contents as columns
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.stream import Stream
 
 # -- filter, map and pack --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamrec.config import Pack
 from streamrec.errors import DataError
-from streamrec.plan.resume_point import Beginning, for_rank
+from streamrec.plan.state.resume_point import Beginning, for_rank
 from tests.pipeline import user_functions
 from tests.pipeline.lane.test_packing_stage import FEATURES, write
 from tests.pipeline.small_datasets import identities, write_index
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.resume_point import ResumePoint
 
 pytestmark = pytest.mark.night
 

@@ -10,7 +10,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import Pool
 from streamrec.pipeline import dataset
 from streamrec.pipeline.run import Run
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import LoopSession, ThreadSession
 from tests.cancellation import cancel_in_every_turn

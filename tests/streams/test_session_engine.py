@@ -9,8 +9,8 @@ from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import Engine, order_for
-from streamrec.plan.ranges import sent_bytes
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.reading.ranges import sent_bytes
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import call_engine, open_engine
 from tests.feeder.support import gone

@@ -20,9 +20,9 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.coordinates import NAMES
-from streamrec.plan.position import Position
-from streamrec.plan.resume_point import read_resume_point
+from streamrec.plan.order.coordinates import NAMES
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import read_resume_point
 from tests.by_day import each_once, is_day
 from tests.pipeline.lane.test_packing_stage import FEATURES
 from tests.pipeline.lane.test_packing_stage import write as write_tokens

@@ -22,7 +22,7 @@ from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.fingerprint import names_digest
+from streamrec.plan.state.fingerprint import names_digest
 from streamrec.shard_tools.verify import ShardReport
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.range_requests import RangeRequest

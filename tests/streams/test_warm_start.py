@@ -17,7 +17,7 @@ from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo
 from streamrec.streams.ranks import Rank
 from streamrec.streams.warm_start import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.engine import Engine
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26

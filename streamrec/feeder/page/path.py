@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.feeder.page.words import counted, memory, percent, rate
 from streamrec.flow.timings import added
-from streamrec.plan.concurrency import Limit, kept_back_by
+from streamrec.plan.reading.concurrency import Limit, kept_back_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.pipeline.batch.torch_batch import TensorBatch
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
     from streamrec.values.columns import Indices
 
 __all__ = ["Batch", "Components", "Origin"]

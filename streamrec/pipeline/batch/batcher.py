@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.plan.coordinates import LANE, OWN, POINT
-from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
+from streamrec.plan.order.coordinates import LANE, OWN, POINT
+from streamrec.plan.order.round_robin import first_come, first_come_before, merge, taken_before
 from streamrec.values.records import RecordRows, interleave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.lane.lane import Lane
-    from streamrec.plan.coordinates import Structured
-    from streamrec.plan.round_robin import Merge
+    from streamrec.plan.order.coordinates import Structured
+    from streamrec.plan.order.round_robin import Merge
     from streamrec.values.columns import Indices
 
 __all__ = ["Batcher", "Chunk"]

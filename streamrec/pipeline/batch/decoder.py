@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batcher import Chunk
     from streamrec.pipeline.cache.mapped_cache import MappedCache
     from streamrec.pipeline.functions import Function
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordRows
 

@@ -20,7 +20,7 @@ from streamrec.errors import LocalProtocolError, RemoteProtocolError, StateError
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
 from streamrec.pipeline.batch.payload_reader import MOST_DIMENSIONS, PayloadReader, check, layout
 from streamrec.pipeline.batch.schema import DTYPES, PROTO, VIEWED
-from streamrec.plan.position import NUMBERS, Position
+from streamrec.plan.state.position import NUMBERS, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, cut, offsets_of, volumes
 from streamrec.values.message_schema import UNREADABLE
 from streamrec.wire.frame import ALIGNMENT
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.plan.fingerprint import Fingerprint
+    from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.values.columns import Column, Values
 
 __all__ = ["decode", "decode_columns", "encode", "encode_columns"]

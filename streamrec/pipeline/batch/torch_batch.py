@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.batch import Batch, Origin
     from streamrec.pipeline.batch.torch_columns import Casts
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 __all__ = ["Pair", "TensorBatch", "each_tensor", "pinned"]
 

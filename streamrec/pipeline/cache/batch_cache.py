@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
     from streamrec.stores.base import ObjectInfo
     from streamrec.stores.cache.piece_cache import PieceCache
     from streamrec.values.columns import ByteArray

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.plan.coordinates import Structured
-    from streamrec.plan.position import Position
+    from streamrec.plan.order.coordinates import Structured
+    from streamrec.plan.state.position import Position
 
 __all__ = ["WITHOUT_EFFECT", "BatchKeys"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.measures import Measures
     from streamrec.pipeline.memory_needs import Ceiling
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 __all__ = ["CachedRun"]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.plan.order import Extent
+from streamrec.plan.order.shard_order import Extent
 
 if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.plan.coordinates import Structured
+    from streamrec.plan.order.coordinates import Structured
     from streamrec.values.columns import Indices
 
 __all__ = ["ExtentTracker"]

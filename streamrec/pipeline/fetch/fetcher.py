@@ -17,7 +17,7 @@ from streamrec.flow.prefault import Prefaulter
 from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import RangeRead
-from streamrec.plan.ranges import ReadAhead, grown
+from streamrec.plan.reading.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from streamrec.flow.attribution import Collector
     from streamrec.pipeline.fetch.demand import Consumer, Demand
     from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
-    from streamrec.plan.concurrency import Concurrency
-    from streamrec.plan.next_use import NextUse
-    from streamrec.plan.ranges import MemoryPlan, RangeRequest, Room
+    from streamrec.plan.reading.concurrency import Concurrency
+    from streamrec.plan.reading.next_use import NextUse
+    from streamrec.plan.reading.ranges import MemoryPlan, RangeRequest, Room
     from streamrec.values.columns import ByteArray
 
 __all__ = ["COUNTERS", "Fetcher", "OpensStores"]

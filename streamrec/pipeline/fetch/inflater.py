@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 from streamrec.flow.cleanup import end_threads
 from streamrec.flow.pool import Account, Pool, size_class
 from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling
-from streamrec.plan.ranges import grown
+from streamrec.plan.reading.ranges import grown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
-    from streamrec.plan.ranges import MemoryPlan
+    from streamrec.plan.reading.ranges import MemoryPlan
 
 __all__ = ["Inflater"]
 

@@ -12,8 +12,8 @@ from streamrec.errors import DataError, OutOfMemory, StreamrecError, TruncatedSh
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead
-from streamrec.plan.order import Extent
-from streamrec.plan.ranges import RangeRequest
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.reading.ranges import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from streamrec.flow.retry import Backoff, RetryRate
 from streamrec.flow.silence import Silence
 from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_queue import RangeRead
-from streamrec.plan.hedging import Hedging
-from streamrec.plan.ranges import RangeRequest
+from streamrec.plan.reading.hedging import Hedging
+from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.cache.cached_store import CachedBody
 from streamrec.stores.source_text import store_kind
 

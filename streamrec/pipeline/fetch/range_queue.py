@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.flow.pool import Account
 from streamrec.masking import masked_repr
-from streamrec.plan.ranges import RangeRequest
+from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.versions import same_version
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from streamrec.errors import StoreError, StreamrecError
     from streamrec.formats.shards.index import ShardEntry
-    from streamrec.plan.order import Extent
-    from streamrec.plan.ranges import LaneRanges
+    from streamrec.plan.order.shard_order import Extent
+    from streamrec.plan.reading.ranges import LaneRanges
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamrec.formats.shards.tfrecord import DamagedSpan
     from streamrec.pipeline.fetch.range_queue import RangeRead
     from streamrec.pipeline.lane.quarantine import CorruptionLog
-    from streamrec.plan.order import Extent
+    from streamrec.plan.order.shard_order import Extent
 
 __all__ = ["DamagePolicy", "missing_from", "placeholder_of"]
 

@@ -27,7 +27,7 @@ from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.needs import one_by_one
 from streamrec.pipeline.batch.batch import Origin
-from streamrec.plan.coordinates import Coordinates
+from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from streamrec.errors import StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
-from streamrec.plan.coordinates import Coordinates
+from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.records import RecordRows, Run
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from streamrec.pipeline.lane.packing_stage import Packing
 from streamrec.pipeline.lane.quarantine import marks_placeholders
 from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.pipeline.lane.window_lane import WindowLane
-from streamrec.plan.coordinates import POINTS, Coordinates
+from streamrec.plan.order.coordinates import POINTS, Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,9 @@ import numpy as np
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.coordinates import OWN, POINTS, Coordinates
-from streamrec.plan.mixture import NOTHING
-from streamrec.plan.order import Extent
+from streamrec.plan.order.coordinates import OWN, POINTS, Coordinates
+from streamrec.plan.order.mixture import NOTHING
+from streamrec.plan.order.shard_order import Extent
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.pipeline.lane.record_reader import RecordReader
-    from streamrec.plan.mixture import Draws
+    from streamrec.plan.order.mixture import Draws
     from streamrec.values.columns import Indices
 
 __all__ = ["Mix"]

@@ -14,9 +14,9 @@ import numpy as np
 
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.coordinates import OWN, POINTS, Coordinates
-from streamrec.plan.order import Extent
-from streamrec.plan.window import FRAME_OVERHEAD
+from streamrec.plan.order.coordinates import OWN, POINTS, Coordinates
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.values.columns import rising
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.pipeline.lane.record_span import Places
-    from streamrec.plan.window import Windows
+    from streamrec.plan.order.window import Windows
     from streamrec.values.columns import Indices
 
 __all__ = ["OpenShards", "Turn"]

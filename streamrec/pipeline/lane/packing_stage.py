@@ -11,7 +11,7 @@ import numpy as np
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.column_rows import rows_of
 from streamrec.pipeline.lane.lane import Segment
-from streamrec.plan.coordinates import Coordinates
+from streamrec.plan.order.coordinates import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ from streamrec.flow.cleanup import end_threads
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.masking import masked
-from streamrec.plan.fingerprint import digest, relative_names
+from streamrec.plan.state.fingerprint import digest, relative_names
 from streamrec.stores.base import bare_url
 from streamrec.stores.targets import write_object
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.shards.tfrecord import DamagedSpan
-    from streamrec.plan.order import Extent
+    from streamrec.plan.order.shard_order import Extent
 
 __all__ = [
     "CorruptionLog",

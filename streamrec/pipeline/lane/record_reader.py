@@ -21,8 +21,8 @@ from streamrec.flow.attribution import WaitClock
 from streamrec.formats.shards.resync import Resync, Verdict
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, DamagedSpan, footers, is_intact
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.shard_order import Extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import numpy as np
 
 from streamrec.formats.shards.tfrecord import HEADER
-from streamrec.plan.coordinates import OWN, Coordinates
-from streamrec.plan.window import FRAME_OVERHEAD
+from streamrec.plan.order.coordinates import OWN, Coordinates
+from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.values.columns import rising
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.pipeline.lane.mix_source import Drawn
     from streamrec.pipeline.lane.open_shards import Turn
-    from streamrec.plan.order import Extent
+    from streamrec.plan.order.shard_order import Extent
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordBlock
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.pipeline.lane.lane import Lane, Segment
-from streamrec.plan.coordinates import Coordinates
+from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.pipeline.lane.record_span import RecordSpan
-    from streamrec.plan.buckets import Buckets
-    from streamrec.plan.record_order import ChunkWindows
-    from streamrec.plan.window import Windows
+    from streamrec.plan.order.buckets import Buckets
+    from streamrec.plan.order.record_order import ChunkWindows
+    from streamrec.plan.order.window import Windows
     from streamrec.values.columns import Indices
 
 __all__ = ["WindowLane"]

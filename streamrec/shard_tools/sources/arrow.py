@@ -37,7 +37,7 @@ from streamrec.values.columns import BytesColumn
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from streamrec.plan.shard_names import Task
+    from streamrec.plan.order.shard_names import Task
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
 

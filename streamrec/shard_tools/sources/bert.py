@@ -14,7 +14,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.formats.examples.encode import encode_examples
-from streamrec.plan.permutation import permutation, seed_of
+from streamrec.plan.order.permutation import permutation, seed_of
 from streamrec.shard_tools.sources.documents import document_end, documents_of, listed_files
 from streamrec.shard_tools.sources.masked_pairs import MaskedPairs
 from streamrec.shard_tools.sources.sentence_pairs import Pair, SentencePairs
@@ -26,7 +26,7 @@ from streamrec.values.columns import BytesColumn, offsets_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from streamrec.plan.splits import Splits
+    from streamrec.plan.order.splits import Splits
     from streamrec.shard_tools.sources.documents import Document
     from streamrec.shard_tools.sources.source import ReadsIn, Refuse
     from streamrec.shard_tools.sources.text_pieces import TextPiece

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamrec.plan.permutation import numbers
+from streamrec.plan.order.permutation import numbers
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,7 +14,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.plan.digests import views
+from streamrec.plan.order.digests import views
 from streamrec.shard_tools.sources.memory import DEFAULT_MEMORY
 from streamrec.shard_tools.sources.source import PIECE_BYTES, Divisible
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from streamrec.plan.shard_names import Task
-    from streamrec.plan.splits import Splits
+    from streamrec.plan.order.shard_names import Task
+    from streamrec.plan.order.splits import Splits
     from streamrec.shard_tools.sources.memory import Memory
     from streamrec.shard_tools.sources.source import Block, Source
 

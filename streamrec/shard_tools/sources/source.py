@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
-from streamrec.plan.shard_names import owned_shards
+from streamrec.plan.order.shard_names import owned_shards
 from streamrec.stores.stored_files import find_files
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from streamrec.errors import DataError
     from streamrec.formats.examples.feature_types import FeatureTypes
-    from streamrec.plan.shard_names import Task
+    from streamrec.plan.order.shard_names import Task
     from streamrec.stores.stored_files import StoredFile
     from streamrec.values.columns import BytesColumn
 

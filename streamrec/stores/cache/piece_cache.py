@@ -14,7 +14,7 @@ from streamrec.stores.cache.pieces import key_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from streamrec.plan.next_use import NextUse
+    from streamrec.plan.reading.next_use import NextUse
     from streamrec.stores.base import ObjectInfo
     from streamrec.stores.cache.folder import Folder
     from streamrec.stores.cache.pieces import Entry, Piece

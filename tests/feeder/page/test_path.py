@@ -4,7 +4,7 @@ import pytest
 
 from streamrec.feeder.page.path import FOR, KEPT_BACK, PATH, path_of, verdict_of
 from streamrec.flow.attribution import STAGES
-from streamrec.plan.concurrency import Limit
+from streamrec.plan.reading.concurrency import Limit
 from tests.feeder.page.snapshots import sample, snapshot
 
 

@@ -14,9 +14,9 @@ from streamrec.pipeline.batch import batcher as batcher_module
 from streamrec.pipeline.batch.batcher import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
-from streamrec.plan.coordinates import LANE, Coordinates
-from streamrec.plan.order import Extent
-from streamrec.plan.ranges import LaneRanges, RangeRequest
+from streamrec.plan.order.coordinates import LANE, Coordinates
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.reading.ranges import LaneRanges, RangeRequest
 from streamrec.values.records import RecordRows
 from tests.pipeline.received_ranges import reader_of
 from tests.support import another_ran_within, no_switching

@@ -21,7 +21,7 @@ from streamrec.kernel.contract import fresh
 from streamrec.pipeline.batch.batcher import Chunk
 from streamrec.pipeline.batch.decoder import Decoder, blank, size_of
 from streamrec.pipeline.functions import Function, Functions
-from streamrec.plan.position import Fingerprint, Position
+from streamrec.plan.state.position import Fingerprint, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 from streamrec.values.records import RecordRows
 from tests.pipeline.user_functions import raise_key_error, squared, summed

@@ -13,12 +13,12 @@ from hypothesis.extra import numpy as npst
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.pipeline.batch import payload, schema
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
-from streamrec.plan.position import Position
+from streamrec.plan.state.position import Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, offsets_of
 from streamrec.wire.messages import BatchMessage
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import decoded, received
-from tests.plan.test_position import positions
+from tests.plan.state.test_position import positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

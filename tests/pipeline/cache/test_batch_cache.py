@@ -23,7 +23,7 @@ from tests.pipeline.cache.test_batch_keys import plan_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamrec.plan.position import Position
+    from streamrec.plan.state.position import Position
 
 MIB = 1 << 20
 PLAN = plan_of()

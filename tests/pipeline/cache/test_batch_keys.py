@@ -13,7 +13,7 @@ from streamrec.formats.examples.specs import FixedLenFeature
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.cache.batch_keys import WITHOUT_EFFECT, BatchKeys
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from tests.pipeline.small_datasets import settings_of

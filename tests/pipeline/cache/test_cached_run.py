@@ -17,7 +17,7 @@ from streamrec.flow.cleanup import end as end_task
 from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.cache.cached_run import CachedRun
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.state.resume_point import Beginning
 from tests.by_day import stops
 from tests.pipeline.batch.test_payload import arrays_of, same
 from tests.pipeline.cache.cached_batches import cached, equal
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.position import Position
-    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.plan.state.position import Position
+    from streamrec.plan.state.resume_point import ResumePoint
 
 SHARDS = (
     st.lists(st.lists(st.integers(0, 300), max_size=9).map(tuple), min_size=1, max_size=6)

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.run_plan import RunPlan
-from streamrec.plan.coordinates import LANE, POINT
-from streamrec.plan.order import Extent, ShardOrder
-from streamrec.plan.position import Position
-from streamrec.plan.ranges import MemoryPlan
+from streamrec.plan.order.coordinates import LANE, POINT
+from streamrec.plan.order.shard_order import Extent, ShardOrder
+from streamrec.plan.reading.ranges import MemoryPlan
+from streamrec.plan.state.position import Position
 from tests.pipeline.small_datasets import settings_of
-from tests.plan.test_position import FINGERPRINT
+from tests.plan.state.test_position import FINGERPRINT
 
 if TYPE_CHECKING:
-    from streamrec.plan.coordinates import Structured
-    from streamrec.plan.record_order import Order
+    from streamrec.plan.order.coordinates import Structured
+    from streamrec.plan.order.record_order import Order
 
 LANES = 4
 NUMBERS = st.integers(0, 12)

@@ -18,10 +18,10 @@ from streamrec.pipeline.fetch import range_downloader
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.fetch.fetcher import MOST_WAITING, Fetcher
 from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
-from streamrec.plan import ranges
-from streamrec.plan.concurrency import Concurrency
-from streamrec.plan.order import ShardOrder
-from streamrec.plan.ranges import LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
+from streamrec.plan.order.shard_order import ShardOrder
+from streamrec.plan.reading import ranges
+from streamrec.plan.reading.concurrency import Concurrency
+from streamrec.plan.reading.ranges import LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous

@@ -30,7 +30,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.compression import Compressor, Decompressor
 from streamrec.formats.shards.tfrecord import FOOTER, frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
+from streamrec.plan.state.position import Position
 from streamrec.stores.base import ObjectInfo
 from tests.by_day import at_night
 from tests.pipeline.scripted_store import ScriptedStore

@@ -12,9 +12,16 @@ import pytest
 from streamrec.errors import StoreUnavailable
 from streamrec.pipeline.fetch.range_downloader import HEDGE_AGAIN, SILENCE, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import RangeRead, Shards
-from streamrec.plan.hedging import FEWEST, MOST_AT_ONCE, QUIET, SHORTEST, UNKNOWN, UNKNOWN_WHOLE
-from streamrec.plan.order import Extent
-from streamrec.plan.ranges import RangeRequest
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.reading.hedging import (
+    FEWEST,
+    MOST_AT_ONCE,
+    QUIET,
+    SHORTEST,
+    UNKNOWN,
+    UNKNOWN_WHOLE,
+)
+from streamrec.plan.reading.ranges import RangeRequest
 from tests.pipeline.simulated_store import NO_TROUBLE, SimulatedStore, Trouble, simulated
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
-from streamrec.plan.order import Extent
-from streamrec.plan.ranges import LaneRanges, RangeRequest
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.reading.ranges import LaneRanges, RangeRequest
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.received_ranges import SHARD, nothing_more, received
 

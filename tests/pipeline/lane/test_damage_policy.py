@@ -9,7 +9,7 @@ import pytest
 from streamrec.errors import CorruptRecord, DataError, RecordTooLarge, TruncatedShard
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.quarantine import CorruptionLog
-from streamrec.plan.order import Extent
+from streamrec.plan.order.shard_order import Extent
 from tests.pipeline.received_ranges import SHARD, received
 
 WHOLE = Extent(0, 0, shard=0)

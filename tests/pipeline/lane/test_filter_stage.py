@@ -25,8 +25,8 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.functions import Function
 from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
 from streamrec.pipeline.lane.record_span import BlockPlaces, RecordSpan
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.shard_order import Extent
 from streamrec.values.records import RecordRows
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import (

@@ -12,9 +12,9 @@ from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.record_reader import lead
 from streamrec.pipeline.lane.window_lane import WindowLane
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent
-from streamrec.plan.window import Windows
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.order.window import Windows
 from tests.pipeline.received_ranges import (
     END,
     SHARD,

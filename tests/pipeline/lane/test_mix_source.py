@@ -15,9 +15,9 @@ from streamrec.errors import ConfigError, DataError, MalformedPosition, OtherDat
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.lane.mix_source import Drawn
-from streamrec.plan.order import Extent
-from streamrec.plan.position import Position
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import Beginning
 from tests.pipeline import user_functions
 from tests.pipeline.mixes import Lengths, MixOracle, mix_of
 from tests.pipeline.small_datasets import (

@@ -21,10 +21,10 @@ from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.lane.open_shards import Turn
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent
-from streamrec.plan.position import Position
-from streamrec.plan.resume_point import Beginning
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import Beginning
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import (
     global_batches,

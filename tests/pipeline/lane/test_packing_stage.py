@@ -21,7 +21,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.fetch.fetcher import Fetcher
 from streamrec.pipeline.lane.lane import Segment
 from streamrec.pipeline.lane.packing_stage import PIECE, Packing
-from streamrec.plan.coordinates import Coordinates
+from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 from streamrec.values.records import RecordRows
 from tests.pipeline import user_functions

@@ -12,8 +12,8 @@ from streamrec.formats.shards.tfrecord import DamagedSpan
 from streamrec.pipeline.lane.damage_policy import missing_from, placeholder_of
 from streamrec.pipeline.lane.record_reader import part_of
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.shard_order import Extent
 from streamrec.values.records import RecordBlock
 
 CHUNK = Extent(7, 0, shard=3, begin=100, end=900, first_record=10, skip=2, records=5)

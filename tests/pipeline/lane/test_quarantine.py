@@ -22,7 +22,7 @@ from streamrec.pipeline.lane.quarantine import (
     marks_placeholders,
     object_name,
 )
-from streamrec.plan.order import Extent
+from streamrec.plan.order.shard_order import Extent
 from streamrec.streams.read_records import read_records
 from tests.pipeline.small_datasets import settings_of
 

@@ -24,9 +24,9 @@ from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.quarantine import CorruptionLog, Quarantine
 from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent
-from streamrec.plan.ranges import RangeRequest
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.reading.ranges import RangeRequest
 from tests.pipeline.received_ranges import END, SHARD, STARTS, at, damaged, nothing_more, received
 from tests.support import asynchronous
 

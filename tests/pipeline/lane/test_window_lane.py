@@ -14,10 +14,10 @@ from streamrec.errors import MalformedPosition
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.pipeline.lane.window_lane import WindowLane
-from streamrec.plan.buckets import Buckets
-from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent
-from streamrec.plan.window import Windows
+from streamrec.plan.order.buckets import Buckets
+from streamrec.plan.order.coordinates import Coordinates
+from streamrec.plan.order.shard_order import Extent
+from streamrec.plan.order.window import Windows
 from streamrec.values.records import RecordBlock
 from tests.pipeline.received_ranges import coordinates
 

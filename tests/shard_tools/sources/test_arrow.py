@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ConfigError, DataError
-from streamrec.plan.shard_names import Task
+from streamrec.plan.order.shard_names import Task
 from streamrec.shard_tools.sources.arrow import open_arrow
 from tests.shard_tools.sources.tables import NAMES, ROWS
 from tests.shard_tools.sources.test_delimited import fail, records_of

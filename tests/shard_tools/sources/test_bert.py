@@ -11,8 +11,8 @@ import pytest
 import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError
-from streamrec.plan.shard_names import Task
-from streamrec.plan.splits import Splits
+from streamrec.plan.order.shard_names import Task
+from streamrec.plan.order.splits import Splits
 from streamrec.shard_tools.sources import bert
 from streamrec.shard_tools.sources.bert import open_bert
 from streamrec.shard_tools.sources.documents import Document

@@ -114,7 +114,7 @@ BOMBS = {
 PROGRAM = """
 import json, re, resource, sys
 import streamrec as sr
-from streamrec.plan.shard_names import Task
+from streamrec.plan.order.shard_names import Task
 from streamrec.shard_tools.conversion import Conversion
 from streamrec.shard_tools.convert import Destination
 from streamrec.shard_tools.sources.memory import Memory

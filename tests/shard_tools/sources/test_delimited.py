@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
-from streamrec.plan.shard_names import Task
+from streamrec.plan.order.shard_names import Task
 from streamrec.shard_tools.sources.delimited import open_delimited
 from tests.shard_tools.sources.tables import NAMES, ROWS, TABLE
 

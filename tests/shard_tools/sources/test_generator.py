@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.errors import DataError, FunctionFailed, WrongFeatureType
-from streamrec.plan.shard_names import Task
-from streamrec.plan.splits import Splits
+from streamrec.plan.order.shard_names import Task
+from streamrec.plan.order.splits import Splits
 from streamrec.shard_tools.convert import Destination, convert
 from streamrec.shard_tools.sources.generator import PIECE, open_generator
 from streamrec.shard_tools.sources.reading import Reader, read_source

@@ -8,7 +8,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
-from streamrec.plan.shard_names import Task
+from streamrec.plan.order.shard_names import Task
 from streamrec.shard_tools.sources.json_lines import open_json_lines
 from tests.shard_tools.sources.tables import NAMES, ROWS
 from tests.shard_tools.sources.test_delimited import records_of, write

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import pytest
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.plan.shard_names import Task
-from streamrec.plan.splits import Splits
+from streamrec.plan.order.shard_names import Task
+from streamrec.plan.order.splits import Splits
 from streamrec.shard_tools.sources.memory import COPIES, Memory
 from streamrec.shard_tools.sources.reading import AHEAD, Reader, read_source
 from streamrec.shard_tools.sources.source import Block, Divisible

@@ -7,7 +7,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
-from streamrec.plan.shard_names import Task
+from streamrec.plan.order.shard_names import Task
 from streamrec.shard_tools.sources import webdataset as module
 from streamrec.shard_tools.sources.webdataset import open_webdataset
 from tests.shard_tools.sources.tars import pictures, write_tar

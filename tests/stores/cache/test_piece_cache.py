@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.next_use import NextUse
-from streamrec.plan.order import ShardOrder
-from streamrec.plan.ranges import RangeRequest
+from streamrec.plan.order.shard_order import ShardOrder
+from streamrec.plan.reading.next_use import NextUse
+from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.cache.folder import Folder
 from streamrec.stores.cache.piece_cache import SLACK, PieceCache, to_remove

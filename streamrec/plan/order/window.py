@@ -1,0 +1,120 @@
+"""The windows of a lane: the size of each, and its permutation.
+
+A window is measured in bytes, because memory is its cost: a window of 8,192 pictures is 0.9 GB,
+which its number of records does not tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.plan.order.permutation import permutation, seed_of, stratified
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["FRAME_OVERHEAD", "Windows"]
+
+FRAME_OVERHEAD = 16
+"""Bytes of a TFRecord frame besides its payload; they count, so that empty records fill windows."""
+
+GROWTH = (16, 8, 4)
+"""Divisors of the first windows of an epoch, so that the first batch need not wait for a full one.
+The window after them is staggered by lane, so that lanes do not refill all at once."""
+
+WINDOW = 0x57494E444F57  # "WINDOW": separates the permutations of windows from those of shards
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of all lanes.
+
+    Args:
+        total: ``shuffle_window``: bytes over all lanes.
+        lanes: The number of lanes that share them.
+        seed: The seed of the permutations.
+        shuffles: ``False`` to keep the records of a window in order.
+        open_shards: The shards that each lane has open at once.
+    """
+
+    total: int
+    lanes: int
+    seed: int
+    shuffles: bool = True
+    open_shards: int = 1
+
+    def size(self, lane: int, number: int, growth: Sequence[int] = GROWTH) -> int:
+        """Return the bytes of frames that close the window, by the record that reaches them.
+
+        Args:
+            lane: The lane's number.
+            number: The window's number within its epoch.
+            growth: Divisors of the first windows; the one after them is staggered.
+        """
+        full = self.total // self.lanes
+        if number < len(growth):
+            return full // growth[number]
+        return full // 2 + full * lane // (2 * self.lanes) if number == len(growth) else full
+
+    def turn(self, lane: int, number: int) -> int:
+        """Return the bytes of frames that end an open shard's turn, with the record that has them.
+
+        Args:
+            lane: The lane's number.
+            number: The turn's number within its epoch, over all open shards.
+        """
+        # The turns of a round, one for each open shard, together give as much as the window of the
+        # round's number takes. So every window has equal parts of all open shards.
+        return max(1, self.size(lane, number // self.open_shards) // self.open_shards)
+
+    def opens(self, lane: int, epoch: int, number: int) -> int:  # noqa: ARG002 - all are alike
+        """Return the bytes of frames that close the window of that number."""
+        return self.size(lane, number)
+
+    def takes(self, lengths: npt.NDArray[np.int64], missing: int) -> tuple[int, int]:
+        """Return how many of these records the window takes, and their bytes of frames."""
+        records = records_until(lengths, missing)
+        return records, int(lengths[:records].sum()) + records * FRAME_OVERHEAD
+
+    def lacks(self, missing: int) -> int:
+        """Return the bytes that the window lacks."""
+        return missing
+
+    def permutation(
+        self, lane: int, epoch: int, number: int, shards: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.int64]:
+        """Return the order in which the window's records leave it; with buckets, within each.
+
+        Args:
+            lane: The lane's number.
+            epoch: The epoch of the records.
+            number: The window's number within the epoch.
+            shards: int32 ``[records]``: the shard of each.
+        """
+        if not self.shuffles:
+            return np.arange(len(shards))
+        seed = self.seed_of(lane, epoch, number)
+        if self.open_shards == 1:
+            return permutation(len(shards), seed)
+        # Records leave open shards evenly: a batch has a few records of each lane, and by chance
+        # several of them would be of one shard.
+        by_shard = np.argsort(shards, kind="stable")
+        return by_shard[stratified(np.unique(shards, return_counts=True)[1], seed)]
+
+    def seed_of(self, lane: int, epoch: int, number: int) -> int:
+        """Return the seed of the window's permutation."""
+        return seed_of(WINDOW, self.seed, epoch, lane, number)
+
+
+def records_until(lengths: npt.NDArray[np.int64], missing: int) -> int:
+    """Return how many records a window takes that lacks ``missing`` bytes: one or more, if any.
+
+    The record that reaches the window's size belongs to it.
+    """
+    frames = np.cumsum(lengths + FRAME_OVERHEAD)
+    return min(len(lengths), int(np.searchsorted(frames, missing, side="left")) + 1)

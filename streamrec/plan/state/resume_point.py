@@ -1,0 +1,89 @@
+"""The point from which a stream reads on: a saved position, the beginning of an epoch, or a step.
+
+The beginning of an epoch needs no coordinates, so its state is the same for every dataset, rank and
+world size: ``{"version": 3, "epoch": 3}``, or ``{"version": 3}`` for the first epoch. The same is
+true of a step from the very start, ``{"version": 3, "step": 500}``, which only an index can find.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from streamrec.errors import MalformedPosition
+from streamrec.plan.state.position import LARGEST, LAST_EPOCH, VERSION, Position, check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Beginning", "ResumePoint", "for_rank", "read_resume_point"]
+
+FIELDS = {"version", "epoch", "step"}
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The beginning of an epoch, or a step from the very start, of any dataset and order."""
+
+    epoch: int = 0
+    step: int = 0
+    """Steps from the very start; 0 beside an epoch, from whose beginning steps then count."""
+
+    def __post_init__(self) -> None:
+        named = ("epoch", self.epoch, LAST_EPOCH), ("step", self.step, LARGEST)
+        for name, value, most in named:
+            if type(value) is not int or not 0 <= value <= most:
+                raise MalformedPosition(
+                    f"there is no {name} {value!r}; give a number from 0 to {most}"
+                )
+        if self.epoch and self.step:
+            raise MalformedPosition(
+                f"epoch {self.epoch} and step {self.step} are two beginnings; give one, not both"
+            )
+
+    @property
+    def run_epoch(self) -> int:
+        """The epoch at which the run begins, as far as it is known."""
+        return self.epoch
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        named = {"epoch": self.epoch, "step": self.step}
+        return {"version": VERSION, **{name: value for name, value in named.items() if value}}
+
+
+ResumePoint: TypeAlias = "Position | Beginning"
+
+
+def read_resume_point(data: Any) -> ResumePoint:
+    """Decode the data of ``to_dict``, which is checked as untrusted input.
+
+    Raises:
+        OtherVersion: Another version of streamrec saved it.
+        MalformedPosition: The data is not a state of streamrec.
+    """
+    check_version(data)
+    if data.keys() <= FIELDS:
+        return Beginning(data.get("epoch", 0), data.get("step", 0))
+    return Position.from_dict(data)
+
+
+def for_rank(resume_points: Sequence[ResumePoint], rank: int, world_size: int) -> ResumePoint:
+    """Return the resume point of a rank, from its own or from those of all former ranks.
+
+    Raises:
+        MalformedPosition: The points are not those of all ranks at one step.
+        ConfigError: The world size does not divide the lanes.
+    """
+    positions = [point for point in resume_points if isinstance(point, Position)]
+    if not positions and len(set(resume_points)) == 1:
+        return resume_points[0]
+    if len(positions) < len(resume_points):
+        raise MalformedPosition(
+            "some of the states stand at the beginning of an epoch and others do not; give those "
+            "of all ranks, saved after the same step"
+        )
+    one = positions[0]
+    if len(positions) == 1 and (one.rank, one.world_size) == (rank, world_size):
+        return one
+    return Position.merge(positions, rank=rank, world_size=world_size)
