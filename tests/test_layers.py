@@ -40,6 +40,11 @@ WITHIN_A_LEVEL = {
     ("surroundings", "errors"),
     ("__main__", "cli"),
 }
+FLOORS = {
+    "formats": [{"images", "shards"}, {"examples"}, {"tensors"}],
+    "plan": [{"order"}, {"reading", "state"}],
+}
+"""The rooms within a room, from the ground floor up. The room's own files stand above them all."""
 DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}
 ASYNCIO_ROOMS = {
     "cli", "demo", "devstore", "feeder", "flow", "measure", "pipeline", "shard_tools", "stores",
@@ -150,6 +155,37 @@ def upward(path: Path) -> set[str]:
         return used - DEVSTORE_MAY
     down = {other for other in LEVEL if LEVEL[other] < LEVEL[room]}
     return {other for other in used - down - {room} if (room, other) not in WITHIN_A_LEVEL}
+
+
+def test_imports_within_a_room_run_downward() -> None:
+    wrong = [f"{path} must not import {used}" for path in FILES for used in upward_within(path)]
+    assert wrong == []
+
+
+def upward_within(path: Path) -> set[str]:
+    """The modules of its room that the file imports, from its own floor or from above."""
+    room, *folders = path.relative_to(ROOT).parts[:-1] or [""]
+    if room not in FLOORS:
+        return set()
+    floors = {inner: floor for floor, all_of in enumerate(FLOORS[room]) for inner in all_of}
+    own, top = (folders or [""])[0], len(FLOORS[room])
+    used = {name: name.split(".")[2] for name in imports(path, for_types=True) if is_in(room, name)}
+    return {
+        name
+        for name, other in used.items()
+        if other != own and floors.get(other, top) >= floors.get(own, top) and own in floors
+    }
+
+
+def is_in(room: str, name: str) -> bool:
+    """Return whether a name is that of a module or of a room in the room."""
+    return name.startswith(f"streamrec.{room}.")
+
+
+def test_every_room_within_a_room_has_a_floor() -> None:
+    for room, floors in FLOORS.items():
+        inner = {path.parent.name for path in (ROOT / room).glob("*/__init__.py")}
+        assert inner == set().union(*floors), room
 
 
 def test_no_name_of_a_module_is_made_at_run_time_elsewhere() -> None:

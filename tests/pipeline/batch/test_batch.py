@@ -9,6 +9,8 @@ import pytest
 
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.plan.state.fingerprint import Fingerprint
+from streamrec.plan.state.position import Position
 from streamrec.values.columns import BytesColumn
 
 
@@ -65,3 +67,8 @@ class TestBatch:
     def test_a_parsed_batch_has_no_raw_records(self) -> None:
         with pytest.raises(AttributeError, match="has no raw records"):
             _ = self.batch(records=np.arange(2)).records
+
+
+@pytest.mark.parametrize(("module", "kind"), [("position", Position), ("fingerprint", Fingerprint)])
+def test_what_earlier_versions_pickled_with_a_batch_is_found(module: str, kind: type) -> None:
+    assert pickle.loads(f"cstreamrec.plan.{module}\n{kind.__name__}\n.".encode()) is kind
