@@ -30,7 +30,7 @@ from streamrec.pipeline.dataset_opening import (
     read_index,
     with_inferred_features,
 )
-from streamrec.pipeline.fetch.range_queue import Shards
+from streamrec.pipeline.fetch.range_queue import Learned, Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling, MemoryNeeds
 from streamrec.pipeline.run import Run
@@ -39,7 +39,7 @@ from streamrec.plan.order.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
 from streamrec.plan.order.window import Windows
-from streamrec.plan.reading.next_use import NextUse
+from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.state.fingerprint import (
     AS_IT_COMES,
     AS_KEPT,
@@ -124,19 +124,28 @@ class Dataset:
         if settings.weights is not None:
             self._components = Components(tuple(settings.components), self._first_shards)
             self._draws = draws_of(settings.weights, self.lanes, settings.seed)
-        # Here, and not for each run: of a million names it takes more than a second.
+        # Here, and not for each run: of a million names they take a second or two.
         self._names = self._digest_of_names()
+        self._places = places_of(self.shards) if self._forecasts else {}
+        for order in self._orders:
+            next(order.extents(0, 0), None)  # it draws the permutation of the first epoch
         if index is not None:
             self._add_facts_of_the_index(index)
 
     def _next_use(self, order: ShardOrder | RecordOrder) -> NextUse | None:
         """Let the cache know what a run reads; a mix's components have epochs of their own."""
         cache = self._stores.cache
-        if cache is None or self._keeps("batches") or self._draws is not None:
-            return None  # no cache: this user has no folder for one
-        forecast = NextUse(order, self.shards)
+        if cache is None or not self._forecasts:
+            return None
+        forecast = NextUse(order, self._places)
         cache.expect(forecast, self.objects)
         return forecast
+
+    @property
+    def _forecasts(self) -> bool:
+        """True if a cache may know what a run reads; without one, the user has no folder for it."""
+        has_one = self._stores.cache is not None and not self._keeps("batches")
+        return has_one and self._draws is None
 
     def _make_orders(self) -> tuple[ShardOrder | RecordOrder, ...]:
         """Make an order for each component of a mix or each open shard of a lane; else one."""
@@ -345,8 +354,8 @@ class Dataset:
             is_inferred=self._is_inferred,
         )
         plan.check()
-        shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
-        shards.indexed = self._indexed.copy()
+        facts = map(Learned, (self._sizes, self._etags, self._encodings))
+        shards = Shards(self.shards, *facts, indexed=self._indexed)
         shards.entries = self._index.entries if self._index is not None else ()
         if not self._keeps("batches") or self._stores.cache is None:
             return Run(plan, shards, self._stores, allocate, measures, ceiling)

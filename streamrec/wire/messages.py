@@ -121,6 +121,8 @@ class BatchMessage(Message):
     payload: tuple[memoryview, ...] = ()
     """Buffers of bytes, end to end. A received batch has one, aligned to 64 bytes in the receiver's
     own memory; none, if the payload is empty; or those that a :class:`Shared` names."""
+    trailer: bytes | None = field(default=None, repr=False, compare=False)
+    """The end of its frame, if it was computed ahead."""
 
     @property
     def payload_size(self) -> int:

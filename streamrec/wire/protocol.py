@@ -30,6 +30,7 @@ the credit, waiting answers to pings by ``MOST_REPLIES``, all else by the states
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ from streamrec.wire.reader import Frame, FrameReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PROTOCOL_VERSIONS", "Connection", "Role", "State"]
+__all__ = ["PROTOCOL_VERSIONS", "Connection", "Role", "State", "sealed"]
 
 PROTOCOL_VERSIONS = (3,)
 MOST_CREDIT = (1 << 63) - 1
@@ -135,13 +136,15 @@ class Connection:
         kind = messages.kind_of(message)
         self._check_sendable(kind, message)
         metadata = messages.encode(message)
-        payload = message.payload if isinstance(message, BatchMessage) else ()
+        payload, end = (), None
+        if isinstance(message, BatchMessage):
+            payload, end = message.payload, message.trailer
         header = Header(kind, len(metadata), sum(buffer.nbytes for buffer in payload))
         _check_own_sizes(header)
         self._apply(kind, message, header)
         if isinstance(message, Ping):
             self._pings.add(message.nonce)
-        return [*self.replies(), *_framed(header, metadata, payload)]
+        return [*self.replies(), *_framed(header, metadata, payload, end)]
 
     def replies(self) -> list[memoryview]:
         """Return the waiting answers to pings as buffers to write; :meth:`send` includes them."""
@@ -280,11 +283,19 @@ class Connection:
         self.credit += credit.amount
 
 
+def sealed(message: BatchMessage) -> BatchMessage:
+    """Return a batch with the end of its frame, which takes a look at all its bytes."""
+    return replace(message, trailer=trailer(message.metadata, message.payload))
+
+
 def _framed(
-    header: Header, metadata: bytes, payload: tuple[memoryview, ...] = ()
+    header: Header,
+    metadata: bytes,
+    payload: tuple[memoryview, ...] = (),
+    end: bytes | None = None,
 ) -> list[memoryview]:
     head = b"".join((header.pack(), metadata, bytes(header.padding)))
-    end = trailer(metadata, payload)
+    end = trailer(metadata, payload) if end is None else end
     if not header.payload_size:
         return [memoryview(head + end)]
     return [memoryview(head), *payload, memoryview(end)]

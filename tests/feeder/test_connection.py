@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from functools import partial
+from typing import Any
 
 import pytest
 
 from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
+from streamrec.feeder import connection as connection_module
 from streamrec.feeder.connection import READS_AT_ONCE, AsyncConnection
+from streamrec.wire import protocol
+from streamrec.wire.frame import trailer
 from streamrec.wire.messages import BatchMessage, Credit, Hello, Ping, Release, Subscribe, Welcome
 from streamrec.wire.protocol import MOST_REPLIES, Connection, Role
 from tests.feeder.support import eventually, on_both_loops
@@ -59,6 +64,29 @@ class TestAsyncConnection:
         assert "open" in repr(client)
         await closed(client, server)
         assert "closed" in repr(client)
+
+    @on_both_loops
+    async def test_the_checksum_of_a_large_batch_is_not_computed_in_the_loop(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        computed_in: list[int] = []
+
+        def noting(*content: Any) -> bytes:
+            computed_in.append(threading.get_ident())
+            return trailer(*content)
+
+        monkeypatch.setattr(connection_module, "LARGE", 1000)
+        monkeypatch.setattr(protocol, "trailer", noting)
+        client, server = await streaming()
+        here = threading.get_ident()
+        for size, threads in ((999, 0), (1000, 1)):
+            batch = BatchMessage(b"m", (memoryview(bytes(size)),))
+            computed_in.clear()
+            await server.send(batch)
+            assert await client.receive() == batch
+            assert len(computed_in) == 1
+            assert sum(thread != here for thread in computed_in) == threads
+        await closed(client, server)
 
     @on_both_loops
     async def test_a_sender_that_waits_for_room_goes_on_at_the_end(self) -> None:

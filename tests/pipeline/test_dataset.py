@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import tracemalloc
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,10 @@ from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.formats.shards.index import Index
 from streamrec.pipeline import dataset as dataset_module
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.order.dealt_shards import DealtShards
+from streamrec.plan.order.record_order import RecordOrder
+from streamrec.stores.base import ObjectInfo
+from streamrec.stores.open import Stores
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import (
     contents,
@@ -150,8 +155,9 @@ async def test_the_memory_of_a_rank_with_one_lane_must_suffice(tmp_path: Path) -
         await dataset.aclose()
 
 
+@pytest.mark.parametrize("by_record", [True, False])
 def test_a_large_dataset_is_made_apart_from_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_record: bool
 ) -> None:
     source = write(tmp_path, ((10,) * 4,) * 2)
     write_index(source, 16)
@@ -166,13 +172,18 @@ def test_a_large_dataset_is_made_apart_from_the_loop(
 
     monkeypatch.setattr(Dataset, "__init__", noting("dataset", Dataset.__init__))
     monkeypatch.setattr(Index, "parse", noting("index", Index.parse))
+    monkeypatch.setattr(RecordOrder, "_permuted", noting("order", RecordOrder._permuted))
+    monkeypatch.setattr(DealtShards, "_drawn", noting("order", DealtShards._drawn))
 
     async def main() -> None:
-        dataset = await Dataset.open(settings_of(source, index=True))
+        index = True if by_record else None
+        shuffle: dict[str, Any] = {"shuffle": True, "shuffle_window": "1MiB"}
+        dataset = await Dataset.open(settings_of(source, index=index, lanes=2, **shuffle))
+        dataset.run(rank=0, world_size=1, batch_size=4, position=None)
         await dataset.aclose()
 
     asyncio.run(main())
-    assert sorted(made) == ["dataset", "index"]
+    assert sorted(made) == ["dataset", *["index"] * by_record, "order"]
     assert threading.get_ident() not in made.values()
 
 
@@ -188,4 +199,21 @@ async def test_the_names_of_a_million_shards_are_digested_once(
     monkeypatch.setattr(dataset_module, "names_digest", again)
     dataset.fingerprint(2, 1)
     dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_a_run_copies_nothing_of_what_is_known_of_the_shards(tmp_path: Path) -> None:
+    settings = settings_of(str(tmp_path), lanes=2, shuffle=False)
+    listed = [ObjectInfo(f"{tmp_path}/{shard:06}", 100, str(shard)) for shard in range(20_000)]
+    dataset = Dataset(settings, Stores({}, stall_timeout=10.0), listed)
+    part: dict[str, Any] = {"rank": 0, "world_size": 1, "batch_size": 4, "position": None}
+    dataset.run(**part)
+    tracemalloc.start()
+    try:
+        run = dataset.run(**part)
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
+    assert run.position.step == 0
     await dataset.aclose()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.flow.pool import Account
@@ -13,7 +14,7 @@ from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.versions import same_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamrec.errors import StoreError, StreamrecError
     from streamrec.formats.shards.index import ShardEntry
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
-__all__ = ["RangeQueue", "RangeRead", "Shards", "check_version"]
+__all__ = ["Learned", "RangeQueue", "RangeRead", "Shards", "check_version"]
+
+_V = TypeVar("_V")
 
 
 def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
@@ -42,23 +45,62 @@ def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
     )
 
 
+class Learned(MutableMapping[int, _V]):
+    """What a run has learned about shards, in front of what its dataset knows.
+
+    A run learns of the shards that it reads. A copy of the facts about a million shards would take
+    as many steps of the event loop, and their memory again.
+
+    Args:
+        known: The dataset's facts, which all its runs share.
+    """
+
+    __slots__ = ("_known", "_learned")
+
+    def __init__(self, known: Mapping[int, _V]) -> None:
+        self._known = known
+        self._learned: dict[int, _V] = {}
+
+    def __getitem__(self, shard: int) -> _V:
+        return self._learned[shard] if shard in self._learned else self._known[shard]
+
+    def get(self, shard: int, default: Any = None) -> Any:
+        """Return a fact, or the default; often, so it takes no exception to find none."""
+        learned = self._learned.get(shard)
+        return self._known.get(shard, default) if learned is None else learned
+
+    def __setitem__(self, shard: int, fact: _V) -> None:
+        self._learned[shard] = fact
+
+    def __delitem__(self, shard: int) -> None:
+        raise TypeError("a fact is never forgotten")
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._known.keys() | self._learned.keys())
+
+    def __len__(self) -> int:
+        return len(self._known.keys() | self._learned.keys())
+
+
 @dataclass(slots=True)
 class Shards:
     """The shards' names, and the facts that stores have given about them."""
 
     urls: Sequence[str]
-    sizes: dict[int, int] = field(default_factory=dict)
+    sizes: MutableMapping[int, int] = field(default_factory=dict)
     """The sizes in bytes; 0 for a compressed shard of nothing, so that it is not read again."""
-    etags: dict[int, str | None] = field(default_factory=dict)
+    etags: MutableMapping[int, str | None] = field(default_factory=dict)
     """The pinned version of each object that was listed or read."""
-    encodings: dict[int, str] = field(default_factory=dict)
+    encodings: MutableMapping[int, str] = field(default_factory=dict)
     """The Content-Encoding of objects that are stored with one."""
     expected: dict[int, int] = field(default_factory=dict)
     """The sizes of shards that a resumed position was in the middle of."""
-    indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+    indexed: Mapping[int, tuple[int, str | None]] = field(default_factory=dict)
     """Size and ETag from the index, for shards whose listing lacks them."""
     entries: Sequence[ShardEntry] = ()
     """The index's entries of all shards; empty without an index."""
+    compared: set[int] = field(default_factory=set)
+    """The shards that have been compared with the index."""
 
     __repr__ = masked_repr
 
@@ -69,9 +111,9 @@ class Shards:
             ObjectChanged: The size is not that of the shard that the position was saved from.
             StaleIndex: The size or ETag is not the one that was indexed.
         """
-        if shard in self.indexed:
+        if shard in self.indexed and shard not in self.compared:
             check_version(info, *self.indexed[shard])
-            del self.indexed[shard]
+            self.compared.add(shard)
         self._check_size(shard, info.size)
         # A size of 0 stays: the shard may be a compressed one that decompressed to nothing.
         if info.size is not None and self.sizes.get(shard) != 0:

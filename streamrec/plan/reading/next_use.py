@@ -7,15 +7,23 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.plan.order.record_order import Order
     from streamrec.plan.reading.ranges import RangeRequest
 
-__all__ = ["NextUse"]
+__all__ = ["NextUse", "places_of"]
 
 LEAST_PROGRESS = 1e-6
 """Epochs that count as done at least, so that a forecast has a pace from the start."""
+
+
+def places_of(urls: Sequence[str]) -> dict[str, list[int]]:
+    """Return the numbers of the shards of each URL, which may be named several times."""
+    places: dict[str, list[int]] = {}
+    for shard, url in enumerate(urls):
+        places.setdefault(url, []).append(shard)
+    return places
 
 
 class NextUse:
@@ -26,18 +34,19 @@ class NextUse:
 
     Args:
         order: The order of the shards or chunks.
-        urls: The shards' URLs.
+        places: The shards' numbers by their URLs, as of :func:`places_of`.
         clock: Returns seconds, monotonic.
     """
 
     def __init__(
-        self, order: Order, urls: Sequence[str], clock: Callable[[], float] = time.monotonic
+        self,
+        order: Order,
+        places: Mapping[str, Sequence[int]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
         self._feeds: dict[int, float] = {}
-        self._shards: dict[str, list[int]] = {}  # a URL may be named several times
-        for shard, url in enumerate(urls):
-            self._shards.setdefault(url, []).append(shard)
+        self._places = places
         self._clock = clock
         self._now = self._began = -inf
         self._began_at = clock()
@@ -69,7 +78,7 @@ class NextUse:
             offset: The byte.
             size: Bytes of the shard, if known.
         """
-        shards = self._shards.get(url, [])
+        shards = self._places.get(url, ())
         if not shards or self._now == -inf:
             return None
         now = self._now

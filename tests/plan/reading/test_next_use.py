@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamrec.plan.order.record_order import RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder
-from streamrec.plan.reading.next_use import NextUse
+from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.values.chunks import Chunks
 
@@ -98,7 +98,7 @@ def request(order: ShardOrder, lane: int, number: int, start: int = 0) -> RangeR
 
 def test_the_wait_is_told_in_seconds_at_the_pace_so_far() -> None:
     order, now = ShardOrder(4, 1), [10.0]
-    forecast = NextUse(order, urls(4), lambda: now[-1])
+    forecast = NextUse(order, places_of(urls(4)), lambda: now[-1])
     assert forecast.wait("s3://bucket/0", 0, SIZE) is None
     forecast.reached(0, request(order, 0, 0), SIZE)
     now.append(12.0)

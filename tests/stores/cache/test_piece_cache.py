@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.plan.order.shard_order import ShardOrder
-from streamrec.plan.reading.next_use import NextUse
+from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.cache.folder import Folder
@@ -155,7 +155,7 @@ def hits(order: ShardOrder, size: int, *, forecasts: bool) -> float:
     ticks: Iterator[float] = iter(float(n) for n in range(1 << 30))
     shelf = ProcessMemory(0, lambda: next(ticks))
     cache = PieceCache(shelf, size, clock=lambda: next(ticks))
-    forecast = NextUse(order, URLS, lambda: next(ticks))
+    forecast = NextUse(order, places_of(URLS), lambda: next(ticks))
     whole = PIECES * 100
     if forecasts:
         cache.expect(forecast, [ObjectInfo(url, whole, "1") for url in URLS])
