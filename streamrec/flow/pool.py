@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["LATELY", "Account", "BatchMemory", "Pool", "lent", "size_class"]
+__all__ = ["HUGE", "LATELY", "Account", "BatchMemory", "Pool", "lent", "size_class"]
 
 SMALLEST = 4 << 10
 STEPS = 16

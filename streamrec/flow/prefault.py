@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from streamrec.flow.cleanup import start_threads
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
@@ -33,11 +35,18 @@ STEP = 2 << 20
 class Prefaulter:
     """A thread that touches new memory ahead of the code that fills it.
 
-    It only saves time: where it cannot, the first writes take the page faults.
+    It only saves time: where it cannot, or until it has started, the first writes take the page
+    faults.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "streamrec-prefault")
+        self._has_started = False
+
+    async def start(self) -> None:
+        """Start the thread, which else nobody asks for anything."""
+        await start_threads(self._thread, 1)
+        self._has_started = True
 
     def prefault(self, memory: npt.NDArray[np.uint8]) -> Future[None] | None:
         """Queue memory for the thread to touch.
@@ -46,8 +55,11 @@ class Prefaulter:
             memory: Whole pages, from the beginning of one on.
 
         Returns:
-            Done when the pages are there; ``None``: the thread is closed and touches nothing.
+            Done when the pages are there; ``None``: the thread is closed, or has not started, and
+            touches nothing.
         """
+        if not self._has_started:
+            return None
         with contextlib.suppress(RuntimeError):  # closed, or the interpreter is about to end
             return self._thread.submit(_populate, memory)
         return None

@@ -354,8 +354,13 @@ class Dataset:
             is_inferred=self._is_inferred,
         )
         plan.check()
-        facts = map(Learned, (self._sizes, self._etags, self._encodings))
-        shards = Shards(self.shards, *facts, indexed=self._indexed)
+        shards = Shards(
+            self.shards,
+            Learned(self._sizes),
+            Learned(self._etags),
+            Learned(self._encodings),
+            indexed=self._indexed,
+        )
         shards.entries = self._index.entries if self._index is not None else ()
         if not self._keeps("batches") or self._stores.cache is None:
             return Run(plan, shards, self._stores, allocate, measures, ceiling)

@@ -136,15 +136,17 @@ class Connection:
         kind = messages.kind_of(message)
         self._check_sendable(kind, message)
         metadata = messages.encode(message)
-        payload, end = (), None
-        if isinstance(message, BatchMessage):
-            payload, end = message.payload, message.trailer
+        batch = message if isinstance(message, BatchMessage) else None
+        payload = batch.payload if batch else ()
         header = Header(kind, len(metadata), sum(buffer.nbytes for buffer in payload))
         _check_own_sizes(header)
         self._apply(kind, message, header)
         if isinstance(message, Ping):
             self._pings.add(message.nonce)
-        return [*self.replies(), *_framed(header, metadata, payload, end)]
+        return [
+            *self.replies(),
+            *_framed(header, metadata, payload, batch.trailer if batch else None),
+        ]
 
     def replies(self) -> list[memoryview]:
         """Return the waiting answers to pings as buffers to write; :meth:`send` includes them."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import mmap
 import sys
 import threading
@@ -12,6 +13,7 @@ from streamrec.flow import prefault
 from streamrec.flow.prefault import Prefaulter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
 MIB = 1 << 20
@@ -30,6 +32,12 @@ def faults_of_writing(memory: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
 
 
+def started() -> Prefaulter:
+    prefaulter = Prefaulter()
+    asyncio.run(prefaulter.start())
+    return prefaulter
+
+
 def done(future: Future[None] | None) -> None:
     assert future is not None
     future.result()
@@ -37,7 +45,7 @@ def done(future: Future[None] | None) -> None:
 
 @on_linux
 def test_who_writes_finds_the_pages_there() -> None:
-    prefaulter, size = Prefaulter(), 5 * MIB + mmap.PAGESIZE
+    prefaulter, size = started(), 5 * MIB + mmap.PAGESIZE
     # On a machine that is short of memory the kernel may take pages away at once: then once more.
     faults = -1
     for _ in range(5):
@@ -53,7 +61,7 @@ def test_who_writes_finds_the_pages_there() -> None:
 
 
 def test_what_is_written_meanwhile_stays() -> None:
-    prefaulter = Prefaulter()
+    prefaulter = started()
     pieces = [mapped(2 * MIB) for _ in range(8)]
     futures = [prefaulter.prefault(piece) for piece in pieces]
     for number, piece in enumerate(pieces):
@@ -68,7 +76,7 @@ def test_memory_of_a_system_that_knows_no_such_thing_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(prefault, "_madvise", lambda: None)
-    prefaulter, memory = Prefaulter(), mapped(MIB)
+    prefaulter, memory = started(), mapped(MIB)
     done(prefaulter.prefault(memory))
     assert not memory.any()
     prefaulter.close()
@@ -82,7 +90,7 @@ def test_a_refusal_by_the_system_is_no_error(monkeypatch: pytest.MonkeyPatch) ->
         return -1
 
     monkeypatch.setattr(prefault, "_madvise", lambda: refuse)
-    prefaulter, memory = Prefaulter(), mapped(3 * prefault.STEP)
+    prefaulter, memory = started(), mapped(3 * prefault.STEP)
     done(prefaulter.prefault(memory))
     assert asked == [(memory.ctypes.data, prefault.STEP, prefault.POPULATE_WRITE)]
     prefaulter.close()
@@ -99,7 +107,7 @@ def test_after_the_end_nothing_is_touched_and_nothing_fails(
         may_end.wait()
 
     monkeypatch.setattr(prefault, "_populate", populate)
-    prefaulter, first, second = Prefaulter(), mapped(4096), mapped(4096)
+    prefaulter, first, second = started(), mapped(4096), mapped(4096)
     running, waiting = prefaulter.prefault(first), prefaulter.prefault(second)
     assert running is not None
     assert waiting is not None
@@ -110,3 +118,23 @@ def test_after_the_end_nothing_is_touched_and_nothing_fails(
     assert waiting.cancelled()
     assert prefaulter.prefault(second) is None
     assert len(touched) == 1
+
+
+def test_nobody_waits_for_its_thread_to_start(
+    started_threads: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starters: set[str] = set()
+    start = threading.Thread.start
+
+    def noting(thread: threading.Thread) -> None:
+        starters.add(threading.current_thread().name)
+        start(thread)
+
+    prefaulter, memory = Prefaulter(), mapped(4096)
+    assert prefaulter.prefault(memory) is None
+    assert not started_threads()
+    monkeypatch.setattr(threading.Thread, "start", noting)
+    asyncio.run(prefaulter.start())
+    assert threading.current_thread().name not in starters
+    done(prefaulter.prefault(memory))
+    prefaulter.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import OutOfMemory
 from streamrec.flow.cleanup import apart
-from streamrec.flow.pool import Pool, size_class
+from streamrec.flow.pool import HUGE, Pool, size_class
 from streamrec.flow.prefault import Prefaulter
 from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
@@ -113,6 +113,8 @@ class Fetcher:
         """Keep reading until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._adjust_concurrency())
+            if self.plan.range_size >= HUGE:
+                group.create_task(self._prefaulter.start())
             while True:
                 self._wake.clear()
                 self._schedule(group)
