@@ -17,8 +17,8 @@ from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import First, sample_records
 from streamrec.plan.state.fingerprint import relative_names
-from streamrec.stores.base import ObjectInfo, bare_url, in_thread
-from streamrec.stores.read_range import read_range
+from streamrec.stores.base import bare_url, in_thread
+from streamrec.stores.beside import read_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import ShardEntry
+    from streamrec.stores.base import ObjectInfo
     from streamrec.stores.open import Stores
 
 __all__ = ["first_features", "indexed_settings", "read_index", "with_inferred_features"]
@@ -48,6 +49,7 @@ async def read_index(
         objects: The shards.
 
     Raises:
+        ConfigError: The signatures of the shards' URLs do not open it.
         ObjectNotFound: There is no index.
         MalformedIndex: It cannot be read.
         StaleIndex: It does not describe these shards: one is missing in it, or has changed since.
@@ -57,7 +59,7 @@ async def read_index(
     places = index_places(urls) if named is True else [named]
     for url in places:
         with suppress(ObjectNotFound):
-            index = await _read(settings, stores, url)
+            index = await _read(settings, stores, url, urls if named is True else ())
             return await in_thread(_selected, index, objects)
     raise ObjectNotFound(
         "there is no index; write one with `streamrec index`, or set index to its URL",
@@ -65,11 +67,14 @@ async def read_index(
     )
 
 
-async def _read(settings: DatasetSettings, stores: Stores, url: str) -> Index:
+async def _read(
+    settings: DatasetSettings, stores: Stores, url: str, shards: Sequence[str]
+) -> Index:
     async with _limit(settings, "reading the index", url):
         # One byte more than an index may have, so that a larger one is refused.
-        data, _ = await read_range(stores.store_for(url), ObjectInfo(url), 0, LARGEST + 1)
-        return await in_thread(partial(Index.parse, data.tobytes(), url=url))
+        remedy = "set index to its own signed URL, or give a source in s3:// or gs://"
+        data = await read_beside(stores, url, shards, LARGEST + 1, what="index", remedy=remedy)
+        return await in_thread(partial(Index.parse, data, url=url))
 
 
 def _selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order.shard_names import ShardNames, Task
 
 __all__ = [
+    "MOST",
     "IndexedShard",
     "Kind",
     "Manifest",
@@ -27,6 +28,8 @@ __all__ = [
     "WriteSettings",
 ]
 
+MOST = 64 << 20
+"""The most bytes of a manifest; one of 100,000 shards has 8 MB."""
 _Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Crc: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 32)]
 _Shards: TypeAlias = Annotated[int, Field(ge=1, le=MOST_SHARDS)]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.places import is_http
+from streamrec.errors import ConfigError, StoreError
+from streamrec.flow.bridge import Bridge
 from streamrec.formats.examples.specs import VarLenFeature
+from streamrec.formats.shards.index import plain_url, shared_query
 from streamrec.plan.order.shard_names import datasets_among
-from streamrec.shard_tools.dataset_manifest import Manifest
+from streamrec.shard_tools.dataset_manifest import MOST, Manifest
+from streamrec.stores.beside import read_beside
 from streamrec.stores.folder import Folder
+from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +34,8 @@ def known_types(source: ShardSource) -> dict[str, Any]:
     They are told where each of the source's datasets has a manifest, and no two contradict each
     other; else nothing is known.
     """
-    manifests = [_manifest(source, names) for names in sorted(datasets_among(source.urls), key=str)]
+    datasets = sorted(datasets_among(map(plain_url, source.urls)), key=str)
+    manifests = [_manifest(source, names) for names in datasets]
     known = [manifest for manifest in manifests if manifest is not None]
     if len(known) < len(manifests):
         return {}
@@ -42,9 +50,21 @@ def known_types(source: ShardSource) -> dict[str, Any]:
 def _manifest(source: ShardSource, names: ShardNames | None) -> Manifest | None:
     if names is None:
         return None
-    if names.directory.startswith(("http://", "https://")):  # whose parameters sign one name
+    url = f"{names.directory}{names.manifest()}"
+    if is_http(url):
+        with suppress(ConfigError, StoreError), Bridge() as loop:
+            return loop.call(_read(source, f"{url}{shared_query(source.urls)}"))
         return None
     return Manifest.parse(Folder(names.directory, source.storage_options).read(names.manifest()))
+
+
+async def _read(source: ShardSource, url: str) -> Manifest | None:
+    stores = Stores(source.storage_options)
+    try:
+        data = await read_beside(stores, url, source.urls, MOST, what="manifest", remedy="")
+        return Manifest.parse(data)
+    finally:
+        await stores.aclose()
 
 
 def _union(what: str, mappings: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.arguments import options_of, source_texts
-from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound
+from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
-from streamrec.formats.shards.index import plain_url
+from streamrec.formats.shards.index import plain_url, shared_query
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import datasets_among
-from streamrec.shard_tools.dataset_manifest import Manifest
-from streamrec.stores.base import ObjectInfo
+from streamrec.shard_tools.dataset_manifest import MOST, Manifest
+from streamrec.stores.beside import read_beside
 from streamrec.stores.open import Stores
-from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["labels"]
 
-MOST = 64 << 20
-"""The most bytes of a manifest; one of 100,000 shards has 8 MB."""
 WHO_KEEPS = (
     "streamrec write keeps those of picture folders and of ClassLabel columns, and ShardedWriter "
     "takes labels={'cat': 0, ...}"
@@ -68,43 +65,32 @@ def labels(
 async def _manifests(source: str | list[str], options: dict[str, Any]) -> dict[str, Manifest]:
     """Return the manifests of all datasets of a source, by their URLs."""
     stores = Stores(options)
-    signatures: set[str] = set()
+    shards: list[str] = []
+    remedy = "give labels a source in s3:// or gs://"
 
-    async def manifest(url: str) -> Manifest:
+    async def manifest_at(url: str) -> Manifest:
         try:
-            data, _ = await read_range(stores.store_for(url), ObjectInfo(url), 0, MOST)
+            data = await read_beside(stores, url, shards, MOST, what="manifest", remedy=remedy)
         except ObjectNotFound:
             raise ConfigError(
                 f"{masked(url)}: there is no manifest, so no label names; {WHO_KEEPS}"
             ) from None
-        except AccessDenied as error:
-            if not any(signatures):
-                raise
-            raise ConfigError(
-                f"the manifest beside the shards cannot be read ({error}): the signature of a URL "
-                "opens one object, unless its policy names a folder; give labels a source in s3:// "
-                "or gs://"
-            ) from None
-        found = Manifest.parse(data.tobytes())
+        found = Manifest.parse(data)
         if found is None:
             raise ConfigError(f"{masked(url)}: this manifest is damaged; write the dataset anew")
         return found
 
     try:
-        shards = [found.url for found in await stores.resolve(source)]
-        signatures |= {url.removeprefix(plain_url(url)) for url in shards}
+        shards += [found.url for found in await stores.resolve(source)]
         names = sorted(datasets_among(map(plain_url, shards)), key=str)
         if None in names:
             raise ConfigError(
                 f"{masked(shards[0])}: not all shards have names such as x-00000-of-00004, so "
                 f"they are of no dataset with a manifest and label names; {WHO_KEEPS}"
             )
-        # A signature that all shards share is one of their folder.
-        signature = next(iter(signatures)) if len(signatures) == 1 else ""
-        urls = [
-            f"{each.directory}{each.manifest()}{signature}" for each in names if each is not None
-        ]
-        return dict(zip(urls, await all_of(map(manifest, urls)), strict=True))
+        query = shared_query(shards)
+        urls = [f"{each.directory}{each.manifest()}{query}" for each in names if each is not None]
+        return dict(zip(urls, await all_of(map(manifest_at, urls)), strict=True))
     finally:
         await stores.aclose()
 

@@ -43,10 +43,13 @@ __all__ = [
     "index_url",
     "is_companion",
     "plain_url",
+    "shared_query",
 ]
 
 SUFFIX = ".streamrec-index"
 """The end of an index's name."""
+SIGNED = "?..."
+"""The end of the name of a shard whose URL is of http and has a query."""
 COMPANIONS = (SUFFIX, ".streamrec-manifest.json", ".streamrec-part")
 """The ends of names beside a dataset's shards; patterns for shards never match such names."""
 CHUNK_BYTES = 1 << 20
@@ -148,8 +151,14 @@ class Index:
         return sum(entry.records for entry in self.entries)
 
     def get(self, name: str) -> ShardEntry | None:
-        """Return the entry of the shard with this name; ``None`` if there is none."""
-        return self._by_name.get(name)
+        """Return the entry of the shard with this name; ``None`` if there is none.
+
+        Names of signed URLs end in ``?...``. That is no part of the shard's name, so an index that
+        was written without signatures serves them, too, and the other way round.
+        """
+        plain = name.removesuffix(SIGNED)
+        found = (self._by_name.get(each) for each in (name, plain, f"{plain}{SIGNED}"))
+        return next((entry for entry in found if entry is not None), None)
 
     def chunks(self) -> Chunks:
         """Return all chunks, in the order of the entries."""
@@ -282,7 +291,8 @@ def index_places(urls: Sequence[str]) -> list[str]:
     is found in the index of all, too.
     """
     name = _dataset_of(urls[0]) if len(urls) == 1 else None
-    return [index_url(urls), *([] if name is None else [f"{name}{SUFFIX}"])]
+    places = [index_url(urls), *([] if name is None else [f"{name}{SUFFIX}"])]
+    return [f"{place}{shared_query(urls)}" for place in places]
 
 
 def _dataset_of(url: str) -> str | None:
@@ -294,6 +304,15 @@ def _dataset_of(url: str) -> str | None:
 def plain_url(url: str) -> str:
     """Return a URL without its query if it is of http, as the query may be a signature."""
     return url.partition("?")[0] if url.startswith(("http://", "https://")) else url
+
+
+def shared_query(urls: Sequence[str]) -> str:
+    """Return the query that all http URLs of shards have, with its ``?``; else an empty text.
+
+    One that they share may be a signature of their folder, which opens what is beside them, too.
+    """
+    queries = {url.removeprefix(plain_url(url)) for url in urls}
+    return queries.pop() if len(queries) == 1 else ""
 
 
 def _entries(data: bytes) -> list[ShardEntry]:

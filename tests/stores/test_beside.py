@@ -1,0 +1,117 @@
+"""What stands beside shards of signed URLs: an index and a manifest, whoever looks for them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+import streamrec as sr
+from streamrec.errors import ConfigError
+from streamrec.formats.shards.index import index_places
+from streamrec.shard_tools.index_check import IndexCheck
+from streamrec.shard_tools.known_types import known_types
+from streamrec.shard_tools.shard_source import ShardSource
+from streamrec.shard_tools.verify import check
+from tests.stores.http_server import serving
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SHARDS = ["x-00000-of-00002.tfrecord", "x-00001-of-00002.tfrecord"]
+OF_ALL = "policy=a/b&signature=s3cret"
+
+
+def written(directory: Path) -> None:
+    with sr.ShardedWriter(directory / "x.tfrecord", shards=2, index=True, overwrite=True) as writer:
+        writer.write_many({"n": n} for n in range(10))
+
+
+@asynccontextmanager
+async def signed(directory: Path, *, each: bool) -> AsyncIterator[list[str]]:
+    """Serve a directory to those who have a signature, of the directory or of each file."""
+    await asyncio.to_thread(written, directory)
+
+    def signature(name: str) -> str:
+        return f"signature=s3cret-{name}" if each else OF_ALL
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if request.query_string != signature(name):
+            return web.Response(status=403)
+        path = directory / name
+        return web.FileResponse(path) if path.exists() else web.Response(status=404)
+
+    async with serving(answer) as url:
+        yield [f"{url}/{name}?{signature(name)}" for name in SHARDS]
+
+
+def numbers(source: list[str], index: Any = True, **settings: Any) -> list[int]:
+    with sr.open(source, index=index, shuffle=False, engine="thread", **settings) as stream:
+        return sorted(int(n) for batch in stream for n in batch["n"])
+
+
+FEATURE = {"features": {"n": sr.FixedLenFeature((), "int64")}, "batch_size": 2}
+
+
+@asynchronous
+async def test_the_index_is_read_with_a_signature_that_all_shards_share(tmp_path: Path) -> None:
+    async with signed(tmp_path, each=False) as source:
+        assert await asyncio.to_thread(numbers, source, **FEATURE) == list(range(10))
+        # A single shard is found in the index of all.
+        found = await asyncio.to_thread(numbers, source[:1], **FEATURE)
+        assert len(found) == 5
+
+
+@asynchronous
+async def test_beside_shards_with_signatures_of_their_own_the_error_says_why(
+    tmp_path: Path,
+) -> None:
+    async with signed(tmp_path, each=True) as source:
+        for shards in (source, source[:1]):
+            with pytest.raises(ConfigError, match=r"index beside .* opens one object") as caught:
+                await asyncio.to_thread(numbers, shards, **FEATURE)
+            assert "s3cret" not in str(caught.value)
+        # Nothing else is lost.
+        await asyncio.to_thread(numbers, source, **FEATURE | {"index": None})
+
+
+@asynchronous
+async def test_an_index_of_its_own_signature(tmp_path: Path) -> None:
+    async with signed(tmp_path, each=True) as source:
+        place = source[0].replace(SHARDS[0], "x.streamrec-index")
+        found = await asyncio.to_thread(numbers, source, **FEATURE | {"index": place})
+        assert found == list(range(10))
+
+
+@asynchronous
+async def test_verify_compares_it(tmp_path: Path) -> None:
+    async with signed(tmp_path, each=False) as source:
+        found = IndexCheck()
+        assert not [fault for report in await check(source, index=found) for fault in report.faults]
+        assert found.url is not None
+        assert not found.faults
+        assert all(found.entry(url) for url in source)
+
+
+@asynchronous
+async def test_the_manifest_s_types_and_labels_are_known(tmp_path: Path) -> None:
+    for each, count in ((False, 1), (True, 0)):
+        async with signed(tmp_path, each=each) as source:
+            found = await asyncio.to_thread(lambda s: known_types(ShardSource.find(s)), source)
+            assert len(found.get("features") or {}) == count
+
+
+def test_places_have_the_query_that_all_shards_share() -> None:
+    urls = [f"https://host/{name}" for name in SHARDS]
+    place = "https://host/x.streamrec-index"
+    assert index_places(urls) == [place]
+    assert index_places([f"{url}?s=1" for url in urls]) == [f"{place}?s=1"]
+    assert index_places([f"{url}?s={i}" for i, url in enumerate(urls)]) == [place]
+    assert index_places([f"{urls[0]}?s=1", urls[1]]) == [place]
+    assert index_places([f"{urls[0]}?s=1"])[-1] == f"{place}?s=1"
