@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.progress import say
+from streamrec.datasets.writer import TFRecordWriter
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.shard_tools.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -26,7 +26,7 @@ from bench.markdown import number, table
 from bench.measure import Case
 from bench.progress import say
 from bench.results import facts, rows, write
-from streamrec.shard_tools import pictures
+from streamrec.datasets import pictures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

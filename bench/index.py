@@ -24,13 +24,13 @@ from bench.console import output_option
 from bench.progress import say
 from bench.results import facts, write_json
 from streamrec.config import DatasetSettings, validate
+from streamrec.datasets.verify import check, index_of
+from streamrec.datasets.writer import TFRecordWriter
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import Index, ShardEntry, index_url
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.window import Windows
-from streamrec.shard_tools.verify import check, index_of
-from streamrec.shard_tools.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

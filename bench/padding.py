@@ -25,8 +25,8 @@ from bench.console import output_option
 from bench.markdown import table
 from bench.progress import say
 from bench.results import facts, write
+from streamrec.datasets.verify import check, index_of
 from streamrec.formats.shards.index import index_url
-from streamrec.shard_tools.verify import check, index_of
 
 SHARDS, RECORDS, LANES = 112, 430, 48
 """Numbers of shards, of records in each, and of lanes: 16 of them have three shards, others two."""

@@ -37,7 +37,7 @@ from bench.results import facts, write
 from bench.services import STORE_KEYS, store
 from bench.shuffling.orders import ORDERS, Data
 from bench.shuffling.quality import quality
-from streamrec.shard_tools.verify import check, index_of
+from streamrec.datasets.verify import check, index_of
 
 BATCH_SIZE = 256
 WINDOW = 256 << 20

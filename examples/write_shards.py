@@ -7,7 +7,7 @@ text:   the paragraphs of the documentation and the licence, as bytes.
 lines:  lines of Markdown, Python and C, a character a step. Which language is a line?
 
 All are made of files of this repository. The photographs are in the public domain, see
-streamrec/shard_tools/pictures. The bucket is made if it does not exist.
+streamrec/datasets/pictures. The bucket is made if it does not exist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LANGUAGES = ["docs/**/*.md", "streamrec/plan/*.py", "streamrec/**/*.[ch]"]
 def photos() -> Iterator[bytes]:
     """Yield Examples of a JPEG and of the number of the photograph that it was cut from."""
     choose = random.Random(1)
-    paths = sorted(ROOT.glob("streamrec/shard_tools/pictures/*.jpg"))
+    paths = sorted(ROOT.glob("streamrec/datasets/pictures/*.jpg"))
     photographs = [sr.decode_jpeg(path.read_bytes()) for path in paths]
     for number in range(SQUARES):
         label = number % len(photographs)

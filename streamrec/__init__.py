@@ -22,6 +22,10 @@ from streamrec import errors
 if TYPE_CHECKING:
     from streamrec.config import Pack as Pack
     from streamrec.config.places import escape as escape
+    from streamrec.datasets.labels import labels as labels
+    from streamrec.datasets.merge_shards import merge_index as merge_index
+    from streamrec.datasets.sharded_writer import ShardedWriter as ShardedWriter
+    from streamrec.datasets.writer import TFRecordWriter as TFRecordWriter
     from streamrec.errors import *  # noqa: F403 - all of them
     from streamrec.feeder.engine import start_engine as start_engine
     from streamrec.formats.examples.encode import encode_examples as encode_examples
@@ -56,10 +60,6 @@ if TYPE_CHECKING:
     from streamrec.formats.tensors.tensor import parse_tensor as parse_tensor
     from streamrec.formats.tensors.tensor import serialize_tensor as serialize_tensor
     from streamrec.pipeline.batch.batch import Batch as Batch
-    from streamrec.shard_tools.labels import labels as labels
-    from streamrec.shard_tools.merge_shards import merge_index as merge_index
-    from streamrec.shard_tools.sharded_writer import ShardedWriter as ShardedWriter
-    from streamrec.shard_tools.writer import TFRecordWriter as TFRecordWriter
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
     from streamrec.streams.opening import open as open  # noqa: A004 - the public name
@@ -98,10 +98,10 @@ _NAMES = {
     ),
     "streamrec.formats.tensors.raw": "decode_raw",
     "streamrec.formats.tensors.tensor": "parse_tensor serialize_tensor",
-    "streamrec.shard_tools.labels": "labels",
-    "streamrec.shard_tools.merge_shards": "merge_index",
-    "streamrec.shard_tools.sharded_writer": "ShardedWriter",
-    "streamrec.shard_tools.writer": "TFRecordWriter",
+    "streamrec.datasets.labels": "labels",
+    "streamrec.datasets.merge_shards": "merge_index",
+    "streamrec.datasets.sharded_writer": "ShardedWriter",
+    "streamrec.datasets.writer": "TFRecordWriter",
     "streamrec.streams.opening": "connect mix open",
     "streamrec.streams.read_records": "read_records",
     "streamrec.streams.sources": "infer_features shards",

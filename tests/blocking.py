@@ -33,7 +33,7 @@ ALLOWED = {
     ("streamrec/streams/stream.py", "__next__"): "plain code reads in a notebook, and waits for it",
     ("streamrec/streams/stream.py", "_sync"): "plain code reads in a notebook, and waits for it",
     (
-        "streamrec/shard_tools/labels.py",
+        "streamrec/datasets/labels.py",
         "labels",
     ): "plain code reads in a notebook, and waits for it",
     ("streamrec/flow/child_process.py", "__init__"): "a test's own process",

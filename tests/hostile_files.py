@@ -27,6 +27,14 @@ import numpy as np
 from streamrec.cli.configuration import faults
 from streamrec.config.daemon import DaemonSettings, load_daemon
 from streamrec.config.places import PLACES
+from streamrec.datasets.dataset_manifest import (
+    IndexedShard,
+    Manifest,
+    ShardFacts,
+    SourcePlace,
+    TaskPart,
+    WriteSettings,
+)
 from streamrec.errors import ConfigError, MalformedIndex, StateError
 from streamrec.feeder.token_file import read_token
 from streamrec.feeder.tokens import LEAST, MOST, Tokens
@@ -37,14 +45,6 @@ from streamrec.plan.state.fingerprint import Fingerprint
 from streamrec.plan.state.packed import pack, unpack
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import for_rank, read_resume_point
-from streamrec.shard_tools.dataset_manifest import (
-    IndexedShard,
-    Manifest,
-    ShardFacts,
-    SourcePlace,
-    TaskPart,
-    WriteSettings,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import pytest
 from google.protobuf.message import DecodeError, Message
 
 import streamrec as sr
-from streamrec.shard_tools.sample_pictures import sample_pictures
+from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.streams.take import Take
 from tests.cli.support import streamrec
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, assert_equal, tf
@@ -30,8 +30,8 @@ from tests.pages import (
     rows_of_code,
     run_block,
 )
-from tests.shard_tools.sources.folders import picture_folder
-from tests.shard_tools.sources.texts import vocabulary_file
+from tests.sources.folders import picture_folder
+from tests.sources.texts import vocabulary_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

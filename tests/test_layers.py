@@ -24,10 +24,10 @@ LAYERS = [
     {"formats", "plan", "wire"},
     {"flow"},
     {"stores"},
-    {"pipeline"},
+    {"pipeline", "sources"},
     {"feeder"},
     {"streams"},
-    {"shard_tools"},
+    {"datasets"},
     {"adapters", "demo", "measure"},
     {"cli", "__main__"},
 ]
@@ -47,7 +47,7 @@ FLOORS = {
 """The rooms within a room, from the ground floor up. The room's own files stand above them all."""
 DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}
 ASYNCIO_ROOMS = {
-    "cli", "demo", "devstore", "feeder", "flow", "measure", "pipeline", "shard_tools", "stores",
+    "cli", "datasets", "demo", "devstore", "feeder", "flow", "measure", "pipeline", "stores",
     "streams",
 }  # fmt: skip
 CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
@@ -66,8 +66,8 @@ COMPUTING = {
     "formats/images/picture.py",  # Pillow and simplejpeg
     "kernel/choice.py",  # one of the two kernels
     "pipeline/functions.py",  # the user's own functions, by name
-    "shard_tools/sources/arrow_fields.py",  # parts of pyarrow
-    "shard_tools/sources/opening.py",  # a kind of source
+    "sources/arrow_fields.py",  # parts of pyarrow
+    "sources/opening.py",  # a kind of source
 }
 """The files that import a module whose name is not in their text."""
 

@@ -13,10 +13,10 @@ import fsspec
 import pytest
 
 import streamrec as sr
+from streamrec.datasets.shard_source import ShardSource
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.shard_tools.shard_source import ShardSource
 from tests.by_day import each_once
 from tests.cli.support import streamrec
 

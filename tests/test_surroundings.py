@@ -17,11 +17,11 @@ import pytest
 import streamrec as sr
 from streamrec import surroundings
 from streamrec.config.cache import CacheSettings
+from streamrec.datasets.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.demo import job
 from streamrec.errors import ConfigError
 from streamrec.feeder.child import child_environment
 from streamrec.feeder.engine import Engine
-from streamrec.shard_tools.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.stores.cache.opening import open_cache
 from streamrec.stores.targets import write_object
 from streamrec.values.columns import BytesColumn

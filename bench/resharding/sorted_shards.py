@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.shard_tools.shard_source import ShardSource
-from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.datasets.shard_source import ShardSource
+from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.values.columns import BytesColumn, offsets_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.usage import resident_megabytes, usage
-from streamrec.shard_tools.reshard import Resharding, reshard
-from streamrec.shard_tools.shard_source import ShardSource
+from streamrec.datasets.reshard import Resharding, reshard
+from streamrec.datasets.shard_source import ShardSource
 from streamrec.stores.filesystems import filesystem_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.measure import Failure
+from streamrec.datasets.verify import check
 from streamrec.flow.bridge import Bridge
-from streamrec.shard_tools.verify import check
 from streamrec.stores.filesystems import filesystem_of
 
 if TYPE_CHECKING:

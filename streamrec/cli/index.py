@@ -50,10 +50,10 @@ def _write(
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
     from streamrec.config.validation import byte_size
+    from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_url
     from streamrec.masking import masked
-    from streamrec.shard_tools.verify import check, index_of
     from streamrec.stores.targets import write_object
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)

@@ -21,8 +21,8 @@ def merge_index(*, dest: tuple[str, ...], storage_options: dict[str, Any]) -> No
     as the tasks had it; with splits, that of each split, which the tasks print. It names a task
     that is missing. Where all is complete already, nothing happens.
     """
+    from streamrec.datasets import merge_shards
     from streamrec.masking import masked
-    from streamrec.shard_tools import merge_shards
 
     for template in dest:
         merge_shards.merge_index(template, storage_options=storage_options)

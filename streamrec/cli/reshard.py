@@ -103,9 +103,9 @@ def _write(
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """Write the datasets, and return the facts to print."""
+    from streamrec.datasets.reshard import Resharding, reshard
+    from streamrec.datasets.shard_source import ShardSource
     from streamrec.plan.order.splits import Splits
-    from streamrec.shard_tools.reshard import Resharding, reshard
-    from streamrec.shard_tools.shard_source import ShardSource
 
     if fractions is None and click.get_current_context().info_name == "split":
         raise click.UsageError("the splits are missing; give --split, as in train=0.9,test=0.1")

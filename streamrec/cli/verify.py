@@ -15,9 +15,9 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.shard_tools.compare import Comparison
-    from streamrec.shard_tools.index_check import IndexCheck
-    from streamrec.shard_tools.verify import ShardReport
+    from streamrec.datasets.compare import Comparison
+    from streamrec.datasets.index_check import IndexCheck
+    from streamrec.datasets.verify import ShardReport
 
 FAILED = 1
 
@@ -58,9 +58,9 @@ def verify(
         found = _compared(urls, others, storage_options, max_record_bytes, any_order=any_order)
         print_json(asdict(found)) if as_json else click.echo(_differences(found))
         context.exit(FAILED if found.differences else 0)
+    from streamrec.datasets.index_check import IndexCheck
+    from streamrec.datasets.verify import check
     from streamrec.flow.bridge import Bridge
-    from streamrec.shard_tools.index_check import IndexCheck
-    from streamrec.shard_tools.verify import check
 
     index = IndexCheck()
     with Bridge() as loop, progress_bar("bytes") as progress:
@@ -85,8 +85,8 @@ def _compared(
     *,
     any_order: bool,
 ) -> Comparison:
-    from streamrec.shard_tools.compare import compare, compare_in_any_order
-    from streamrec.shard_tools.shard_source import ShardSource
+    from streamrec.datasets.compare import compare, compare_in_any_order
+    from streamrec.datasets.shard_source import ShardSource
 
     one, two = (
         ShardSource.find(given, storage_options, max_record_bytes) for given in (urls, others)

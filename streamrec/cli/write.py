@@ -21,8 +21,8 @@ from streamrec.cli.options import (
 from streamrec.cli.printing import megabytes, next_line, print_json, progress_bar, written_line
 
 if TYPE_CHECKING:
-    from streamrec.shard_tools.conversion import Conversion
-    from streamrec.shard_tools.convert import Destination, Outcome, SplitPlan
+    from streamrec.datasets.conversion import Conversion
+    from streamrec.datasets.convert import Destination, Outcome, SplitPlan
 
 KINDS = [
     "csv",
@@ -149,8 +149,8 @@ def _write(
     **options: Any,
 ) -> tuple[Outcome, int | None]:
     """Write the dataset, and return what there is to print, and the size of shards."""
+    from streamrec.datasets.convert import Destination
     from streamrec.plan.order.shard_names import Task
-    from streamrec.shard_tools.convert import Destination
 
     _check_engine(engine, tasks, task)
     if shards is None and shard_size is None:
@@ -190,11 +190,11 @@ def _conversion(
     storage_options: dict[str, Any],
     **options: Any,
 ) -> Conversion:
+    from streamrec.datasets.conversion import Conversion
+    from streamrec.datasets.convert import Shuffle
     from streamrec.plan.order.splits import Splits
-    from streamrec.shard_tools.conversion import Conversion
-    from streamrec.shard_tools.convert import Shuffle
-    from streamrec.shard_tools.sources.memory import Memory
-    from streamrec.shard_tools.sources.opening import parse_features, parse_types
+    from streamrec.sources.memory import Memory
+    from streamrec.sources.opening import parse_features, parse_types
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if "features" in given:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec import __version__, kernel
+from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.demo import processes
 from streamrec.demo.plan import Plan
 from streamrec.demo.ranks import Account, Rank
 from streamrec.demo.shards import write_shards
 from streamrec.errors import ConfigError
-from streamrec.shard_tools.sample_pictures import sample_pictures
 from streamrec.surroundings import absolute, temporary_directory
 
 if TYPE_CHECKING:

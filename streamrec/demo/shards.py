@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamrec.shard_tools.sample_pictures import sample_pictures
-from streamrec.shard_tools.writer import TFRecordWriter
+from streamrec.datasets.sample_pictures import sample_pictures
+from streamrec.datasets.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.encode import encode_examples
@@ -20,7 +21,6 @@ from streamrec.formats.examples.specs import (
     feature_of,
 )
 from streamrec.kernel.contract import DataType
-from streamrec.shard_tools.sample_pictures import sample_pictures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

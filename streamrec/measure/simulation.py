@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from streamrec.config import Settings
+from streamrec.datasets.writer import TFRecordWriter
 from streamrec.errors import ConfigError
 from streamrec.flow.child_process import ChildProcess
 from streamrec.measure.quantities import (
@@ -23,7 +24,6 @@ from streamrec.measure.quantities import (
     parsed,
 )
 from streamrec.measure.sample_records import DEFAULT_FEATURES, sample_records
-from streamrec.shard_tools.writer import TFRecordWriter
 from streamrec.surroundings import absolute, temporary_directory
 
 if TYPE_CHECKING:

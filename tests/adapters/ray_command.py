@@ -18,7 +18,7 @@ from ray.cluster_utils import Cluster
 import streamrec as sr
 from streamrec.cli.program import run
 from tests.adapters.ray_nodes import killing
-from tests.shard_tools.datasets import contents
+from tests.datasets.datasets import contents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,12 +17,12 @@ import streamrec as sr
 from streamrec.adapters.ray import read_tfrecords, run_tasks, write_tfrecords
 from streamrec.adapters.ray.conversion import convert_on_ray
 from streamrec.adapters.ray.datasink import TFRecordDatasink
+from streamrec.datasets.conversion import Conversion
+from streamrec.datasets.convert import Destination
 from streamrec.devstore import DevStore
 from streamrec.plan.order.shard_names import Task
 from streamrec.plan.order.splits import Splits
-from streamrec.shard_tools.conversion import Conversion
-from streamrec.shard_tools.convert import Destination
-from tests.shard_tools.sources.texts import TEXT, vocabulary_file
+from tests.sources.texts import TEXT, vocabulary_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

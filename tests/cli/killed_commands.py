@@ -21,9 +21,9 @@ from streamrec.cli.program import run
 from streamrec.devstore import DevStore
 from streamrec.stores import part_upload
 from tests.by_day import each_once, is_day
-from tests.shard_tools.datasets import comparable, contents
-from tests.shard_tools.sources.folders import picture_folder
-from tests.shard_tools.sources.tables import TABLE
+from tests.datasets.datasets import comparable, contents
+from tests.sources.folders import picture_folder
+from tests.sources.tables import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

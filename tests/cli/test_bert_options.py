@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.cli.bert_options import bert_options
-from streamrec.shard_tools.sources.opening import KINDS
+from streamrec.sources.opening import KINDS
 from tests.cli.support import assert_one_sentence
 from tests.cli.support import streamrec as cli
-from tests.shard_tools.datasets import manifest, records
-from tests.shard_tools.sources.texts import PAGES, vocabulary_file
+from tests.datasets.datasets import manifest, records
+from tests.sources.texts import PAGES, vocabulary_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.shard_tools.sharded_writer import ShardedWriter
+from streamrec.datasets.sharded_writer import ShardedWriter
 from tests.cli.support import DATA, assert_one_sentence
 from tests.cli.support import streamrec as cli
-from tests.shard_tools.datasets import manifest, names, records
+from tests.datasets.datasets import manifest, names, records
 
 if TYPE_CHECKING:
     from pathlib import Path

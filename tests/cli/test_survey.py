@@ -9,6 +9,7 @@ import pytest
 
 from streamrec.cli import survey as module
 from streamrec.cli.survey import Survey, survey
+from streamrec.datasets.writer import TFRecordWriter
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import (
     AccessDenied,
@@ -20,7 +21,6 @@ from streamrec.errors import (
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.shard_tools.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,12 +7,12 @@ import pytest
 
 from streamrec.cli.write import KINDS
 from streamrec.devstore import DevStore
-from streamrec.shard_tools.sources import opening
+from streamrec.sources import opening
 from tests.cli.support import assert_one_sentence
 from tests.cli.support import streamrec as cli
-from tests.shard_tools.datasets import manifest, names, records
-from tests.shard_tools.sources.folders import picture_folder
-from tests.shard_tools.sources.tables import ROWS, TABLE
+from tests.datasets.datasets import manifest, names, records
+from tests.sources.folders import picture_folder
+from tests.sources.tables import ROWS, TABLE
 
 if TYPE_CHECKING:
     from pathlib import Path

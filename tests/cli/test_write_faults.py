@@ -12,8 +12,8 @@ import pytest
 from tests.by_day import at_night
 from tests.cli.support import assert_one_sentence
 from tests.cli.support import streamrec as cli
-from tests.shard_tools.datasets import contents, names
-from tests.shard_tools.test_write_faults import place, unprivileged, visible
+from tests.datasets.datasets import contents, names
+from tests.datasets.test_write_faults import place, unprivileged, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,7 +27,7 @@ import skimage
 import sklearn
 import tensorflow as tf
 
-from tests.shard_tools.sources.folders import picture_folder
+from tests.sources.folders import picture_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import streamrec
+from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.demo.plan import FEATURES
 from streamrec.demo.shards import write_shards
 from streamrec.formats.examples.descriptions import from_description
-from streamrec.shard_tools.sample_pictures import sample_pictures
 from tests.demo.support import SMALL
 
 if TYPE_CHECKING:

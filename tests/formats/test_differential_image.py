@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from streamrec.datasets import pictures
 from streamrec.errors import ConfigError, DataError
 from streamrec.formats.images.image import (
     decode_and_crop_jpeg,
@@ -27,7 +28,6 @@ from streamrec.formats.images.image import (
 )
 from streamrec.formats.images.picture import Wanted
 from streamrec.formats.images.resize import fill_resized
-from streamrec.shard_tools import pictures
 from tests.by_day import pairwise
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.encoded import (

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from streamrec.formats.examples.example import Example
-from streamrec.shard_tools.sources.delimited import open_delimited
+from streamrec.sources.delimited import open_delimited
 from tests.outside.result import Result, tried
 
 __all__ = ["tables"]

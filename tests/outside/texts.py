@@ -11,8 +11,8 @@ import numpy as np
 
 from streamrec.errors import StreamrecError
 from streamrec.formats.examples.example import Example
-from streamrec.shard_tools.sources.json_lines import json_object, open_json_lines
-from streamrec.shard_tools.sources.table_values import RowError
+from streamrec.sources.json_lines import json_object, open_json_lines
+from streamrec.sources.table_values import RowError
 from tests.outside.debian import debian_source
 from tests.outside.result import Result, checkout, tried
 

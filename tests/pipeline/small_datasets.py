@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings, validate
+from streamrec.datasets.verify import check, index_of
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import index_url
 from streamrec.formats.shards.tfrecord import frame
@@ -16,7 +17,6 @@ from streamrec.plan.order.buckets import Buckets
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
 from streamrec.plan.order.window import Windows
 from streamrec.plan.state.position import Position
-from streamrec.shard_tools.verify import check, index_of
 from tests.plan.oracle import Oracle, RecordOracle
 
 if TYPE_CHECKING:

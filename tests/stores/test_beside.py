@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 
 import streamrec as sr
+from streamrec.datasets.index_check import IndexCheck
+from streamrec.datasets.known_types import known_types
+from streamrec.datasets.shard_source import ShardSource
+from streamrec.datasets.verify import check
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.index import index_places
-from streamrec.shard_tools.index_check import IndexCheck
-from streamrec.shard_tools.known_types import known_types
-from streamrec.shard_tools.shard_source import ShardSource
-from streamrec.shard_tools.verify import check
 from tests.stores.http_server import serving
 from tests.support import asynchronous
 

@@ -9,8 +9,8 @@ import pytest
 
 import streamrec as sr
 from streamrec.config.habits import METHODS
+from streamrec.datasets.verify import check
 from streamrec.errors import ConfigError
-from streamrec.shard_tools.verify import check
 from streamrec.stores.local_store import LocalStore
 from tests.by_day import each_once
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
+from streamrec.datasets.verify import check, index_of
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.index import index_url
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.shard_tools.verify import check, index_of
 from tests.by_day import at_night
 from tests.pipeline.small_datasets import write
 

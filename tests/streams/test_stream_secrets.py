@@ -16,6 +16,7 @@ import streamrec as sr
 from streamrec.cli.configuration import effective
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.daemon import DaemonSettings
+from streamrec.datasets.verify import ShardReport
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import StreamrecError
 from streamrec.feeder.client import BlockingFeed
@@ -23,7 +24,6 @@ from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.fingerprint import names_digest
-from streamrec.shard_tools.verify import ShardReport
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import Transport

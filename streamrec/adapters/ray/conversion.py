@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from streamrec.adapters.ray.tasks import run_tasks
+from streamrec.datasets.merge_shards import merge_index
 from streamrec.errors import StreamrecError
-from streamrec.shard_tools.merge_shards import merge_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.shard_tools.conversion import Conversion
-    from streamrec.shard_tools.convert import Outcome
+    from streamrec.datasets.conversion import Conversion
+    from streamrec.datasets.convert import Outcome
 
 __all__ = ["convert_on_ray"]
 

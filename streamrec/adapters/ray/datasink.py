@@ -9,10 +9,10 @@ from ray.data.block import BlockAccessor
 
 from streamrec.config.arguments import place_text
 from streamrec.config.places import absolute
+from streamrec.datasets.merge_shards import merge_index
+from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.formats.examples.arrow_columns import columns_of
-from streamrec.shard_tools.merge_shards import merge_index
-from streamrec.shard_tools.sharded_writer import ShardedWriter
 from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:

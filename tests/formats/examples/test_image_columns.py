@@ -10,6 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
 from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.descriptions import describe
@@ -29,7 +30,6 @@ from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature
 from streamrec.formats.images.image import decode_image, decode_jpeg, encode_png
-from streamrec.shard_tools.sample_pictures import sample_pictures
 from streamrec.values.columns import Arrays, Ragged
 from streamrec.values.records import RecordRows
 from tests.formats.pictures.encoded import animation, noise, saved, smooth

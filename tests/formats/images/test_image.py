@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
+from streamrec.datasets import pictures
 from streamrec.errors import (
     ConfigError,
     DataError,
@@ -32,7 +33,6 @@ from streamrec.formats.images.image import (
     encode_jpeg,
     encode_png,
 )
-from streamrec.shard_tools import pictures
 from tests.formats.pictures.encoded import animation, header, of_chunks, saved, smooth
 
 PICTURES = {

@@ -1,0 +1,239 @@
+"""The writing of existing shards anew: in other numbers, sizes, compressions, orders and splits."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec import kernel
+from streamrec.config.dataset import LEAST_BUDGET
+from streamrec.datasets.external_shuffle import ExternalShuffle
+from streamrec.datasets.known_types import known_types
+from streamrec.datasets.shard_source import BUDGET
+from streamrec.datasets.sharded_writer import ShardedWriter
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.features import FeatureParser, infer_features
+from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
+from streamrec.masking import masked, masked_repr
+from streamrec.plan.order.digests import views
+from streamrec.plan.order.shard_names import ShardNames, Task
+from streamrec.plan.order.split_shards import SplitShards, split_shards
+from streamrec.values.columns import BytesColumn
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping
+
+    from streamrec.datasets.shard_source import Progress, ShardSource
+    from streamrec.plan.order.splits import Splits
+
+__all__ = ["Resharding", "Written", "reshard"]
+
+
+@dataclass(frozen=True)
+class Resharding:
+    """The description of a dataset that is written from existing shards.
+
+    Args:
+        template: The new shards' template, as for :class:`ShardedWriter`; or a directory, with a
+            slash at the end. A split's name is put behind the template's stem.
+        shards: The number of shards; each split has its fraction of them, and one at least.
+        shard_bytes: The most bytes of a shard before compression; this or ``shards`` is given.
+        compression: As for :class:`TFRecordWriter`.
+        task: The task's number and the number of tasks.
+        shuffle: The seed of a global shuffle; ``None`` keeps the order.
+        memory: The most bytes of memory for reading and shuffling.
+        splits: The splits by a hash of each record, or of the feature ``split_by``.
+        split_by: The name of a feature with one value in each record.
+        overwrite: Replace a dataset of the same names, when this one is complete.
+        storage_options: fsspec's, for the template's filesystem.
+    """
+
+    template: str
+    shards: int | None = None
+    shard_bytes: int | None = None
+    compression: str | None = "auto"
+    task: tuple[int, int] = (0, 1)
+    shuffle: int | None = None
+    memory: int = 1 << 30
+    splits: Splits | None = None
+    split_by: str | None = None
+    overwrite: bool = False
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    __repr__ = masked_repr
+
+    def targets(self) -> list[SplitShards]:
+        """Return the dataset to write, or the one of each split.
+
+        Raises:
+            ConfigError: The template gives the shards no name.
+        """
+        return split_shards(self.template, self.splits, self.shards, self.task[1])
+
+
+class Written(NamedTuple):
+    """A dataset, or a task's part of it, that was written."""
+
+    template: str
+    records: int
+    was_complete: bool = False
+    """A run before wrote it, and nothing was read."""
+
+
+def reshard(
+    source: ShardSource, plan: Resharding, progress: Progress | None = None
+) -> list[Written]:
+    """Write the records of shards anew.
+
+    Tasks read consecutive shards of the source each; to shuffle, each task reads all of them. A run
+    that was killed is run again: it reads the records again and keeps the shards that are whole. A
+    run that was complete reads none.
+
+    Returns:
+        What was written of each split, in their order.
+
+    Raises:
+        ConfigError: The source's shards would be replaced, there are fewer of them than tasks, or
+            as for :class:`ShardedWriter`.
+        StreamrecError: A shard cannot be read or written, or is damaged; nothing of this run that
+            another one could not continue is left.
+    """
+    targets = plan.targets()
+    for target in targets:
+        _refuse_own_source(source, target.template)
+    writing = {"source": _facts(source, plan), **known_types(source)}
+    with ExitStack() as stack:
+        writers = [stack.enter_context(_writer(plan, one, writing)) for one in targets]
+        was_complete = all(writer.is_complete for writer in writers)
+        if not was_complete:
+            _write(source, plan, writers, progress)
+    return [
+        Written(target.template, writer.records, was_complete)
+        for target, writer in zip(targets, writers, strict=True)
+    ]
+
+
+def _write(
+    source: ShardSource,
+    plan: Resharding,
+    writers: list[ShardedWriter],
+    progress: Progress | None,
+) -> None:
+    keys = None if plan.splits is None else _SplitKeys(source, plan.split_by)
+    if plan.shuffle is None:
+        source = source.part(Task.of(plan.task))
+    with closing(_blocks(source, plan, progress)) as blocks:
+        for block in blocks:
+            if keys is None or plan.splits is None:
+                writers[0].write_many(block)
+            else:
+                _write_splits(writers, block, plan.splits.of(keys.of(block)))
+
+
+def _blocks(
+    source: ShardSource, plan: Resharding, progress: Progress | None
+) -> Generator[BytesColumn]:
+    """Yield the records to write, in the order to write them in."""
+    if plan.shuffle is None:
+        # Of twice the memory ranges are twice as long, so that a store is asked half as often.
+        yield from source.blocks(memory=min(plan.memory, 2 * BUDGET), progress=progress)
+        return
+    budget = max(LEAST_BUDGET, min(plan.memory // 4, BUDGET))
+    with ExternalShuffle(plan.shuffle, memory=plan.memory, task=plan.task) as shuffle:
+        with closing(source.blocks(memory=budget, progress=progress)) as read:
+            for block in read:
+                shuffle.add(block)
+        done = 0
+        for block in shuffle.blocks():
+            yield block
+            done += len(block.values)
+            if progress is not None:
+                progress("writing", done, shuffle.nbytes)
+
+
+def _writer(plan: Resharding, target: SplitShards, writing: dict[str, Any]) -> ShardedWriter:
+    return ShardedWriter(
+        target.template,
+        shards=target.shards,
+        shard_bytes=plan.shard_bytes,
+        task=plan.task,
+        compression=plan.compression,
+        overwrite=plan.overwrite,
+        storage_options=plan.storage_options,
+        **writing,
+    )
+
+
+def _facts(source: ShardSource, plan: Resharding) -> dict[str, Any]:
+    """Return what determines the records of the new dataset and their order."""
+    facts = {"resharded": source.facts()}
+    if plan.shuffle is not None:
+        facts["shuffle"] = {"seed": plan.shuffle}
+    if plan.splits is not None:
+        fractions = {name: str(part) for name, part in plan.splits.fractions.items()}
+        facts["splits"] = {"fractions": fractions, "by": plan.split_by}
+    return facts
+
+
+def _refuse_own_source(source: ShardSource, template: str) -> None:
+    """Refuse to replace what is being read: a run that is killed could not be run again."""
+    names = ShardNames.parse(template)
+    directory = names.directory.removeprefix("file://")
+    below = [url.removeprefix("file://") for url in source.urls]
+    own = [url.removeprefix(directory) for url in below if url.startswith(directory)]
+    if taken := names.shards_among(own):
+        raise ConfigError(
+            f"{masked(names.directory + taken[0])} is read, and has a name of the new shards; "
+            "write to another name, check it with streamrec verify --against, and delete the old "
+            "shards then"
+        )
+
+
+class _SplitKeys:
+    """The keys by which records are divided: their bytes, or a feature's value."""
+
+    def __init__(self, source: ShardSource, feature: str | None) -> None:
+        self._feature = feature
+        if feature is None:
+            return
+        spec = infer_features(source.first_records()).get(feature)
+        if not isinstance(spec, FixedLenFeature | VarLenFeature):
+            raise ConfigError(
+                f"there is no feature {feature!r} in the first records; name one that each record "
+                "has"
+            )
+        self._parser = FeatureParser({feature: FixedLenFeature((), spec.dtype)})
+
+    def of(self, records: BytesColumn) -> Iterable[bytes | memoryview]:
+        """Return the key of each record: integers are decimal text.
+
+        Raises:
+            ConfigError: The feature is of another type.
+        """
+        if self._feature is None:
+            return views(records)
+        columns = self._parser.parse_parts(RecordRows.from_column(records)).context
+        column: Any = columns[self._feature]
+        if isinstance(column, BytesColumn):
+            return views(column)
+        if column.dtype.kind != "i":
+            raise ConfigError(
+                f"feature {self._feature} is {column.dtype}, and divides no records; name one of "
+                "bytes or integers"
+            )
+        return [b"%d" % value for value in column.tolist()]
+
+
+def _write_splits(
+    writers: list[ShardedWriter], records: BytesColumn, numbers: np.ndarray[Any, Any]
+) -> None:
+    """Write each record to the writer of its split."""
+    rows = RecordRows.from_column(records)
+    for number, writer in enumerate(writers):
+        own = np.flatnonzero(numbers == number)
+        if len(own):
+            writer.write_many(kernel.gather(rows.pick(own)))

@@ -1,0 +1,14 @@
+"""Pictures that the demo and simulations put into shards."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+__all__ = ["sample_pictures"]
+
+
+def sample_pictures() -> list[bytes]:
+    """Return this package's JPEG files of about 100 KB, sorted by name."""
+    found = files("streamrec.datasets").joinpath("pictures").iterdir()
+    jpegs = sorted((path for path in found if path.name.endswith(".jpg")), key=lambda p: p.name)
+    return [path.read_bytes() for path in jpegs]

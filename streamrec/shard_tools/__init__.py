@@ -1,1 +1,0 @@
-"""Whole shards: writing one, and checking a dataset."""

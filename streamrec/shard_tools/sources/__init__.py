@@ -1,1 +1,0 @@
-"""Sources of datasets: pictures, tables, JSON lines, shards of other formats and functions."""

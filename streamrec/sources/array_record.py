@@ -1,0 +1,114 @@
+"""Files of ArrayRecord, whose records are taken as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from streamrec.config.extras import install
+from streamrec.errors import ConfigError, DataError
+from streamrec.sources.source import PIECE_BYTES, Block, files_of, table_identity
+from streamrec.values.columns import BytesColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamrec.sources.source import ReadsIn, Refuse
+    from streamrec.stores.stored_files import StoredFile
+
+__all__ = ["ArrayRecord", "open_array_record"]
+
+SUFFIXES = (".array_record", ".arrayrecord")
+MOST_RECORDS = 1 << 16
+"""Records of one piece, however short they are."""
+
+
+class _Piece(NamedTuple):
+    file: StoredFile
+    reader: Any
+    first: int
+    stop: int
+    size: int
+    """Its part of the file's bytes."""
+
+
+@dataclass(frozen=True)
+class ArrayRecord:
+    """Files of ArrayRecord, decompressed by the package's own threads."""
+
+    reads_in: ClassVar[ReadsIn] = "itself"
+    unit: ClassVar[str] = "bytes"
+    features: ClassVar[None] = None
+    labels: ClassVar[None] = None
+    files: list[StoredFile]
+
+    @property
+    def total(self) -> int:
+        """The bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the records."""
+        return table_identity(self.files, {})
+
+    def pieces(self) -> Iterator[_Piece]:
+        """Yield records of each file."""
+        for file in self.files:
+            file.check()
+            reader = _opened(file)
+            count = reader.num_records()
+            each = min(MOST_RECORDS, PIECE_BYTES * count // file.size) or 1
+            for first in range(0, count, each):
+                stop = min(first + each, count)
+                part = file.size * stop // count - file.size * first // count
+                yield _Piece(file, reader, first, stop, part)
+            reader.close()
+            file.check()
+
+    def read(self, piece: _Piece, refuse: Refuse) -> Block:  # noqa: ARG002 - none is refused
+        """Take records."""
+        try:
+            records = piece.reader.read(piece.first, piece.stop)
+        except (IndexError, RuntimeError) as error:
+            raise _damaged(piece.file, error) from None
+        return Block(BytesColumn.of(records), piece.size)
+
+
+def open_array_record(place: str) -> ArrayRecord:
+    """Open files; see :class:`ArrayRecord`.
+
+    Raises:
+        ConfigError: There are no files, or array_record is not installed.
+    """
+    _module()
+    return ArrayRecord(files_of(place, SUFFIXES))
+
+
+def _module() -> Any:
+    try:
+        return import_module("array_record.python.array_record_module")
+    except ImportError:
+        raise ConfigError(
+            f"ArrayRecord is read by the package array_record; {install('arrayrecord')}"
+        ) from None
+
+
+def _opened(file: StoredFile) -> Any:
+    """Open a file.
+
+    Raises:
+        DataError: The file is not an ArrayRecord, or is damaged.
+    """
+    try:
+        reader = _module().ArrayRecordReader(file.path)
+        if not reader.ok():
+            reader.close()  # this raises what is wrong
+    except RuntimeError as error:
+        raise _damaged(file, error) from None
+    return reader
+
+
+def _damaged(file: StoredFile, error: Exception) -> DataError:
+    return DataError(f"ArrayRecord cannot read it: {error}; copy it again", url=str(file))

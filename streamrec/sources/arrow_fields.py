@@ -1,0 +1,281 @@
+"""Columns of Arrow as columns of features: their types, and their values."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.config.extras import install
+from streamrec.errors import ConfigError, WrongFeatureType
+from streamrec.sources.table_columns import DTYPES
+from streamrec.sources.table_values import EXACT, RowError, is_emptied
+from streamrec.values.columns import BytesColumn, Ragged, offsets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "LENGTHS",
+    "NOTHING",
+    "column_of",
+    "feature_types",
+    "lengths_of",
+    "module",
+    "named_arrays",
+]
+
+LENGTHS = "/row_lengths"
+"""The end of the name of the feature with the lengths of a list's inner lists."""
+NOTHING = "null"
+"""The type of a column that has no value in any row."""
+
+
+def module(name: str) -> Any:
+    """Import a module of pyarrow.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ConfigError(f"Parquet and Arrow are read by pyarrow; {install('arrow')}") from None
+
+
+def feature_types(fields: Any, prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    """Yield the type of each feature of columns by name; ``None``: no feature has it."""
+    for column in fields:
+        name, kind = prefix + column.name, _plain_type(column.type)
+        if module("pyarrow").types.is_struct(kind):
+            yield from feature_types(list(kind), f"{name}/")
+        else:
+            dtype = _type_of(kind)
+            yield name, dtype
+            if dtype not in (None, NOTHING) and _is_nested(kind):
+                yield name + LENGTHS, "int64"
+
+
+def _plain_type(kind: Any) -> Any:
+    """Return the type of a column's values, without the form in which Arrow keeps them."""
+    pyarrow = module("pyarrow")
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        order = getattr(kind, "permutation", None)
+        if order is not None and list(order) != sorted(order):
+            return kind  # a tensor whose values stand in another order
+        return _plain_type(kind.storage_type)
+    if pyarrow.types.is_dictionary(kind) or pyarrow.types.is_run_end_encoded(kind):
+        return _plain_type(kind.value_type)
+    return kind
+
+
+def _type_of(kind: Any) -> str | None:
+    pyarrow = module("pyarrow")
+    types = pyarrow.types
+    kind = _plain_type(kind)
+    if _is_list(kind):
+        inner = _plain_type(kind.value_type)
+        is_deep = _is_list(inner) and _is_list(_plain_type(inner.value_type))
+        return None if is_deep or types.is_struct(inner) else _type_of(inner)
+    if types.is_null(kind):
+        return NOTHING
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_temporal(kind):
+        return None if types.is_interval(kind) else "int64"
+    if types.is_decimal(kind) and kind.scale <= 0:
+        return "int64"
+    if types.is_floating(kind) or types.is_decimal(kind):
+        return "float32"
+    return "bytes" if _is_text(kind) else None
+
+
+def _is_list(kind: Any) -> bool:
+    types = module("pyarrow").types
+    names = "list", "large_list", "fixed_size_list", "list_view", "large_list_view"
+    return any(getattr(types, f"is_{name}")(kind) for name in names)
+
+
+def _is_nested(kind: Any) -> bool:
+    return _is_list(kind) and _is_list(_plain_type(kind.value_type))
+
+
+def _is_text(kind: Any) -> bool:
+    types = module("pyarrow").types
+    names = "string", "large_string", "string_view", "binary", "large_binary", "binary_view"
+    return any(getattr(types, f"is_{name}")(kind) for name in (*names, "fixed_size_binary"))
+
+
+def named_arrays(names: list[str], arrays: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns that are not structs, and those of structs, by the features' names."""
+    types = module("pyarrow").types
+    for name, given in zip(names, arrays, strict=True):
+        array = _plain(given)
+        if types.is_struct(array.type):
+            inner = [f"{name}/{column.name}" for column in array.type]
+            yield from named_arrays(inner, array.flatten())  # its own nulls become theirs
+        else:
+            yield name, array
+
+
+def _plain(array: Any) -> Any:
+    """Return an array of plain values, whatever form Arrow keeps them in."""
+    pyarrow, compute = module("pyarrow"), module("pyarrow.compute")
+    kind = array.type
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        is_bool8 = kind.extension_name == "arrow.bool8"
+        return compute.not_equal(array.storage, 0) if is_bool8 else _plain(array.storage)
+    if pyarrow.types.is_dictionary(kind):
+        values = _plain(array.dictionary)
+        return _plain(
+            pyarrow.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+        )
+    if pyarrow.types.is_run_end_encoded(kind):
+        return _plain(compute.run_end_decode(array))
+    if pyarrow.types.is_string_view(kind) or pyarrow.types.is_binary_view(kind):
+        return array.cast(pyarrow.large_binary())
+    return array
+
+
+def column_of(given: Any, dtype: str, name: str, *, is_given: bool) -> tuple[Any, Any]:
+    """Return an array of Arrow as a column, with any value where there is none, and its nulls.
+
+    Args:
+        given: The array.
+        dtype: The feature's type.
+        name: The feature's name, for errors.
+        is_given: The user named the type, so numbers may be rounded to float32, and NaN among
+            whole numbers is a missing value.
+
+    Raises:
+        WrongFeatureType: A value is not of the type; the error names the feature and the row.
+    """
+    array = _plain(given)
+    pyarrow, types = module("pyarrow"), module("pyarrow").types
+    if types.is_floating(array.type) and dtype == "int64" and is_given:
+        is_gap = module("pyarrow.compute").is_nan(array)
+        array = module("pyarrow.compute").if_else(is_gap, pyarrow.scalar(None, array.type), array)
+    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    if _is_list(array.type):
+        return _ragged(array, dtype, name, is_given=is_given), nulls
+    if types.is_null(array.type):
+        return _empty_column(len(array), dtype), nulls
+    if dtype == "bytes":
+        is_text = _is_text(array.type)
+        text = array if is_text else array.cast(pyarrow.string())
+        return _bytes_column(text.cast(pyarrow.large_binary())), nulls
+    if types.is_temporal(array.type):
+        bits = array.type.bit_width
+        array = array.cast(pyarrow.int32() if bits == 32 else pyarrow.int64())
+    if dtype == "int64":
+        return _integers(array, name), nulls
+    return _floats(array, name, is_given=is_given), nulls
+
+
+def _empty_column(rows: int, dtype: str) -> Any:
+    if dtype == "bytes":
+        return BytesColumn(np.empty(0, np.uint8), np.zeros(rows + 1, np.int64))
+    return np.zeros(rows, DTYPES[dtype])
+
+
+def _refusal(value: Any, what: str, name: str, row: int, *mends: tuple[str, str]) -> Exception:
+    told = RowError(f"holds {value}, which is {what}", *mends).of_column(name)
+    message = str(told).removeprefix(f"column {name!r} ")
+    return WrongFeatureType(message, feature=name, record=row)
+
+
+def _integers(array: Any, name: str) -> Any:
+    """Return whole numbers, of any type that holds them."""
+    pyarrow = module("pyarrow")
+    try:
+        numbers = array.cast(pyarrow.int64())
+    except pyarrow.ArrowInvalid:
+        for row, value in enumerate(array.to_pylist()):
+            if value is not None and not _is_int64(value):
+                is_part = value == value and abs(value) < float("inf") and value != int(value)
+                mends = [("float32", "takes it")] if is_part else []
+                what = "beyond int64" if abs(value) >= 1 << 63 else "not int64"
+                raise _refusal(value, what, name, row, *mends, ("bytes", "makes it text")) from None
+        raise
+    return numbers.fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _is_int64(value: Any) -> bool:
+    try:
+        return bool(int(value) == value and -(1 << 63) <= value < 1 << 63)
+    except (ValueError, OverflowError):  # NaN and infinities
+        return False
+
+
+def _floats(array: Any, name: str, *, is_given: bool) -> Any:
+    pyarrow = module("pyarrow")
+    most: float = EXACT
+    if pyarrow.types.is_decimal(array.type):
+        most, array = np.inf, array.cast(pyarrow.float64())
+    if pyarrow.types.is_boolean(array.type):
+        array = array.cast(pyarrow.int64())
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = numbers.astype(np.float32)
+        if numbers.dtype.kind in "iu":
+            is_changed = narrow.astype(numbers.dtype) != numbers
+        else:
+            sizes = np.abs(numbers.astype(np.float64))
+            is_lost = np.isinf(narrow) & np.isfinite(sizes)
+            off = np.abs(narrow.astype(np.float64) - numbers)
+            is_changed = (off >= 1) & (sizes <= most) & ~is_lost
+            _refuse_first(is_lost, numbers, "beyond float32", name, ("bytes", "makes it text"))
+    if not is_given and numbers.dtype != np.float32:
+        options = ("int64", "keeps the digits"), ("float32", "rounds it")
+        _refuse_first(is_changed, numbers, "changed by float32", name, *options)
+        options = ("bytes", "makes it text"), ("float32", "rounds it")
+        _refuse_first(is_emptied(narrow, numbers), numbers, "0 as float32", name, *options)
+    return narrow
+
+
+def _refuse_first(
+    is_wrong: Any, numbers: Any, what: str, name: str, *mends: tuple[str, str]
+) -> None:
+    rows = np.flatnonzero(is_wrong)
+    if len(rows):
+        raise _refusal(numbers[rows[0]], what, name, int(rows[0]), *mends)
+
+
+def _bytes_column(array: Any) -> BytesColumn:
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return BytesColumn.of([])
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    octets = np.frombuffer(data or b"", np.uint8)
+    return BytesColumn(octets, bounds)
+
+
+def lengths_of(array: Any) -> Ragged:
+    """Return the lengths of the lists in lists."""
+    return Ragged(_lengths(_plain(array.flatten())), _splits(array))
+
+
+def _lengths(array: Any) -> Any:
+    lengths = module("pyarrow.compute").list_value_length(array).fill_null(0)
+    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _splits(array: Any) -> Any:
+    return offsets_of(_lengths(array))
+
+
+def _ragged(array: Any, dtype: str, name: str, *, is_given: bool) -> Ragged:
+    """Return lists, the values of nested ones flat."""
+    splits = _splits(array)
+    values = array.flatten()  # without what stands behind nulls
+    try:
+        column, nulls = column_of(values, dtype, name, is_given=is_given)
+    except WrongFeatureType as error:
+        inner = error.record or 0
+        error.record = int(np.searchsorted(splits, inner, "right")) - 1
+        raise
+    if nulls is not None:
+        row = int(np.searchsorted(splits, np.flatnonzero(nulls)[0], "right")) - 1
+        raise WrongFeatureType(
+            "a null stands in the list; remove it there", feature=name, record=row
+        )
+    return Ragged(column, splits)

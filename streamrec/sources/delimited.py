@@ -1,0 +1,280 @@
+"""Tables of separated values: CSV and TSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from streamrec.errors import ConfigError, DataError
+from streamrec.sources.row_ends import RowEnds
+from streamrec.sources.source import (
+    Block,
+    Choice,
+    Divisible,
+    files_of,
+    table_identity,
+)
+from streamrec.sources.table_columns import TableRows, encode_table
+from streamrec.sources.table_values import RowError, SampledType
+from streamrec.sources.text_pieces import text_pieces, total_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from streamrec.sources.source import ReadsIn, Refuse
+    from streamrec.sources.text_pieces import TextPiece
+    from streamrec.stores.stored_files import StoredFile
+
+__all__ = ["Delimited", "open_delimited"]
+
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+SAMPLE = 1000
+"""Rows by which types are found."""
+MOST_VALUE = 1 << 30
+"""The most characters of a value, as of a record's bytes; Python's own limit is 131,072."""
+INDEX = "index"
+"""The name of a first column without one, which Pandas writes of a table's index."""
+_OTHERS = {"a semicolon": ";", "a tab": "\t", "a bar": "|", "a comma": ","}
+"""Characters that other tables have between values."""
+log = logging.getLogger("streamrec.write")
+_OTHER_BYTE = re.compile("[\udc80-\udcff]")
+"""A byte that is not UTF-8, as Python decodes it."""
+
+
+@dataclass(frozen=True)
+class Delimited(Divisible):
+    """Files of separated values with a row of names, in UTF-8 and quoted as RFC 4180 says."""
+
+    reads_in: ClassVar[ReadsIn] = "processes"
+    unit: ClassVar[str] = "bytes"
+    labels: ClassVar[None] = None
+    names: list[str]
+    features: dict[str, str]
+    delimiter: str
+    null: frozenset[str]
+    key: str | None
+    given: frozenset[str] = frozenset()
+    """The columns whose type the user named."""
+
+    @property
+    def total(self) -> int | None:
+        """The bytes of all files, which of compressed ones are not known."""
+        return total_bytes(self.files)
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the rows."""
+        form = {"delimiter": self.delimiter, "null": sorted(self.null)}
+        return table_identity(self.files, self.features, self.key) | form
+
+    def pieces(self) -> Iterator[TextPiece]:
+        """Yield whole rows of each file."""
+        for file in self.files:
+            yield from text_pieces(file, end_of=RowEnds(self.delimiter))
+
+    def read(self, piece: TextPiece, refuse: Refuse) -> Block:
+        """Parse rows."""
+        null = self._nulls()
+        rows = TableRows(self.features, null=null, names=self.names, given=self.given)
+        given = _rows(piece, self.delimiter)
+        if piece.line == 1:
+            next((values for _, values in given if values), None)  # the names
+        is_single = len(self.names) == 1
+        for line, values in given:
+            if values:
+                rows.add(line, self._checked(values))
+            elif is_single:  # so Polars writes a null, and "" an empty text
+                rows.add(line, [None])
+        columns, missing, _ = rows.columns(
+            lambda line, error: refuse(DataError(f"line {line}: {error}", url=piece.path))
+        )
+        records, keys = encode_table(columns, missing, self.key)
+        return Block(records, len(piece.data), keys)
+
+    def _checked(self, values: list[str] | str) -> list[str] | RowError:
+        if isinstance(values, str):
+            return RowError(values)
+        if len(values) != len(self.names):
+            return RowError(
+                f"the row has {len(values)} values, but the first row names {len(self.names)}; "
+                "correct it, or leave such rows out with --on-error skip"
+            )
+        return values
+
+    def _nulls(self) -> dict[str, frozenset[str]]:
+        """Return the texts that stand for no value, by column; among numbers, an empty one does."""
+        nothing = self.null | {""}
+        return {n: self.null if t == "bytes" else nothing for n, t in self.features.items()}
+
+
+def open_delimited(
+    place: str,
+    *,
+    features: Mapping[str, str | None] | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+    key: str | None = None,
+    delimiter: str | None = None,
+    null: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> Delimited:
+    """Open tables; see :class:`Delimited`.
+
+    Raises:
+        ConfigError: There are no files, they have other columns, or an argument is wrong.
+        DataError: The first row names no columns.
+    """
+    files = files_of(place, SUFFIXES, storage_options)
+    tabs = files[0].name.removesuffix(".gz").endswith(".tsv")
+    delimiter = {None: "\t" if tabs else ",", "\\t": "\t"}.get(delimiter, delimiter)
+    if delimiter is None or len(delimiter) != 1:
+        raise ConfigError(f"--delimiter: {delimiter!r} is not one character; give one, as in ';'")
+    nothing = frozenset(null)
+    found = {file: _sampled(file, delimiter, nothing) for file in files}
+    names = list(found[files[0]])
+    for file, sampled in found.items():
+        if list(sampled) != names:
+            raise ConfigError(
+                f"{file}: its columns are {', '.join(sampled)}, but those of {files[0]} are "
+                f"{', '.join(names)}; write them apart"
+            )
+    _warn_of_one_column(files[0], names)
+    every = {name: SampledType() for name in names}
+    for sampled in found.values():
+        for name in names:
+            every[name].add(sampled[name])
+    known = {name: one.dtype or "bytes" for name, one in every.items()}
+    choice = Choice(features, types or {}, drop)
+    wanted = choice.of(known, str(files[0]), key)
+    given = frozenset(choice.given)
+    return Delimited(files, names, wanted, delimiter, nothing, key, given)
+
+
+def _warn_of_one_column(file: StoredFile, names: list[str]) -> None:
+    """Tell where the separator is probably another one."""
+    inside = [what for what, one in _OTHERS.items() if len(names) == 1 and one in names[0]]
+    if inside:
+        log.warning(
+            "%s: its only column is named %r, with %s in it; if that stands between values, give "
+            "it as --delimiter",
+            file,
+            names[0],
+            inside[0],
+        )
+
+
+class _Lines:
+    """The lines of a text, which can be read again from one of them on."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = list(io.StringIO(text, newline=""))
+        self.next = 0
+        """The number of the line that is read next."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        if self.next == len(self._lines):
+            raise StopIteration
+        self.next += 1
+        return self._lines[self.next - 1]
+
+
+@contextmanager
+def _long_values() -> Iterator[None]:
+    """Let values be long in a block of code: Python's limit belongs to the whole program."""
+    before = csv.field_size_limit(MOST_VALUE)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield each row's first line and its values; in place of what is wrong, the reason.
+
+    Behind a row whose quotes do not close, the next line is read as a row: most likely it is one.
+    """
+    text = piece.data.decode(errors="surrogateescape")
+    is_utf8 = not _has_other_bytes(text)
+    lines = _Lines(text)
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        first = lines.next
+        try:
+            values = _next_row(rows, lines)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield (
+                piece.line + first,
+                f"double quotes open here and do not close well ({error}); correct them",
+            )
+            lines.next = first + 1
+            continue
+        if not is_utf8 and any(map(_has_other_bytes, values)):
+            yield piece.line + first, "there are bytes that are not UTF-8; convert the file to it"
+        else:
+            yield piece.line + first, values
+
+
+def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str]:
+    first = lines.next
+    try:
+        return next(rows)
+    except csv.Error as error:
+        if "field limit" not in str(error):
+            raise
+    lines.next = first
+    with _long_values():
+        return next(rows)
+
+
+def _has_other_bytes(text: str) -> bool:
+    return not text.isascii() and _OTHER_BYTE.search(text) is not None
+
+
+def _sampled(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str, SampledType]:
+    """Return the types that the first rows tell, by the columns' names."""
+    pieces = text_pieces(file, end_of=RowEnds(delimiter))
+    rows = chain.from_iterable(_rows(piece, delimiter) for piece in pieces)
+    names = next((values for _, values in rows if values), [])
+    types = {name: SampledType() for name in _names(names, file)}
+    for _, values in islice(rows, SAMPLE):
+        if isinstance(values, list) and len(values) == len(types):
+            for sampled, value in zip(types.values(), values, strict=True):
+                sampled.take_text(value if value and value not in null else None)
+    return types
+
+
+def _names(row: list[str] | str, file: StoredFile) -> list[str]:
+    """Return the names of the columns that the first row has.
+
+    Raises:
+        DataError: It has none, or one of them twice.
+    """
+    if isinstance(row, str):
+        raise DataError(f"line 1, which must name the columns: {row}", url=str(file))
+    if not any(row):
+        raise DataError("the first row must name the columns; add such a row", url=str(file))
+    named = row
+    if not row[0] and INDEX not in row:
+        named = [INDEX, *row[1:]]
+        log.warning("%s: column 1 has no name, as an index of Pandas; it becomes %r", file, INDEX)
+    for number, name in enumerate(named, 1):
+        if not name:
+            raise DataError(f"column {number} has no name; name it in the first row", url=str(file))
+        if (first := named.index(name) + 1) < number:
+            raise DataError(
+                f"columns {first} and {number} are both named {name!r}, and a record has one "
+                "feature of a name; rename one in the first row",
+                url=str(file),
+            )
+    return named

@@ -1,0 +1,140 @@
+"""Datasets of MosaicML Streaming (MDS), whose columns become features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from streamrec.errors import ConfigError, DataError
+from streamrec.masking import masked
+from streamrec.sources.mds_columns import MDSColumns
+from streamrec.sources.mds_shards import INDEX, read_index, samples_of
+from streamrec.sources.memory import DEFAULT_MEMORY
+from streamrec.sources.source import (
+    PIECE_BYTES,
+    Block,
+    Choice,
+    leave_out,
+    table_identity,
+)
+from streamrec.sources.table_columns import encode_table
+from streamrec.sources.table_values import RowError
+from streamrec.stores.stored_files import find_files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from streamrec.sources.mds_shards import Entry
+    from streamrec.sources.memory import Memory
+    from streamrec.sources.source import ReadsIn, Refuse
+    from streamrec.stores.stored_files import StoredFile
+
+__all__ = ["MDS", "open_mds"]
+
+
+class _Piece(NamedTuple):
+    shard: int
+    first: int
+    stop: int
+    """The first sample, and the one past the last."""
+    nbytes: int
+    """Bytes of the samples, about."""
+
+
+@dataclass(frozen=True)
+class MDS:
+    """A directory of shards with its index."""
+
+    reads_in: ClassVar[ReadsIn] = "threads"
+    unit: ClassVar[str] = "samples"
+    labels: ClassVar[None] = None
+    files: list[StoredFile]
+    shards: list[Entry]
+    columns: MDSColumns
+    features: dict[str, str]
+    key: str | None
+    given: frozenset[str] = frozenset()
+    """The features whose type the user named."""
+    memory: Memory = DEFAULT_MEMORY
+
+    @property
+    def total(self) -> int:
+        """The number of samples."""
+        return sum(shard.samples for shard in self.shards)
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the samples."""
+        return table_identity(self.files, self.features, self.key)
+
+    def pieces(self) -> Iterator[_Piece]:
+        """Yield samples of each shard: all of one that is compressed, or that has a hash."""
+        for number, shard in enumerate(self.shards):
+            each = PIECE_BYTES * shard.samples // max(1, shard.raw_data.bytes) or 1
+            if shard.zip_data is not None or shard.stored.hashes:
+                each = shard.samples or 1
+            for first in range(0, shard.samples, each):
+                stop = min(first + each, shard.samples)
+                size = shard.raw_data.bytes * (stop - first) // shard.samples
+                yield _Piece(number, first, stop, size)
+
+    def read(self, piece: _Piece, refuse: Refuse) -> Block:
+        """Convert samples."""
+        file = self.files[piece.shard]
+        shard = self.shards[piece.shard]
+        samples = samples_of(file, shard, piece.first, piece.stop, self.memory)
+        rows = []
+        for number, sample in enumerate(samples, piece.first):
+            try:
+                rows.append(self.columns.values(sample, self.features, self.given))
+            except RowError as error:
+                refuse(DataError(f"sample {number}: {error}", url=str(file)))
+        columns = self.columns.joined(rows, self.features)
+        records, keys = encode_table(columns, {}, self.key)
+        return Block(records, len(samples), keys)
+
+
+def open_mds(
+    place: str,
+    *,
+    features: Mapping[str, str | None] | None = None,
+    types: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+    key: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    memory: Memory = DEFAULT_MEMORY,
+) -> MDS:
+    """Open a directory of shards; see :class:`MDS`.
+
+    Raises:
+        ConfigError: The directory is not an MDS dataset, holds no samples, or an argument is wrong.
+        DataError: A shard is damaged.
+        RecordTooLarge: A shard needs more memory than there is.
+    """
+    place = place.removesuffix(INDEX)
+    found = {file.name: file for file in find_files(place or ".", storage_options or {})}
+    shown = masked(place)
+    shards = read_index(found, shown, memory)
+    files = [found[shard.stored.basename] for shard in shards]
+    first = next((pair for pair in zip(files, shards, strict=True) if pair[1].samples), None)
+    if first is None:
+        raise ConfigError(f"{shown}: there is no sample in it; correct SOURCE")
+    choice = Choice(features, types or {}, drop)
+    columns = MDSColumns(first[1].columns)
+    (sample,) = samples_of(*first, 0, 1, memory)
+    try:
+        known = columns.types(sample, choice.takes)
+    except RowError as error:
+        raise DataError(f"sample 0: {error}", url=str(first[0])) from None
+    for name, encoding in columns.others.items():
+        if choice.takes(name):
+            raise ConfigError(
+                f"{shown}: column {name!r} is of the type {encoding!r}, which no feature has; "
+                f"{leave_out(known)}"
+            )
+    known |= {name: "" for name in columns.others if name in drop}
+    wanted = choice.of(known, shown, key)
+    for name, dtype in wanted.items():
+        if known[name] == "bytes" and dtype != "bytes":
+            raise ConfigError(f"--type: column {name!r} is {known[name]}, not {dtype}")
+    return MDS(files, shards, columns, wanted, key, frozenset(choice.given), memory)

@@ -1,0 +1,226 @@
+"""The reading of Parquet in batches whose bytes are known before they are decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from streamrec.errors import DataError
+from streamrec.sources.arrow_fields import module
+from streamrec.sources.held_file import HeldFile
+from streamrec.sources.memory import PIECE, PIECE_ROWS, Memory
+from streamrec.sources.parquet_pages import pages_of
+from streamrec.values.columns import offsets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.sources.parquet_pages import Page
+    from streamrec.stores.stored_files import StoredFile
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["ParquetReader"]
+
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+"""Bytes of a value, by the physical type."""
+_LEVELS = 4
+"""Bytes that a value of a list takes besides: its two levels."""
+_OFFSET = 8
+"""Bytes that a value whose length is its own takes besides."""
+_BUFFER = 4 << 20
+"""Bytes of one request for a column of a row group that is not read as a whole."""
+
+
+class _Column(NamedTuple):
+    """A column of a row group."""
+
+    path: str
+    width: int | None
+    """Bytes of each value; ``None``: each has its own."""
+    is_list: bool
+    values: int
+    size: int
+    """Bytes of all its pages when they are decompressed."""
+    are_numbers: bool
+    """Its values are numbers of those of a dictionary, as far as the metadata know."""
+    begin: int
+    end: int
+    """The first byte of its pages in the file, and the one past the last."""
+
+    def size_of_row(self, rows: int) -> int:
+        """Return the bytes of a row of a group of so many, on average."""
+        if self.width is not None and not self.is_list:
+            return self.width
+        each = (_OFFSET if self.width is None else self.width) + (_LEVELS if self.is_list else 0)
+        return -(-((self.width is None) * self.size + each * self.values) // rows)
+
+
+class _Pages(NamedTuple):
+    """The pages of a column."""
+
+    are_numbers: bool
+    """The values are numbers of those of a dictionary, which Arrow does not repeat."""
+    are_short: bool
+    """A value may be as long as a page that has many."""
+    largest: int
+    ends: Numbers
+    """The values before each page, and all."""
+    sizes: Numbers
+    """Bytes before each page when they are decompressed, and all."""
+
+    @classmethod
+    def of(cls, pages: Sequence[Page]) -> Self:
+        """Return pages by their headers."""
+        sizes = np.array([page.size for page in pages], np.int64)
+        values = [0 if page.is_dictionary else page.values for page in pages]
+        has_dictionary = any(page.is_dictionary for page in pages)
+        is_delta = any(page.is_delta for page in pages)
+        return cls(
+            has_dictionary and not is_delta,
+            has_dictionary or is_delta,
+            int(sizes.max(initial=0)),
+            offsets_of(np.array(values, np.int64)),
+            offsets_of(sizes),
+        )
+
+    def most(self, values: int) -> int:
+        """Return the bytes of the pages that so many values may be in, where these are most."""
+        last = np.searchsorted(self.ends, self.ends[1:] - 1 + values)  # from a page's last value on
+        stop = np.minimum(last, len(self.sizes) - 1)
+        return int((self.sizes[stop] - self.sizes[:-1]).max(initial=0))
+
+
+class ParquetReader:
+    """A reader of one file.
+
+    Args:
+        file: The file.
+        opened: Opens it for Arrow, with requests of so many bytes.
+        memory: The bounds of what is read together.
+    """
+
+    def __init__(self, file: StoredFile, opened: Callable[..., Any], memory: Memory) -> None:
+        self._file, self._opened, self._memory = file, opened, memory
+        self._metadata = module("pyarrow.parquet").read_metadata(opened(file, 64 << 10))
+
+    def batches(self, groups: range | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield batches of the file, or of some row groups, with their first rows' numbers.
+
+        Raises:
+            DataError: The file is damaged, or needs more memory than there is.
+        """
+        counts = [
+            self._metadata.row_group(n).num_rows for n in range(self._metadata.num_row_groups)
+        ]
+        if sum(counts) != self._metadata.num_rows:
+            raise self._damaged("its row groups do not have as many rows as it says")
+        for number in groups or range(len(counts)):
+            first = sum(counts[:number])
+            for batch in self._group(number):
+                yield first, batch
+                first += batch.num_rows
+            if first != sum(counts[: number + 1]):
+                raise self._damaged(f"row group {number} does not have as many rows as it says")
+
+    def _group(self, number: int) -> Iterator[Any]:
+        columns = list(self._columns(number))
+        begin = min((column.begin for column in columns), default=0)
+        size = max((column.end for column in columns), default=0) - begin
+        source = self._opened(self._file)
+        found: list[_Pages | None] = [None] * len(columns)
+        is_known = self._file.is_local or size <= self._memory.record
+        if is_known:
+            if not self._file.is_local:
+                held = HeldFile(source)
+                held.hold(begin, size)
+                source = module("pyarrow").PythonFile(held, "r")
+            found = [self._pages(column, number, source) for column in columns]
+        rows = self._rows(list(zip(columns, found, strict=True)), number)
+        with module("pyarrow.parquet").ParquetFile(
+            source,
+            metadata=self._metadata,
+            read_dictionary=[
+                column.path
+                for column, pages in zip(columns, found, strict=True)
+                if column.width is None and (pages or column).are_numbers
+            ],
+            buffer_size=0 if is_known else _BUFFER,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        ) as opened:
+            yield from opened.iter_batches(rows, [number])
+
+    def _columns(self, number: int) -> Iterator[_Column]:
+        group = self._metadata.row_group(number)
+        for n in range(group.num_columns):
+            column, kind = group.column(n), self._metadata.schema.column(n)
+            width = _WIDTHS.get(kind.physical_type)
+            if kind.physical_type == "FIXED_LEN_BYTE_ARRAY":
+                width = max(1, kind.length)
+            places = column.dictionary_page_offset, column.data_page_offset
+            begin = min((place for place in places if place), default=0)
+            end = begin + column.total_compressed_size
+            if not 0 <= begin <= end <= self._file.size or column.num_values < 0:
+                raise self._damaged("a column ends behind the file")
+            is_list = kind.max_repetition_level > 0
+            size = column.total_uncompressed_size
+            are_numbers = _has_dictionary(column.encodings)
+            yield _Column(
+                kind.path, width, is_list, column.num_values, size, are_numbers, begin, end
+            )
+
+    def _pages(self, column: _Column, number: int, source: Any) -> _Pages:
+        """Return the pages of a column.
+
+        Raises:
+            DataError: One is damaged, or takes too much.
+        """
+        source.seek(column.begin)
+        data = memoryview(source.read_buffer(column.end - column.begin)).cast("B")
+        found: list[Page] = []
+        try:
+            for page in pages_of(data, column.values):
+                what = f"a page of column {column.path!r}, row group {number},"
+                self._memory.check(page.size, self._memory.unit, what, self._file)
+                found.append(page)
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            raise self._damaged(str(error)) from None
+        return _Pages.of(found)
+
+    def _rows(self, columns: list[tuple[_Column, _Pages | None]], number: int) -> int:
+        """Return the rows of a batch, whose bytes are bounded.
+
+        Raises:
+            RecordTooLarge: A single row takes too much.
+        """
+        rows = max(1, self._metadata.row_group(number).num_rows)
+        each = sum(column.size_of_row(rows) for column, _ in columns)
+        what = f"a row of row group {number}"
+        self._memory.check(each, self._memory.record, what, self._file)
+        count = max(1, min(PIECE_ROWS, PIECE // max(1, each)))
+        while count > 1 and sum(_most(*one, count, rows) for one in columns) > self._memory.unit:
+            count //= 2
+        return count
+
+    def _damaged(self, why: str) -> DataError:
+        return DataError(f"Parquet is damaged: {why}; write the file anew", url=str(self._file))
+
+
+def _has_dictionary(encodings: Collection[str]) -> bool:
+    has_prefixes = "DELTA_BYTE_ARRAY" in encodings
+    return not has_prefixes and not {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}.isdisjoint(encodings)
+
+
+def _most(column: _Column, pages: _Pages | None, count: int, rows: int) -> int:
+    """Return the most bytes that so many rows of a group have in a column."""
+    if column.width is not None or pages is None:
+        return count * column.size_of_row(rows)
+    if not pages.are_numbers and pages.are_short:
+        return count * pages.largest
+    return pages.most(-(-count * column.values // rows))

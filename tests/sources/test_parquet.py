@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.devstore import DevStore
+from streamrec.errors import DataError, RecordTooLarge
+from streamrec.sources.arrow import open_arrow
+from streamrec.sources.memory import PIECE, Memory
+from tests.sources.test_delimited import fail, records_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pa: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq: Any = pytest.importorskip("pyarrow.parquet")
+MIB = 1 << 20
+LONG = 100_000
+MEMORY = Memory(64 * MIB)
+ENCODED: dict[str, dict[str, Any]] = {
+    "dictionary": {},
+    "plain": {"use_dictionary": False, "write_batch_size": 8},
+    "prefixes": {"use_dictionary": False, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}},
+    "version 2": {"data_page_version": "2.0"},
+}
+
+
+def written(path: Path, values: Any, **options: Any) -> str:
+    pq.write_table(pa.table({"a": values}), path, compression="zstd", **options)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "kind"),
+    [
+        *((encoded, pa.binary()) for encoded in ENCODED),
+        ("dictionary", pa.large_binary()),
+        ("dictionary", pa.binary(LONG)),
+        ("plain", pa.binary(LONG)),
+    ],
+)
+def test_equal_rows_are_read_in_small_pieces(encoded: str, kind: Any, tmp_path: Path) -> None:
+    values = pa.array([bytes(LONG)] * 1000, kind)
+    place = written(tmp_path / "x.parquet", values, **ENCODED[encoded])
+    assert os.path.getsize(place) < 200_000  # noqa: PTH202 - a text
+    source = open_arrow(place, memory=MEMORY)
+    before = pa.total_allocated_bytes()
+    found = 0
+    for piece in source.pieces():
+        assert piece.nbytes <= PIECE
+        assert pa.total_allocated_bytes() - before <= MEMORY.most
+        found += len(source.read(piece, fail).records)
+    assert found == 1000
+
+
+def test_growing_rows_come_in_batches_that_are_bounded(tmp_path: Path) -> None:
+    """No number of rows that fits the short ones is right for the long ones behind them."""
+    values = [b"a"] * 50_000 + [bytes(LONG)] * 400
+    place = written(tmp_path / "x.parquet", pa.array(values), **ENCODED["plain"])
+    source = open_arrow(place, memory=MEMORY)
+    before, found = pa.total_allocated_bytes(), 0
+    for piece in source.pieces():
+        assert pa.total_allocated_bytes() - before <= MEMORY.most
+        found += piece.batch.num_rows
+    assert found == len(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "words"),
+    [
+        (
+            pa.array([bytes(LONG)] * 1000),
+            {"use_dictionary": False},
+            r"a page of column 'a', row group 0, takes 95 MiB.*give --memory 191MiB",
+        ),
+        (
+            pa.array([[0] * 2_000_000]),
+            {},
+            r"a row of row group 0 takes 23 MiB.*give --memory 92MiB",
+        ),
+        (
+            pa.array([["x" * LONG] * 200]),
+            {},
+            r"row 0 takes 19 MiB.*give --memory 77MiB",
+        ),
+        (
+            pa.array([bytes(20 * MIB)], pa.binary(20 * MIB)),
+            {},
+            r"a row of row group 0 takes 20 MiB",
+        ),
+        (pa.array([b"", bytes(20 * MIB)]), {}, r"row 1 takes 20 MiB"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    values: Any, options: Any, words: str, tmp_path: Path
+) -> None:
+    place = written(tmp_path / "x.parquet", values, **options)
+    expected = records_of(open_arrow(place))
+    before = pa.total_allocated_bytes()
+    with pytest.raises(RecordTooLarge, match=words) as caught:
+        records_of(open_arrow(place, memory=MEMORY))
+    assert caught.value.url == place
+    del caught
+    assert pa.total_allocated_bytes() - before <= MEMORY.most
+    assert records_of(open_arrow(place, memory=Memory(256 * MIB))) == expected
+
+
+def test_a_store_is_asked_for_each_row_group_once(tmp_path: Path) -> None:
+    rows = [os.urandom(1000) for _ in range(3000)]
+    written(tmp_path / "x.parquet", pa.array(rows), row_group_size=1000)
+    data = (tmp_path / "x.parquet").read_bytes()
+    expected = records_of(open_arrow(str(tmp_path / "x.parquet")))
+    with DevStore() as store:
+        store.put("tables/x.parquet", data)
+        source = open_arrow("s3://tables/x.parquet", storage_options=store.storage_options)
+        assert records_of(source) == expected
+        small = open_arrow(
+            "s3://tables/x.parquet", storage_options=store.storage_options, memory=Memory(2 * MIB)
+        )
+        assert records_of(small) == expected  # a row group is more than its part
+        bomb = written(tmp_path / "y.parquet", pa.array([bytes(LONG)] * 1000), use_dictionary=False)
+        store.put("tables/y.parquet", (tmp_path / "y.parquet").read_bytes())
+        there = open_arrow(
+            "s3://tables/y.parquet", storage_options=store.storage_options, memory=MEMORY
+        )
+        with pytest.raises(RecordTooLarge, match="a page of column 'a'"):
+            records_of(there)
+        del bomb
+
+
+def test_damaged_bytes_are_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    rows = [b"%d" % n for n in range(500)]
+    written(path, pa.array(rows), write_page_checksum=True)
+    data = path.read_bytes()
+    expected = records_of(open_arrow(str(path)))
+    for at in range(0, len(data), max(1, len(data) // 80)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x5A]) + data[at + 1 :])
+        try:
+            found = records_of(open_arrow(str(path)))
+        except DataError:
+            continue
+        assert found == expected, at
