@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
 from streamrec.sources.memory import DEFAULT_MEMORY
-from streamrec.stores.source_text import is_glob
+from streamrec.stores.source_text import is_glob, split_chain
 from streamrec.stores.stored_files import names_in
 
 if TYPE_CHECKING:
@@ -144,10 +144,11 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
         ConfigError: Neither tells.
         StoreError: The store cannot be listed.
     """
+    link = split_chain(place).link  # the name of an archive does not tell what is in it
     for kind, known in KINDS.items():
-        if known.suffixes and place.endswith(known.suffixes):
+        if known.suffixes and link.endswith(known.suffixes):
             return kind
-    if place.endswith((".json", ".json.gz")):  # in a directory they may be notes of anything
+    if link.endswith((".json", ".json.gz")):  # in a directory they may be notes of anything
         return "jsonl"
     names = names_in(place, storage_options)
     if names is not None:

@@ -25,6 +25,7 @@ from streamrec.stores.read_range import read_range
 from streamrec.stores.source_text import (
     expand,
     fixed_prefix,
+    held_in,
     is_counted,
     is_glob,
     is_pattern,
@@ -32,6 +33,7 @@ from streamrec.stores.source_text import (
     scheme_of,
     split_chain,
     store_kind,
+    with_holder,
     with_one_name,
 )
 from streamrec.surroundings import hold_standard_descriptors
@@ -134,6 +136,7 @@ class Stores:
         A text with special characters is the name of an object where there is one, and a pattern
         elsewhere. Only patterns ask the store: a glob for a listing with sizes and ETags, and where
         no listing tells, each for one byte of the object of this name. Plain names are not checked.
+        The archive of a chain such as ``zip://*.tfrecord::s3://b/*.zip`` may be a pattern, too.
 
         Raises:
             ObjectNotFound: A glob matches nothing.
@@ -141,12 +144,39 @@ class Stores:
             ConfigError: A scheme is unknown, a name is a directory, or a store cannot list.
         """
         texts = [source] if isinstance(source, str) else list(source)
-        distinct = list(dict.fromkeys(texts))
-        named = await self._look_up(distinct)
-        matches = {text: await self._matches(text) for text in distinct if text not in named}
-        found = {text: [named[text]] for text in named} | matches
+        held = {text: await self._held(text) for text in dict.fromkeys(texts)}
+        named = await self._look_up(list(dict.fromkeys(one for text in held for one in held[text])))
+        found = {text: await self._found(held[text], named) for text in held}
         known = {info.url: info for infos in found.values() for info in infos if info.size}
         return [known.get(info.url, info) for text in texts for info in found[text]]
+
+    async def _held(self, text: str) -> list[str]:
+        """Return a text for each object that holds the first link of a chain; else the text."""
+        holder, options = held_in(text, self._options)
+        if not holder or not is_pattern(holder):
+            return [text]
+        stores = Stores(
+            options, stall_timeout=self._stall_timeout, before_request=self._before_request
+        )
+        try:
+            return [with_holder(text, info.url) for info in await stores.listed(holder)]
+        finally:
+            await stores.aclose()
+
+    async def _found(
+        self, texts: Sequence[str], named: Mapping[str, ObjectInfo]
+    ) -> list[ObjectInfo]:
+        """Return the objects of a text, which is another one for each archive."""
+        found: list[ObjectInfo] = []
+        missing: ObjectNotFound | None = None
+        for text in texts:
+            try:
+                found += [named[text]] if text in named else await self._matches(text)
+            except ObjectNotFound as error:  # some archives need not have any
+                missing = error
+        if missing is not None and not found:
+            raise missing
+        return found
 
     async def _matches(self, text: str) -> list[ObjectInfo]:
         """Return the objects that a pattern or plain name stands for, sorted, each once."""
@@ -194,6 +224,7 @@ class Stores:
 
     async def _match(self, glob: str) -> list[ObjectInfo]:
         place = split_chain(glob)
+        place = place._replace(after=unescaped(place.after))
         matches = matcher(place.link)
         prefix = fixed_prefix(place.link)
         recursive = "/" in place.link[len(prefix) :] or "**" in place.link

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config.places import (
     ESCAPE,
@@ -17,6 +17,7 @@ from streamrec.config.places import (
     SPECIAL,
     SPECIAL_OF_HTTP,
     check_url,
+    escape,
     local_path,
     unescaped,
 )
@@ -24,12 +25,13 @@ from streamrec.errors import ConfigError
 from streamrec.masking import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = [
     "ChainedURL",
     "expand",
     "fixed_prefix",
+    "held_in",
     "is_counted",
     "is_glob",
     "is_pattern",
@@ -37,6 +39,7 @@ __all__ = [
     "scheme_of",
     "split_chain",
     "store_kind",
+    "with_holder",
     "with_one_name",
 ]
 
@@ -103,6 +106,26 @@ def split_chain(url: str) -> ChainedURL:
         return ChainedURL("", url, "")
     found = _CHAIN.fullmatch(url)
     return ChainedURL(*found.groups()) if found else ChainedURL("", url, "")
+
+
+def held_in(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the text of the object that holds a chain's first link, and the options to read it.
+
+    For ``zip://x::s3://bucket/*.zip`` it is ``s3://bucket/*.zip``; without a chain it is empty.
+
+    Args:
+        url: A text of a source.
+        options: fsspec's options; those of a chain are by the schemes of its links.
+    """
+    holder = split_chain(url).after.removeprefix("::")
+    if "::" in holder:
+        return holder, dict(options)
+    return holder, dict(options.get(holder.partition("://")[0] if "://" in holder else "file", {}))
+
+
+def with_holder(url: str, holder: str) -> str:
+    """Return a chain with another object, by its name, in place of the one that holds its link."""
+    return "".join(split_chain(url)._replace(after=f"::{escape(holder)}"))
 
 
 def scheme_of(url: str) -> str:

@@ -21,7 +21,14 @@ from streamrec.stores.foreign_errors import translated
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.pinned_files import PinnedFile, PinnedObject, Ranges, check_file
 from streamrec.stores.regular_file import check_regular
-from streamrec.stores.source_text import expand, is_glob, is_pattern, split_chain
+from streamrec.stores.source_text import (
+    expand,
+    held_in,
+    is_glob,
+    is_pattern,
+    split_chain,
+    with_holder,
+)
 from streamrec.stores.versions import file_version, same_version
 
 if TYPE_CHECKING:
@@ -72,7 +79,8 @@ class _Remote:
 
     def path(self, url: str) -> str:
         """Return a URL's path in it."""
-        return cast("str", self.files._strip_protocol(url))  # noqa: SLF001 - it has no other name
+        link = split_chain(url).link
+        return cast("str", self.files._strip_protocol(link))  # noqa: SLF001 - it has no other name
 
     def ls(self, path: str) -> list[dict[str, Any]]:
         """Return what there is to say of the entries of a directory."""
@@ -175,7 +183,8 @@ def find_files(
     """Return the files that a text names, or those of the directory that it names, sorted.
 
     Args:
-        place: A path or a URL, which may hold ``*``, ``{00..11}`` or ``{a,b}``.
+        place: A path or a URL, which may hold ``*``, ``{00..11}`` or ``{a,b}``; of a chain each
+            link may.
         storage_options: fsspec's options, for a URL.
         suffixes: The ends of the names of those of a directory.
 
@@ -188,12 +197,12 @@ def find_files(
     """
     place = local_path(place)
     if "://" in place:
-        found: Iterable[StoredFile] = _in_store(place, storage_options, suffixes)
+        found: Iterable[StoredFile] = _in_stores(place, storage_options, suffixes)
     else:
         name = unescaped(place)
         found = _in_directories([name] if Path(name).exists() else expand(place), suffixes)
-    files = {file.path: file for file in found if not is_companion(file.name)}
-    return [files[path] for path in sorted(files)]
+    files = {file.url: file for file in found if not is_companion(file.name)}
+    return sorted(files.values(), key=lambda file: (split_chain(file.url).after, file.path))
 
 
 def named_files(
@@ -210,7 +219,9 @@ def named_files(
         if "://" not in name:
             yield _of_path(name) if Path(name).is_file() else None
             continue
-        directory, _, last = name.rpartition("/")
+        place = split_chain(name)
+        last = place.link.rpartition("/")[2]
+        directory = "".join(place._replace(link=place.link.removesuffix(last)))
         if directory not in listed:
             files = find_files(escape(directory), storage_options)
             listed[directory] = {file.name: file for file in files}
@@ -230,7 +241,7 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
         with remote.translated(place):
             root = remote.path(place).rstrip("/")
             infos = remote.files.find(root, detail=True).values()
-            files = {file.path[len(root) + 1 :]: file for file in _stored(remote, infos)}
+            files = {file.path[len(root) :].lstrip("/"): file for file in _stored(remote, infos)}
     else:
         files = {os.path.relpath(path, place): _of_path(path) for path in _walk(place)}
     names = sorted(files, key=lambda name: name.split("/"))
@@ -242,11 +253,14 @@ def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None
     place = local_path(place)
     if "://" not in place:
         return os.listdir(place) if Path(place).is_dir() else None  # noqa: PTH208 - names alone
+    holder, _ = held_in(place, storage_options)
+    if holder and is_pattern(holder):
+        return None
     remote = _Remote(place, storage_options)
     with remote.translated(place):
         path = remote.path(place)
         # A directory whose name has a star is not looked for.
-        if "*" in place.rpartition("/")[2] or not remote.files.isdir(path):
+        if "*" in path.rpartition("/")[2] or not remote.files.isdir(path):
             return None
         return [entry["name"].rstrip("/").rpartition("/")[2] for entry in remote.ls(path)]
 
@@ -279,10 +293,23 @@ def _in_directories(names: Iterable[str], suffixes: tuple[str, ...]) -> Iterator
             yield from map(_of_path, glob.glob(name))  # noqa: PTH207 - it may be absolute
 
 
+def _in_stores(
+    place: str, storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
+) -> Iterator[StoredFile]:
+    holder, options = held_in(place, storage_options)
+    if not holder or not is_pattern(holder):
+        yield from _in_store(place, storage_options, suffixes)
+        return
+    for archive in find_files(holder, options):
+        yield from _in_store(with_holder(place, archive.url), storage_options, suffixes)
+
+
 def _in_store(
     place: str, storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
 ) -> list[StoredFile]:
-    remote, literal = _Remote(place, storage_options), unescaped(place)
+    link = split_chain(place)
+    literal = unescaped(place)
+    remote = _Remote("".join(link._replace(after=unescaped(link.after))), storage_options)
     with remote.translated(place):
         is_name = is_pattern(place) and _is_there(literal, remote)
         names = [literal] if is_name else expand(place)
