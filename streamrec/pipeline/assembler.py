@@ -105,14 +105,16 @@ class Assembler:
         settings = plan.settings
         feeds = [_feed(plan, shards, feed) for feed in range(len(plan.feeds))]
         self.fetcher = _fetcher(plan, shards, stores, feeds, self._lanes, measures)
+        self._cores = ceiling.cores.share() if ceiling.cores else None
         inflating = [feed for feed in feeds if isinstance(feed, InflatingQueue)]
         self.inflater = (
-            Inflater(self.fetcher, inflating, plan.memory, ceiling) if inflating else None
+            Inflater(self.fetcher, inflating, plan.memory, ceiling, self._on_a_core)
+            if inflating
+            else None
         )
         """``None``: no shard is compressed."""
         borrow = [ceiling.borrow] if ceiling.borrow else []
         self._decoded = DecodedMemory(plan.memory.decoded, *borrow)
-        self._cores = ceiling.cores.share() if ceiling.cores else None
         self.decoder = _decoder(plan, shards, self._share_pictures, allocate, measures)
         self._builder = LaneBuilder(
             *(plan, shards, self.fetcher, corruption_log, threads, self.decoder, measures.waits),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import threading
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,13 @@ from streamrec.flow.cores import Cores
 from streamrec.formats.examples import image_columns
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.images.resize import fill_resized
+from streamrec.formats.shards.compression import Decompressor
 from streamrec.pipeline import memory_needs
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.fetch import inflating_queue
 from streamrec.pipeline.memory_needs import Ceiling
 from tests.pipeline import user_functions
+from tests.pipeline.small_datasets import settings_of
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -213,6 +217,32 @@ async def test_pictures_of_all_runs_are_decoded_on_the_cores_of_the_feeder(
         await dataset.aclose()
     assert sum(map(len, batches)) == 24
     assert len(threads) == (48 if filtered else 24)
+    assert (watched.most, watched.at_work) == (1, [])
+
+
+@asynchronous
+async def test_shards_of_all_runs_are_decompressed_on_the_cores_of_the_feeder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = shard(tmp_path, *[SIDE] * 12)
+    compress(Path(source))
+    watched, filled = WatchedCores(), Counter[bool]()
+
+    class Watching(Decompressor):
+        def fill(self, stored: memoryview, room: memoryview) -> tuple[int, int]:
+            filled[threading.get_native_id() in watched.at_work] += 1
+            return super().fill(stored, room)
+
+    monkeypatch.setattr(inflating_queue, "Decompressor", Watching)
+    dataset = await Dataset.open(settings_of(source, lanes=1))
+    place: Any = {"rank": 0, "world_size": 1, "batch_size": 4, "position": None}
+    runs = [dataset.run(**place, ceiling=Ceiling(cores=watched)) for _ in range(2)]
+    async with runs[0], runs[1]:
+        batches = [await run.receive() for _ in range(3) for run in runs]
+    await dataset.aclose()
+    assert sum(map(len, batches)) == 24
+    assert filled[True] >= 2
+    assert not filled[False]
     assert (watched.most, watched.at_work) == (1, [])
 
 

@@ -10,9 +10,9 @@ its beginning.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.fetch.fetcher import Fetcher
-    from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
+    from streamrec.pipeline.fetch.inflating_queue import InflatingQueue, Turn
     from streamrec.plan.reading.ranges import MemoryPlan
 
 __all__ = ["Inflater"]
@@ -44,12 +44,14 @@ class Inflater:
         feeds: The fetcher's feeds.
         plan: The byte budget.
         ceiling: What a feeder shares among its runs.
+        turn: The run's turn on a core, in which a thread works.
     """
 
     fetcher: Fetcher
     feeds: Sequence[InflatingQueue]
     plan: MemoryPlan
     ceiling: Ceiling = NO_CEILING
+    turn: Turn = nullcontext
     bytes_in: int = 0
     bytes_out: int = 0
     _busy: int = 0
@@ -162,7 +164,7 @@ class Inflater:
         began = self._loop.time()
         try:
             await self._start_threads()
-            taken, given = await self.feeds[lane].inflate(self._threads)
+            taken, given = await self.feeds[lane].inflate(self._threads, self.turn)
         finally:
             self._busy -= 1
         if self.fetcher.spans is not None:
@@ -183,5 +185,5 @@ class Inflater:
     def _released(self) -> None:
         """Schedule again when memory has come back; called in any thread."""
         if not self._wake.is_set():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+            with suppress(RuntimeError):  # the loop is closed: the run is over
                 self._loop.call_soon_threadsafe(self._wake.set)

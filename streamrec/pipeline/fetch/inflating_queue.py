@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -18,10 +19,13 @@ from streamrec.plan.reading.ranges import RangeRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
 
     from streamrec.config import Compression
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.values.columns import ByteArray
+
+    Turn = Callable[[], AbstractContextManager[object]]
 
 __all__ = ["InflatingQueue"]
 
@@ -116,8 +120,8 @@ class InflatingQueue(RangeQueue):
         request = RangeRequest(self._extent, begin, begin + len(memory))
         self.pieces.append(RangeRead(request, memory, inflated=True))
 
-    async def inflate(self, threads: Executor) -> tuple[int, int]:
-        """Decompress once in a thread; return the number of bytes taken and given."""
+    async def inflate(self, threads: Executor, turn: Turn = nullcontext) -> tuple[int, int]:
+        """Decompress once in a thread, in its turn; return the number of bytes taken and given."""
         read, piece, stream = self.stored, self.open_piece, self._stream
         assert stream is not None
         assert piece is not None
@@ -126,9 +130,14 @@ class InflatingQueue(RangeQueue):
         room = piece.memory[piece.filled :]
         missing = self.skip - stream.produced  # skipped bytes are written too, then overwritten
         room = room[:missing] if missing > 0 else room
+
+        def fill(source: memoryview, target: memoryview) -> tuple[int, int]:
+            with turn():
+                return stream.fill(source, target)
+
         loop = asyncio.get_running_loop()
         try:
-            taken, given = await loop.run_in_executor(threads, stream.fill, stored.data, room.data)
+            taken, given = await loop.run_in_executor(threads, fill, stored.data, room.data)
         except DataError as error:
             self._fail(error)
             return 0, 0
