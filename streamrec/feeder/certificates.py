@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamrec.feeder.handshake import ServerContext
 from streamrec.feeder.secret_files import SecretFiles, read_file, read_secret
+from streamrec.feeder.server_context import ServerContext
 from streamrec.feeder.tls import load_authorities, load_pair
 
 if TYPE_CHECKING:

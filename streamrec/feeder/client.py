@@ -12,7 +12,7 @@ import contextlib
 import math
 import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, Unpack
 
 from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.address import Address
@@ -30,7 +30,6 @@ from streamrec.wire.protocol import State as ConnectionState
 if TYPE_CHECKING:
     import ssl
 
-    from streamrec.feeder.engine import Engine
     from streamrec.feeder.session import State
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.wire.messages import Message
@@ -46,6 +45,16 @@ PATIENCE = 60.0
 """Seconds without a sign of life after which a feeder counts as lost."""
 LOOK_EVERY = 1.0
 """Seconds between two looks whether a slow batch still arrives."""
+
+
+class OwnProcess(Protocol):
+    """The process that serves a feed alone and ends with it: an engine."""
+
+    def diagnosis(self) -> str | None:
+        """Return why the process ended, with its last words; ``None`` if it has not."""
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End the process; ``at_once``: it serves nobody yet."""
 
 
 class _Feed(Subscription):
@@ -229,7 +238,7 @@ class BlockingFeed(_Feed):
     is_async: Literal[False] = False
     _connection: BlockingConnection
 
-    def __init__(self, address: Place, options: Options, engine: Engine | None = None) -> None:
+    def __init__(self, address: Place, options: Options, engine: OwnProcess | None = None) -> None:
         super().__init__(address, options)
         self._engine = engine
         self.has_begun = False
@@ -250,7 +259,7 @@ class BlockingFeed(_Feed):
         patience: float = PATIENCE,
         stall_timeout: float = math.inf,
         connect_timeout: float = CONNECT_TIMEOUT,
-        engine: Engine | None = None,
+        engine: OwnProcess | None = None,
         **options: Unpack[Options],
     ) -> Self:
         """Connect, and do not wait for an answer; :meth:`begin` does.

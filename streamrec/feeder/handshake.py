@@ -5,62 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from contextvars import ContextVar
 from functools import partial
 from socket import MSG_PEEK, SHUT_WR
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederLost, FeederRefused
 from streamrec.feeder.connection import LINGER
 from streamrec.feeder.listener import readable
+from streamrec.feeder.server_context import present_handshakes
 from streamrec.wire.frame import MAGIC
 
 if TYPE_CHECKING:
     import socket
 
     from streamrec.feeder.connection import AsyncConnection
+    from streamrec.feeder.server_context import Handshake
 
-__all__ = ["ServerContext", "greet", "shake_hands"]
-
-_handshake: ContextVar[list[_Handshake]] = ContextVar("handshake")
-"""Where a context leaves the present connection's end of TLS."""
-
-
-class _Handshake(ssl.SSLObject):
-    """One end of TLS, which keeps the alert that OpenSSL writes when a handshake fails.
-
-    It says why. Event loops close the connection without sending it, and the client would not know
-    that its certificate was refused.
-    """
-
-    outgoing: ssl.MemoryBIO
-    alert = b""
-
-    def do_handshake(self) -> None:
-        """Go on with the handshake."""
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError:
-            self.alert = self.outgoing.read()
-            raise
-
-
-class ServerContext(ssl.SSLContext):
-    """A context for :func:`shake_hands`."""
-
-    sslobject_class = _Handshake
-
-    def wrap_bio(
-        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any
-    ) -> ssl.SSLObject:
-        """Return the end of TLS of a connection, as event loops ask for it."""
-        made = super().wrap_bio(incoming, outgoing, *args, **options)
-        assert isinstance(made, _Handshake)
-        made.outgoing = outgoing
-        _handshake.get([]).append(made)
-        return made
+__all__ = ["greet", "shake_hands"]
 
 
 async def greet(sock: socket.socket, connection: AsyncConnection) -> None:
@@ -127,8 +88,8 @@ async def _speaks_plainly(sock: socket.socket) -> bool:
 
 async def _shake(sock: socket.socket, connection: AsyncConnection, context: ssl.SSLContext) -> None:
     loop = asyncio.get_running_loop()
-    made: list[_Handshake] = []
-    _handshake.set(made)  # for this task, and what the loop does for it
+    made: list[Handshake] = []
+    present_handshakes.set(made)  # for this task, and what the loop does for it
     with sock.dup() as spare:  # the loop closes the other
         try:
             await loop.connect_accepted_socket(lambda: connection, sock, ssl=context)

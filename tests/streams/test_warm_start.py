@@ -16,6 +16,7 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.client import BlockingFeed
+from streamrec.feeder.engine import Engine
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo
@@ -36,7 +37,6 @@ from tests.pipeline.small_datasets import contents, identities, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamrec.feeder.engine import Engine
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.position import Position
 
@@ -84,7 +84,7 @@ def opened(source: str, **values: Any) -> WarmStartSession:
 
 def engine_of(session: WarmStartSession) -> Engine:
     assert session._feed is not None
-    assert session._feed._engine is not None
+    assert isinstance(session._feed._engine, Engine)
     return session._feed._engine
 
 
