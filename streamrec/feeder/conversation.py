@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.replicas import Replica
-    from streamrec.feeder.server import Feeder
+    from streamrec.feeder.service import Service
     from streamrec.feeder.session_log import SessionLog
     from streamrec.feeder.shared import Outbox
     from streamrec.feeder.subscription import Subscription
@@ -64,7 +64,7 @@ class Conversation:
     """A conversation with one client.
 
     Args:
-        feeder: The feeder, which has the datasets, the settings and the statistics.
+        service: The datasets, the settings and the statistics.
         connection: The connection to the client.
         session_log: The log of the connection.
         peer: The address of the client's machine; ``None``: it is this one.
@@ -74,7 +74,7 @@ class Conversation:
 
     def __init__(
         self,
-        feeder: Feeder,
+        service: Service,
         connection: AsyncConnection,
         session_log: SessionLog,
         peer: str | None = None,
@@ -82,7 +82,7 @@ class Conversation:
         *,
         is_private: bool = True,
     ) -> None:
-        self._feeder = feeder
+        self._service = service
         self._peer = peer
         self._is_private = is_private
         self._subscription: Subscription | None = None
@@ -92,8 +92,8 @@ class Conversation:
         self._outbox = outbox
         if outbox is not None:
             connection.on_release = outbox.free
-        self._settings = feeder.settings
-        self._linger = feeder.settings.handshake_timeout
+        self._settings = service.settings
+        self._linger = service.settings.handshake_timeout
         """Seconds that the client has to read the last message, and to disconnect."""
         self._told_at = float("-inf")
         self._opened_in = 0.0
@@ -146,7 +146,7 @@ class Conversation:
             raise refusal
         grant = await self._admitted(hello)
         version = _common_version(hello)
-        await self._feeder.admit(self._connection)
+        await self._service.admit(self._connection)
         with Watch(self._connection, self._settings.idle_timeout, self._idle):
             await self._stream(hello, version, grant)
 
@@ -156,7 +156,7 @@ class Conversation:
         Raises:
             FeederRefused: It shows no token that opens that, or not in private.
         """
-        access = self._feeder.access
+        access = self._service.access
         check_received(hello.token, is_private=self._is_private)
         await access.look()
         grant = access.tokens.grant(hello.token)
@@ -166,22 +166,22 @@ class Conversation:
     async def _stream(self, hello: Hello, version: int, grant: Grant) -> None:
         clock = asyncio.get_running_loop().time
         arrived = clock()
-        dataset = await self._feeder.dataset(hello.dataset, grant)
+        dataset = await self._service.dataset(hello.dataset, grant)
         self._dataset = hello.dataset
         self._opened_in = clock() - arrived
-        self._feeder.statistics.opened(hello.dataset, self._opened_in)
+        self._service.statistics.opened(hello.dataset, self._opened_in)
         batch_size = hello.batch_size or dataset.settings.batch_size
         if not hello.world_size:
             raise ConfigError("world_size 0 has no ranks; it counts from 1")
         fingerprint = json.dumps(dataset.fingerprint(batch_size, hello.world_size).to_dict())
-        codes = {} if self._feeder.codes is None else await self._feeder.codes.of(dataset)
+        codes = {} if self._service.codes is None else await self._service.codes.of(dataset)
         facts = facts_of(dataset, _names(dataset), batch_size, hello.world_size, codes)
         settings = json.dumps(facts)
         await self._connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
         self._log.welcomed()
-        self._linger = self._feeder.linger
+        self._linger = self._service.linger
         subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
-        subscribed = self._feeder.statistics.subscribed(
+        subscribed = self._service.statistics.subscribed(
             hello.dataset,
             rank=subscribe.rank,
             world_size=hello.world_size,
@@ -197,10 +197,10 @@ class Conversation:
         """Serve one run after the other."""
         if hello.replicas:
             part = self._dataset, dataset, subscribe.rank, hello.world_size, batch_size
-            replica = partial(self._feeder.readings.replica, Reader(*part))
+            replica = partial(self._service.readings.replica, Reader(*part))
             await self._each_run(subscribe, replica)
             return
-        async with self._feeder.memory(dataset, hello.world_size) as loan:
+        async with self._service.memory(dataset, hello.world_size) as loan:
             run = partial(
                 dataset.run,
                 rank=subscribe.rank,
@@ -230,7 +230,7 @@ class Conversation:
         return None if self._outbox is None or keeps_decoded else self._outbox.allocate
 
     def _idle(self) -> None:
-        self._feeder.statistics.dropped["idle"] += 1
+        self._service.statistics.dropped["idle"] += 1
         reason = (
             f"the client gave no sign of life for {self._settings.idle_timeout:.3g} s and lost its "
             "place; connect again with the position, or raise idle_timeout in the feeder's [server]"
@@ -244,7 +244,7 @@ class Conversation:
             async with asyncio.timeout_at(since + self._settings.handshake_timeout):
                 return await event
         except TimeoutError:
-            self._feeder.statistics.dropped["handshake"] += 1
+            self._service.statistics.dropped["handshake"] += 1
             raise FeederLost(f"no {what} came in time") from None
 
     async def _first_subscription(self) -> Subscribe:
@@ -288,7 +288,7 @@ class Conversation:
                 await self._connection.send(outgoing)
                 size = frame_size(len(message.metadata), message.payload_size)
                 step = batch.next_position.step
-                self._feeder.statistics.sent(subscription, step, len(batch), size)
+                self._service.statistics.sent(subscription, step, len(batch), size)
                 self._log.sent(size)
 
     def _tell(self, batches: Run | Replica) -> None:
@@ -302,10 +302,10 @@ class Conversation:
 
     def _fail(self, error: Exception) -> None:
         self._log.failed(error)
-        self._feeder.failed(self._dataset, error)
+        self._service.failed(self._dataset, error)
         fields = to_fields(error)
         subscription = self._subscription
-        self._feeder.statistics.failed(
+        self._service.statistics.failed(
             fields["type"],
             shown(str(error)),
             peer=self._peer or "local",

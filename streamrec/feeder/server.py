@@ -10,47 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from streamrec.config.cores import usable_cores, worker_count
-from streamrec.config.daemon import DaemonSettings
-from streamrec.config.memory_budget import daemon_budget, memory_budget, shared_limit
+from streamrec.config.memory_budget import shared_limit
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
-from streamrec.feeder.access import Access
 from streamrec.feeder.address import Address
-from streamrec.feeder.admission import Admission
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.datasets import obstacle_of
 from streamrec.feeder.exposure import check_exposure
 from streamrec.feeder.handshake import greet, shake_hands
-from streamrec.feeder.heap import Heap
 from streamrec.feeder.listener import Listener, bind_in_thread, first_bytes, peer_of, remote_host
-from streamrec.feeder.loan import Loan
-from streamrec.feeder.map_identity import Codes
-from streamrec.feeder.replicas import WINDOW, Readings
-from streamrec.feeder.served_dataset import ServedDataset
+from streamrec.feeder.service import Service
 from streamrec.feeder.session_log import SessionLog
 from streamrec.feeder.shared import Outboxes
 from streamrec.feeder.snapshot import snapshot_of
-from streamrec.feeder.statistics import Statistics
-from streamrec.flow.cores import Cores
-from streamrec.pipeline.assembler import THREADS
 from streamrec.wire.protocol import Connection, Role
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from streamrec.feeder.budget import Budget
-    from streamrec.feeder.replicas import Reader
-    from streamrec.feeder.tokens import Grant
-    from streamrec.pipeline.dataset import Dataset
-    from streamrec.pipeline.run import Run
-    from streamrec.plan.state.position import Position
 
 __all__ = ["Feeder"]
 
@@ -61,38 +38,15 @@ better served elsewhere. Those that are served count a feeder as lost after 60 s
 log = logging.getLogger("streamrec.feeder")
 
 
-@dataclass(eq=False, repr=False)
-class Feeder:
+class Feeder(Service):
     """A feeder that is open to clients; an asynchronous context manager that closes everything."""
 
-    datasets: dict[str, Dataset | Awaitable[Dataset]]
-    """By name; one that is not open yet lets its clients wait."""
-    settings: DaemonSettings.Server = field(default_factory=DaemonSettings.Server)
-    """The limits and the timeouts."""
-    linger: float = 300.0
-    """Seconds that a client has to read why its stream has ended, and to disconnect."""
-    budget: Budget | None = None
-    """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
-    access: Access = field(default=None)  # type: ignore[assignment]
-    """Who may read; ``None``: as the settings say."""
-    codes: Codes | None = field(default_factory=Codes)
-    """Digests of the datasets' functions, to tell clients; ``None``: nobody compares them."""
-
     def __post_init__(self) -> None:
-        if self.access is None:
-            self.access = Access(self.settings)
-        self.admission: Admission[Any] = Admission(self.settings)
-        """The connections: those of this process, or their numbers."""
-        self.statistics = Statistics()
+        super().__post_init__()
         self.draining = False
-        self.readings = Readings(self._reading)
-        cores = usable_cores() // worker_count(self.settings)
-        self.cores = Cores(max(THREADS, cores))  # a session that is alone has all its threads
-        """The cores on which pictures of all sessions are decoded."""
         self._outboxes = Outboxes(shared_limit(self.settings))
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._heap = Heap()
 
     def __repr__(self) -> str:
         state = "draining" if self.draining else "serving"
@@ -115,119 +69,10 @@ class Feeder:
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that the feeder shows of itself, as JSON can hold it."""
-        return snapshot_of(self)
-
-    async def admit(self, connection: AsyncConnection) -> None:
-        """Count one who has said HELLO as a client.
-
-        Raises:
-            FeederDraining: There is no room for it here.
-        """
-        refusal = self.admission.admit(connection)
-        if refusal is not None:
-            self.statistics.dropped["full"] += 1
-            raise FeederDraining(refusal)
-
-    @asynccontextmanager
-    async def memory(self, dataset: Dataset, world_size: int, more: int = 0) -> AsyncIterator[Loan]:
-        """Lend a session its memory while the block runs.
-
-        Args:
-            dataset: What it reads.
-            world_size: The number of ranks.
-            more: Bytes that it needs besides.
-
-        Yields:
-            The bytes that it may take, and the limits of its batches.
-
-        Raises:
-            FeederDraining: Other sessions have too much of it now.
-            ConfigError: The daemon's whole budget is too small for a session.
-        """
-        wanted = memory_budget(dataset.settings)
-        asked, least = wanted + more, min(wanted, dataset.least_budget(world_size)) + more
-        try:
-            granted = await self.lend(asked, least)
-        except FeederDraining:
-            self.statistics.dropped["full"] += 1
-            raise
-        if granted is not None and granted < asked:
-            log.info("a session gets %d of the %d MiB it asks for", granted >> 20, asked >> 20)
-        loan = Loan(self, granted, more)
-        try:
-            yield loan
-        finally:
-            loan.end()
-            self._heap.shrink_soon()
-
-    async def lend(self, asked: int, least: int) -> int | None:
-        """Lend memory as :meth:`streamrec.feeder.budget.Budget.lend` does, if there is a budget."""
-        return None if self.budget is None else self.budget.lend(asked, least)
-
-    async def grow(self, granted: int, more: int) -> None:  # noqa: ARG002 - workers tell it
-        """Lend more memory to a session; errors as of :meth:`streamrec.feeder.budget.Budget.grow`.
-
-        Args:
-            granted: The bytes that it has.
-            more: The bytes that it needs besides.
-        """
-        assert self.budget is not None
-        self.budget.grow(more)
-
-    def give_back(self, granted: int) -> None:
-        """Take back what was lent."""
-        assert self.budget is not None
-        self.budget.give_back(granted)
+        return snapshot_of(self, obstacle=self.obstacle, draining=self.draining)
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
         """Do nothing, since this server has no worker processes that must do the same."""
-
-    @asynccontextmanager
-    async def _reading(self, reader: Reader, position: Position) -> AsyncIterator[tuple[Run, int]]:
-        """Start a run whose batches go to several clients."""
-        dataset = reader.dataset
-        kept = min(WINDOW, daemon_budget(self.settings) // 4)
-        async with self.memory(dataset, reader.world_size, kept) as loan:
-            run = dataset.run(
-                rank=reader.rank,
-                world_size=reader.world_size,
-                batch_size=reader.batch_size,
-                position=position,
-                budget=loan.budget,
-                ceiling=loan.ceiling,
-            )
-            with self.statistics.reading(reader.name, run):
-                async with run as batches:
-                    yield batches, kept
-
-    async def dataset(self, name: str, grant: Grant | None = None) -> Dataset:
-        """Return a dataset, once it is open.
-
-        Args:
-            name: Its name.
-            grant: What the client may know of; ``None``: everything.
-
-        Raises:
-            FeederRefused: There is no dataset of this name.
-            StreamrecError: It cannot be opened.
-        """
-        handle = self.datasets.get(name)
-        if handle is None:
-            names = [one for one in self.datasets if grant is None or grant.opens(one)]
-            raise FeederRefused(
-                f"there is no dataset {name!r} here; there are: {', '.join(sorted(names))}",
-                code="dataset",
-            )
-        if isinstance(handle, Awaitable):
-            # A future would be cancelled with the client that waits for it.
-            return await (asyncio.shield(handle) if asyncio.isfuture(handle) else handle)
-        return handle
-
-    def failed(self, name: str, error: Exception) -> None:
-        """Note that a client's stream of a dataset has failed."""
-        handle = self.datasets.get(name)
-        if isinstance(handle, ServedDataset):
-            handle.failed(error)
 
     async def listen(self, where: str) -> Address:
         """Accept connections.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from streamrec.feeder.budget import Budget
-    from streamrec.feeder.server import Feeder
+    from streamrec.feeder.service import Service
     from streamrec.pipeline.dataset import Dataset
 
 __all__ = ["build", "snapshot_of"]
@@ -30,26 +30,32 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def snapshot_of(feeder: Feeder) -> dict[str, Any]:
-    """Return all that a feeder shows of itself, as JSON can hold it."""
-    counted = feeder.statistics.snapshot()
-    datasets = {name: _opened(handle) for name, handle in list(feeder.datasets.items())}
+def snapshot_of(service: Service, *, obstacle: str | None, draining: bool) -> dict[str, Any]:
+    """Return all that a feeder shows of itself, as JSON can hold it.
+
+    Args:
+        service: What it serves.
+        obstacle: The reason why no new client could be served now.
+        draining: It sends its clients elsewhere.
+    """
+    counted = service.statistics.snapshot()
+    datasets = {name: _opened(handle) for name, handle in list(service.datasets.items())}
     listings = (one.timings.to_dict() for one in datasets.values() if _is_dataset(one))
     known = counted["datasets"]
     return {
         **counted,
         "datasets": {
-            name: {**_facts(found, _trouble(feeder.datasets[name])), **known.get(name, _NOTHING)}
+            name: {**_facts(found, _trouble(service.datasets[name])), **known.get(name, _NOTHING)}
             for name, found in datasets.items()
         },
         "timings": added((counted["timings"], *listings)),
-        "obstacle": feeder.obstacle,
-        "draining": feeder.draining,
-        "connections": feeder.admission.clients,
-        "handshakes": feeder.admission.handshakes,
+        "obstacle": obstacle,
+        "draining": draining,
+        "connections": service.admission.clients,
+        "handshakes": service.admission.handshakes,
         "workers": 1,
         "workers_lost": 0,
-        "budget": {"used": _memory(known.values()), **_lent(feeder.budget)},
+        "budget": {"used": _memory(known.values()), **_lent(service.budget)},
         "build": build(),
     }
 

@@ -9,8 +9,8 @@ import pytest
 from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import FeederDraining
 from streamrec.feeder.budget import Budget
-from streamrec.feeder.loan import Loan
 from streamrec.feeder.server import Feeder
+from streamrec.feeder.service import Loan
 from streamrec.flow.decoded_memory import Abandoned
 from streamrec.pipeline.memory_needs import NO_CEILING
 from tests.support import asynchronous
