@@ -10,6 +10,7 @@ from streamrec.errors import DataError
 from streamrec.sources.arrow_fields import module
 from streamrec.sources.held_file import HeldFile
 from streamrec.sources.memory import PIECE, PIECE_ROWS, Memory
+from streamrec.sources.parquet_lists import row_values
 from streamrec.sources.parquet_pages import pages_of
 from streamrec.values.columns import offsets_of
 
@@ -50,13 +51,21 @@ class _Column(NamedTuple):
     begin: int
     end: int
     """The first byte of its pages in the file, and the one past the last."""
+    deepest: int
+    """The largest repetition level: the lists in lists."""
+    codec: str
+
+    @property
+    def each(self) -> int:
+        """The bytes of a value, without those of its own length."""
+        own = _OFFSET if self.width is None else self.width
+        return own + (_LEVELS if self.is_list else 0)
 
     def size_of_row(self, rows: int) -> int:
         """Return the bytes of a row of a group of so many, on average."""
         if self.width is not None and not self.is_list:
             return self.width
-        each = (_OFFSET if self.width is None else self.width) + (_LEVELS if self.is_list else 0)
-        return -(-((self.width is None) * self.size + each * self.values) // rows)
+        return -(-((self.width is None) * self.size + self.each * self.values) // rows)
 
 
 class _Pages(NamedTuple):
@@ -71,10 +80,12 @@ class _Pages(NamedTuple):
     """The values before each page, and all."""
     sizes: Numbers
     """Bytes before each page when they are decompressed, and all."""
+    lengths: Numbers | None
+    """The values of each row; ``None``: they were not looked at."""
 
     @classmethod
-    def of(cls, pages: Sequence[Page]) -> Self:
-        """Return pages by their headers."""
+    def of(cls, pages: Sequence[Page], lengths: Numbers | None = None) -> Self:
+        """Return pages by their headers, and the lengths of their lists."""
         sizes = np.array([page.size for page in pages], np.int64)
         values = [0 if page.is_dictionary else page.values for page in pages]
         has_dictionary = any(page.is_dictionary for page in pages)
@@ -85,7 +96,14 @@ class _Pages(NamedTuple):
             int(sizes.max(initial=0)),
             offsets_of(np.array(values, np.int64)),
             offsets_of(sizes),
+            lengths,
         )
+
+    def values_in(self, count: int) -> int | None:
+        """Return the most values in so many rows that are read together, where they are known."""
+        if self.lengths is None or not len(self.lengths):
+            return None
+        return int(np.add.reduceat(self.lengths, np.arange(0, len(self.lengths), count)).max())
 
     def most(self, values: int) -> int:
         """Return the bytes of the pages that so many values may be in, where these are most."""
@@ -138,7 +156,8 @@ class ParquetReader:
                 held = HeldFile(source)
                 held.hold(begin, size)
                 source = module("pyarrow").PythonFile(held, "r")
-            found = [self._pages(column, number, source) for column in columns]
+            has_long = self._may_be_long(columns, number)
+            found = [self._pages(column, number, source, has_long) for column in columns]
         rows = self._rows(list(zip(columns, found, strict=True)), number)
         with module("pyarrow.parquet").ParquetFile(
             source,
@@ -170,10 +189,27 @@ class ParquetReader:
             size = column.total_uncompressed_size
             are_numbers = _has_dictionary(column.encodings)
             yield _Column(
-                kind.path, width, is_list, column.num_values, size, are_numbers, begin, end
+                kind.path,
+                width,
+                is_list,
+                column.num_values,
+                size,
+                are_numbers,
+                begin,
+                end,
+                kind.max_repetition_level,
+                column.compression,
             )
 
-    def _pages(self, column: _Column, number: int, source: Any) -> _Pages:
+    def _may_be_long(self, columns: list[_Column], number: int) -> bool:
+        """Return whether a single list could take too much, if one had all values of its column."""
+        lists = [column for column in columns if column.is_list]
+        rows = self._metadata.row_group(number).num_rows
+        # The lengths take memory, too.
+        is_small = rows * 8 * len(lists) <= self._memory.record
+        return is_small and sum(column.size_of_row(1) for column in lists) > self._memory.record
+
+    def _pages(self, column: _Column, number: int, source: Any, has_long: bool) -> _Pages:
         """Return the pages of a column.
 
         Raises:
@@ -187,11 +223,28 @@ class ParquetReader:
                 what = f"a page of column {column.path!r}, row group {number},"
                 self._memory.check(page.size, self._memory.unit, what, self._file)
                 found.append(page)
+            lengths = None
+            if has_long and column.is_list:
+                lengths = row_values(data, found, column.codec, column.deepest)
         except ValueError as error:
             if isinstance(error, DataError):
                 raise
             raise self._damaged(str(error)) from None
-        return _Pages.of(found)
+        self._check_lengths(column, number, lengths)
+        return _Pages.of(found, lengths)
+
+    def _check_lengths(self, column: _Column, number: int, lengths: Numbers | None) -> None:
+        """Compare the longest list of a column with what a record may take."""
+        if lengths is None or not len(lengths):
+            return
+        if len(lengths) != self._metadata.row_group(number).num_rows:
+            raise self._damaged(f"row group {number} does not have as many rows as it says")
+        row = int(lengths.argmax())
+        what = (
+            f"row {row} of row group {number}, with a list of {lengths[row]:,} values in column "
+            f"{column.path!r},"
+        )
+        self._memory.check(int(lengths[row]) * column.each, self._memory.record, what, self._file)
 
     def _rows(self, columns: list[tuple[_Column, _Pages | None]], number: int) -> int:
         """Return the rows of a batch, whose bytes are bounded.
@@ -219,8 +272,10 @@ def _has_dictionary(encodings: Collection[str]) -> bool:
 
 def _most(column: _Column, pages: _Pages | None, count: int, rows: int) -> int:
     """Return the most bytes that so many rows of a group have in a column."""
+    known = None if pages is None else pages.values_in(count)
     if column.width is not None or pages is None:
-        return count * column.size_of_row(rows)
+        return count * column.size_of_row(rows) if known is None else known * column.each
+    values = -(-count * column.values // rows) if known is None else known
     if not pages.are_numbers and pages.are_short:
         return count * pages.largest
-    return pages.most(-(-count * column.values // rows))
+    return pages.most(values)

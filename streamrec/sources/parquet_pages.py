@@ -19,6 +19,8 @@ _DATA, _DICTIONARY, _DATA_V2 = 5, 7, 8
 """Fields of a page's header: its sizes, and the header of its own type."""
 _DELTA = 7
 """The encoding by which a value shares its beginning with the one before it: DELTA_BYTE_ARRAY."""
+_RUNS = 3
+"""The encoding of levels by runs of one value and bit-packed groups: RLE."""
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _STRUCT = *range(1, 9), 12
 """The types of Thrift's values, without lists, which no header has."""
 _DEEPEST = 8
@@ -35,6 +37,15 @@ class Page(NamedTuple):
     """Bytes when it is decompressed."""
     values: int
     """Its values, of a data page with those that are null."""
+    at: int = 0
+    """The place behind its header in the bytes of the column."""
+    stored: int = 0
+    """Bytes of it there."""
+    levels: int | None = None
+    """Bytes of its repetition levels, which stand uncompressed before the rest; ``None``: they are
+    compressed with it, and their size stands before them."""
+    has_runs: bool = True
+    """Its repetition levels are in runs, as all writers have them now."""
 
 
 def pages_of(data: memoryview, values: int) -> Iterator[Page]:
@@ -58,7 +69,12 @@ def pages_of(data: memoryview, values: int) -> Iterator[Page]:
         own = kinds[0] if kinds and isinstance(kinds[0], dict) else {}
         is_dictionary = header.get(1) == DICTIONARY
         encoding = own.get(4 if _DATA_V2 in header else 2)
-        page = Page(is_dictionary, encoding == _DELTA, size, max(0, int(own.get(1, 0))))
+        levels = max(0, int(own.get(6, 0))) if _DATA_V2 in header else None
+        has_runs = levels is not None or own.get(4) == _RUNS
+        values_of = max(0, int(own.get(1, 0)))
+        page = Page(
+            is_dictionary, encoding == _DELTA, size, values_of, reader.at, stored, levels, has_runs
+        )
         yield page
         seen += 0 if is_dictionary else page.values
         at = reader.at + stored

@@ -78,7 +78,7 @@ def test_growing_rows_come_in_batches_that_are_bounded(tmp_path: Path) -> None:
         (
             pa.array([[0] * 2_000_000]),
             {},
-            r"a row of row group 0 takes 23 MiB.*give --memory 92MiB",
+            r"row 0 of row group 0, with a list of 2,000,000 .*, takes 23 MiB.*--memory 92MiB",
         ),
         (
             pa.array([["x" * LONG] * 200]),

@@ -52,7 +52,7 @@ def test_headers(version: str, compression: str, encoding: str | None, tmp_path:
 def test_a_dictionary_of_numbers(tmp_path: Path) -> None:
     _, data = column_of(tmp_path / "x", [1, 2] * 500)
     first, *_ = pages_of(data, 1000)
-    assert first == (True, False, 16, 2)
+    assert first[:4] == (True, False, 16, 2)
 
 
 @given(st.binary())
