@@ -29,7 +29,7 @@ def of_jax(name: str, column: Any) -> np.ndarray[Any, Any]:
     if not isinstance(column, np.ndarray) or column.dtype.kind not in _KINDS:
         raise ConfigError(
             f"column {name!r} is {_kind_of(column)}, which JAX has no array for; leave it out "
-            "of features, or make numbers of one shape of it with transform="
+            "of features, or let transform= turn it into numbers of one shape"
         )
     return column.astype(_narrowed(name, column), copy=False)
 

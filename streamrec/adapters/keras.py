@@ -199,8 +199,8 @@ def _dense(name: str, column: Any) -> Any:
         return column
     kind = type(column).__name__
     raise ConfigError(
-        f"feature {name!r} is of type {kind}, and Keras takes arrays of numbers; make one of it "
-        "with transform=, or use the TensorFlow backend, which takes strings"
+        f"feature {name!r} is of type {kind}, but Keras takes arrays of numbers; let transform= "
+        "turn it into one, or use the TensorFlow backend, which takes strings"
     )
 
 

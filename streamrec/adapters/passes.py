@@ -70,8 +70,8 @@ class Passes:
         with self._lock:
             if self._number != number:
                 raise ConfigError(
-                    "another iterator over this stream has begun, and each would take what the "
-                    "other one misses; iterate one at a time, or open a stream for each"
+                    "another iterator over this stream has begun, and each of the two would miss "
+                    "what the other takes; use one iterator at a time, or open a stream for each"
                 )
             if self._restarts:
                 self._begin()
@@ -107,7 +107,10 @@ class Passes:
             batches = self.stream.peek()
         if not batches:
             next(self.stream, None)  # raises what went wrong, if that is the reason
-            raise ConfigError("the stream has no batch, so nothing is known of its columns")
+            raise ConfigError(
+                "the stream has no batch, so its columns are not known; check the shards, "
+                "and the filter"
+            )
         return batches[0]
 
     def _begin(self) -> None:

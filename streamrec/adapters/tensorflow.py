@@ -244,8 +244,8 @@ def _parts(column: Any, name: str = "") -> list[np.ndarray[Any, Any]]:
     if isinstance(column, Sparse):
         return [*_parts(column.values), column.indices, np.array(column.dense_shape, np.int64)]
     raise ConfigError(
-        f"column {name!r} is of type {type(column).__name__}, of which there is no tensor; leave "
-        "it out of features, or make another of it with transform="
+        f"column {name!r} is of type {type(column).__name__}, which does not become a tensor; "
+        "leave it out of features, or let transform= turn it into another type"
     )
 
 

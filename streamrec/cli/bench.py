@@ -91,7 +91,7 @@ def _in_a_directory(_: click.Context, parameter: click.Parameter, path: Path | N
     help="Simulate a trainer that takes so long for a batch, such as 120ms. [no time]",
 )
 @click.option(
-    "--world-size", type=click.IntRange(1), default=1, help="Read as one rank of so many."
+    "--world-size", type=click.IntRange(1), default=1, help="Read as one rank of this many."
 )
 @click.option(
     "--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="The most time."

@@ -19,7 +19,7 @@ _OPTIONS = (
         "--vocab-file",
         metavar="FILE",
         shell_complete=local_files,
-        help="BERT: the vocabulary, one word piece a line; needed.",
+        help="BERT: the vocabulary, one word piece a line; required.",
     ),
     click.option(
         "--do-lower-case/--no-do-lower-case",
@@ -33,7 +33,10 @@ _OPTIONS = (
         help="BERT: mask all pieces of a word, or none.",
     ),
     click.option(
-        "--max-seq-length", type=click.IntRange(5), metavar="N", help="BERT: of a pair.  [128]"
+        "--max-seq-length",
+        type=click.IntRange(5),
+        metavar="N",
+        help="BERT: the most tokens of a pair.  [128]",
     ),
     click.option(
         "--max-predictions-per-seq",
@@ -45,13 +48,13 @@ _OPTIONS = (
         "--masked-lm-prob",
         type=click.FloatRange(0, 1),
         metavar="FRACTION",
-        help="BERT: of the tokens that are masked.  [0.15]",
+        help="BERT: the part of the tokens that is masked.  [0.15]",
     ),
     click.option(
         "--short-seq-prob",
         type=click.FloatRange(0, 1),
         metavar="FRACTION",
-        help="BERT: of the documents with shorter pairs.  [0.1]",
+        help="BERT: the part of the documents with shorter pairs.  [0.1]",
     ),
     click.option(
         "--min-short-seq-length",
@@ -59,7 +62,9 @@ _OPTIONS = (
         metavar="N",
         help="BERT: the least tokens that shorter pairs are filled to.  [2]",
     ),
-    click.option("--random-seed", type=int, metavar="N", help="BERT: of all draws.  [12345]"),
+    click.option(
+        "--random-seed", type=int, metavar="N", help="BERT: the seed of all draws.  [12345]"
+    ),
     click.option(
         "--dupe-factor",
         type=click.IntRange(1),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     metavar="BYTES",
-    help="Begin at the record whose frame begins there; of one shard only. "
-    "What is said of later ones counts them from it.",
+    help="Begin at the record whose frame begins at this byte; for one shard only. Messages "
+    "count records from there.",
 )
 @click.option(
     "--record",

@@ -77,7 +77,9 @@ LISTED = 20
     "--drop", metavar="NAME", multiple=True, help="Tables: leave a column out. Repeatable."
 )
 @task_option
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="By default all cores.")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="The number of processes. [all cores]"
+)
 @click.option(
     "--engine",
     type=click.Choice(["local", "ray"]),
@@ -99,11 +101,19 @@ LISTED = 20
 @click.option("--overwrite", is_flag=True, help="Replace another dataset of the same name.")
 @click.option("--resize", metavar="WxH", help="Pictures: resize them all to this size.")
 @click.option("--encode", type=click.Choice(["jpeg", "png"]), help="Pictures: encode them anew.")
-@click.option("--quality", type=click.IntRange(0, 100), help="Pictures: of JPEGs.  [95]")
+@click.option(
+    "--quality", type=click.IntRange(0, 100), help="Pictures: the quality of JPEGs.  [95]"
+)
 @click.option("--key", metavar="FEATURE", help="Records: the feature that determines the split.")
-@click.option("--delimiter", metavar="CHAR", help="CSV: between values.  [comma; tab in .tsv]")
-@click.option("--null", metavar="TEXT", multiple=True, help="CSV: stands for no value. Repeatable.")
-@click.option("--source-version", metavar="TEXT", help="Functions: tells other records apart.")
+@click.option(
+    "--delimiter", metavar="CHAR", help="CSV: the character between values.  [comma; tab in .tsv]"
+)
+@click.option(
+    "--null", metavar="TEXT", multiple=True, help="CSV: a text for a missing value. Repeatable."
+)
+@click.option(
+    "--source-version", metavar="TEXT", help="Functions: a version, to be changed with the records."
+)
 @bert_options
 @storage_option
 @dest_option

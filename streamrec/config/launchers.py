@@ -195,7 +195,8 @@ def _missing(launcher: Launcher, own: list[str], rank: str, size: str) -> str:
     if not lacking:
         return (
             f"the environment has {there}: {launcher.name} has started this process, and does not "
-            "tell how many there are; set RANK and WORLD_SIZE, or give rank= and world_size="
+            "tell how many processes there are; set RANK and WORLD_SIZE, or give rank= and "
+            "world_size="
         )
     return (
         f"the environment has {there} and no {' and no '.join(lacking)}, so the rank is not known; "

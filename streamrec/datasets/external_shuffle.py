@@ -244,7 +244,8 @@ class ExternalShuffle:
         except OSError as error:
             raise StoreError(
                 f"the shuffle's temporary file cannot be used: {error.strerror or error}; it takes "
-                "as many bytes as the records: free them there, or name another disk with TMPDIR",
+                "as many bytes as the records: free as many there, or name another disk with "
+                "TMPDIR",
                 url=self._directory,
             ) from None
 

@@ -63,7 +63,7 @@ class Address:
         """
         addresses = _parsed(text, listen=listen)
         if len(addresses) > 1:
-            _refuse(text, "it names several hosts, and one is meant", listen=listen)
+            _refuse(text, "it names several hosts, but must name one", listen=listen)
         return addresses[0]
 
     @classmethod
@@ -129,7 +129,7 @@ def _hosts(scheme: str, rest: str) -> tuple[Address, ...]:
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
-    _check(text.startswith("[") or text.count(":") < 2, "an IPv6 address stands in brackets")
+    _check(text.startswith("[") or text.count(":") < 2, "an IPv6 address must stand in brackets")
     parts = urlsplit(f"//{text}")
     _check(parts.netloc == text and parts.hostname is not None, "the host is missing")
     _check(parts.port is not None, "the port is missing")
@@ -143,8 +143,8 @@ def _unix(rest: str) -> Address:
     path = unquote(quoted, errors="strict")
     _check(len(path) > 1, "the path is missing")
     size = len(path.encode())
-    _check(size <= LONGEST_PATH, f"the path has {size} bytes, {LONGEST_PATH} are possible")
-    _check(not (query and name), "the dataset stands behind '#' or '?', not both")
+    _check(size <= LONGEST_PATH, f"the path has {size} bytes, but can have at most {LONGEST_PATH}")
+    _check(not (query and name), "the dataset must stand behind '#' or '?', not both")
     dataset = _queried(query) if query else unquote(name, errors="strict")
     return Address(path=path, dataset=dataset or None)
 
@@ -152,14 +152,14 @@ def _unix(rest: str) -> Address:
 def _queried(query: str) -> str:
     """Return the dataset of ``dataset=NAME``."""
     found = parse_qs(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
-    _check(found.keys() == {"dataset"}, "behind '?' stands something else than dataset=NAME")
+    _check(found.keys() == {"dataset"}, "only dataset=NAME may stand behind '?'")
     _check(len(found["dataset"]) == 1, "it names two datasets")
     return found["dataset"][0]
 
 
 def _check_dataset(addresses: tuple[Address, ...], *, listen: bool) -> None:
     if listen:
-        _check(addresses[0].dataset is None, "a feeder that listens names no dataset")
+        _check(addresses[0].dataset is None, "an address to listen at must not name a dataset")
     else:
         _check(addresses[0].dataset is not None, "it names no dataset")
         _check(all(one.port != 0 for one in addresses), "port 0 cannot be connected to")

@@ -61,7 +61,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
         if not isinstance(options.get("exc_info"), HttpProcessingError):
             return False
         self._statistics.dropped["garbage"] += 1
-        self.warning("the status port is sent what is not HTTP, by %s", *args)
+        self.warning("the status port got something else than HTTP from %s", *args)
         return True
 
 

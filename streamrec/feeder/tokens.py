@@ -56,9 +56,9 @@ class Grant:
         if not given:
             reason = "a token is needed: give token="
         elif self.is_known:
-            reason = f"the token does not open the dataset {dataset!r}; ask for one that does"
+            reason = f"the token does not open the dataset {dataset!r}; give a token that does"
         else:
-            reason = "the token is wrong: the feeder does not know it, or no longer"
+            reason = "the token is wrong, or no longer valid; give one that the feeder knows now"
         raise FeederRefused(reason, code="token")
 
 

@@ -281,13 +281,13 @@ def _for_link(figures: Figures, settings: DatasetSettings | None) -> Iterator[Ch
     if figures.target.kind == "feeder":
         yield _outside(
             "A client on the feeder's host (unix://), narrower columns (dtypes) or a feeder nearer "
-            "by need less of the way; TLS takes a part of a core at either end."
+            "by need less bandwidth; TLS takes a part of a core at either end."
         )
         return
     yield from _cache(figures, settings)
     yield _outside(
-        "A machine with a faster network or in the zone of the bucket has more; so have several "
-        "hosts, each with a link of its own."
+        "A machine with a faster network or in the zone of the bucket has a faster link; several "
+        "hosts have a link each."
     )
     processing = figures.processing
     if processing is not None and (processing.zstd_ratio or 0.0) >= NOTICED:

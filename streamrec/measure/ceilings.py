@@ -187,7 +187,7 @@ class Resources:
         elif alone is None or best.bytes_per_second > FREE * alone:
             return None
         else:
-            beside = f"and would give {rate_text(alone)} if each had a way of its own"
+            beside = f"and would give {rate_text(alone)} if each had a link of its own"
         return Ceiling(
             resource="link",
             bytes_per_second=best.bytes_per_second * self.gain,

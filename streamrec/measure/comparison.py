@@ -27,8 +27,8 @@ SIGNS: Final[dict[Judgement, str]] = {"better": "▲", "worse": "▼", "noise": 
 NOISE: Final = (
     "A difference is noise where the intervals of the two figures overlap. An interval holds the "
     "true figure with 95%: for a job it follows from ten parts of its time, for first bytes from "
-    "the number of requests. What was measured once is taken to be true to 5%, and nothing to be "
-    "truer than 2.5%. Runs at other hours differ by more: repeat both before you rely on a "
+    "the number of requests. A figure that was measured once counts as exact to 5%, and no figure "
+    "as more exact than 2.5%. Runs at other hours differ by more: repeat both before you rely on a "
     "difference."
 )
 

@@ -64,7 +64,7 @@ class Prices(Settings):
             if self.reader not in prices.egress_per_gb:
                 places = ", ".join(map(repr, prices.egress_per_gb))
                 raise ConfigError(
-                    f"the reader is {self.reader!r}, and egress_per_gb of {kind!r} has the places "
+                    f"the reader is {self.reader!r}, but egress_per_gb of {kind!r} has the places "
                     f"{places or 'none'}; name one of them"
                 )
         return self

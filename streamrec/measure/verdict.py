@@ -194,8 +194,8 @@ def _then(finding: Finding, advice: Advice) -> str:
         return "What comes next was not measured; measure again after the change."
     if advice.next is None:
         return (
-            f"Then {rate_text(advice.rate)} are to be expected, as much as was seen of the store; "
-            "what limits it then was not measured."
+            f"Then {rate_text(advice.rate)} are to be expected, which is the best rate that the "
+            "store gave; what limits it then was not measured."
         )
     times = advice.rate / finding.rate if finding.rate else 1.0
     return (

@@ -88,7 +88,7 @@ class IpcReader:
 
     def _check_end(self, message: Message) -> None:
         if message.end > self._file.size:
-            raise ValueError("a message is not there to its end")
+            raise ValueError("a message is cut off")
 
     def _admit(self, size: int, begin: int) -> None:
         what = f"the batch at byte {begin}"

@@ -172,7 +172,10 @@ def _as_int64(value: Any, *, is_given: bool) -> int:
         if not _is_number(value):
             raise _unfit(value, "not int64", text)
         if is_nan(value) and not is_given:
-            take = ("int64", "takes it as no value"), ("float32", "keeps it, and rounds numbers")
+            take = (
+                ("int64", "takes it as a missing value"),
+                ("float32", "keeps it, and rounds numbers"),
+            )
             raise _unfit(value, "not int64", *take)
         raise _unfit(value, "not int64", ("float32", "takes it"), text)
     if not -(1 << 63) <= number < 1 << 63:

@@ -171,10 +171,10 @@ class _Cutter:
             size = info.size
             is_whole = is_compressed(self._file) or info.offset_data + size <= self._file.size
             if not 0 <= size < 1 << 63 or not is_whole:
-                raise tarfile.ReadError(f"{info.name[:100]!r} is not there to its end")
+                raise tarfile.ReadError(f"{info.name[:100]!r} is cut off")
             yield info
         if not self._stored.last:
-            raise tarfile.ReadError("it ends without the mark of its end")
+            raise tarfile.ReadError("its end mark is missing")
         rest = self._stored.last
         while rest:  # to its end, where a compressed one has its checksum
             if rest.strip(b"\0"):
@@ -207,7 +207,7 @@ class _Cutter:
         padded = -(-info.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
         data = self._stored.take(padded)  # to the next header: tarfile would go back by a byte
         if len(data) < info.size:
-            raise tarfile.ReadError(f"{info.name[:100]!r} is not there to its end")
+            raise tarfile.ReadError(f"{info.name[:100]!r} is cut off")
         self._parts.append(data[: info.size])
         self._held += info.size
 

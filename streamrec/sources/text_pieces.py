@@ -104,7 +104,8 @@ def text_pieces(
                 rest = rest[end:]
             elif len(rest) > MOST_BYTES:
                 raise DataError(
-                    f"from line {line} on no {what} ends in {MOST_BYTES >> 20} MiB; {_MEND[what]}",
+                    f"the {what} that begins in line {line} does not end within {MOST_BYTES >> 20} "
+                    f"MiB; {_MEND[what]}",
                     url=str(file),
                 )
     if rest:

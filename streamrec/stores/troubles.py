@@ -183,7 +183,7 @@ TROUBLES = {
     ),
     "bucket name": Told(
         ConfigError,
-        "S3 has no buckets of such names; write the bucket's name, of letters, digits, dots and "
+        "this is not a valid name of an S3 bucket; write a name of letters, digits, dots and "
         "hyphens, as in s3://bucket/object",
     ),
     "not s3": Told(StoreMisbehaved, "the store does not answer as S3 does; check endpoint_url"),

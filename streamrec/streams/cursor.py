@@ -201,8 +201,9 @@ class Cursor:
         # How many steps lie before a later epoch is not known here: it follows from the settings.
         if step != self.step and (isinstance(last, Position) or not last.epoch):
             raise BatchOutOfOrder(
-                f"what came next stands behind step {step} and the stream at step {self.step}: a "
-                "batch was lost or repeated on the way; iterate again, and the stream goes on from "
+                f"the batch that came next follows step {step}, but the stream is at step "
+                f"{self.step}: a batch was lost or repeated on the way; iterate again, and the "
+                "stream goes on from "
                 "the last batch that was taken",
                 step=step,
             )

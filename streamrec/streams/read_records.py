@@ -123,8 +123,8 @@ async def _check_offset(offset: int, url: str, settings: DatasetSettings) -> Non
 def _begin(offset: int, single: bool, dataset: Dataset) -> ResumePoint:
     if single and len(dataset.shards) > 1:
         raise ConfigError(
-            f"these are {len(dataset.shards)} shards, and a single one is read, or has an offset; "
-            "name the one that is meant"
+            f"read_records and an offset need one shard, but the source has {len(dataset.shards)}; "
+            "name one of them"
         )
     if not offset:
         return Beginning()

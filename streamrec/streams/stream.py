@@ -265,8 +265,8 @@ class Stream(Stateful, Generic[Item]):
         length = self._length
         if length is None:
             raise TypeError(
-                "the length is not known: that takes epochs, and steps_per_epoch or (without "
-                "filter and pack) an index; that of a feeder's stream is known once it is open"
+                "the length is not known; set epochs, and steps_per_epoch or (without filter and "
+                "pack) an index; a feeder's stream knows its length once it is open"
             )
         return length
 
@@ -315,8 +315,8 @@ class Stream(Stateful, Generic[Item]):
         settings = self._opened().settings
         if settings["shards"] is None:
             raise ConfigError(
-                f"the names of {settings['shard_count']} shards are more than a feeder tells; list "
-                'them where they are stored, or read with engine="thread"'
+                f"a feeder does not tell the names of as many as {settings['shard_count']} shards; "
+                'list them where they are stored, or read with engine="thread"'
             )
         return [masked(url) for url in settings["shards"]]
 

@@ -26,6 +26,6 @@ class Turn:
 def busy() -> Busy:
     """Return the error for a thread or task that takes while another does."""
     return Busy(
-        "another thread or task is taking from this stream at this moment; let one take and hand "
-        "on what it takes, or let one take after the other"
+        "another thread or task is taking from this stream at this moment; let one of them take "
+        "the batches and hand them on, or let them take turns"
     )

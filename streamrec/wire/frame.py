@@ -93,8 +93,8 @@ class Header(NamedTuple):
         magic, version, kind, flags, metadata_size, payload_size = _FIELDS.unpack_from(data)
         if data[:1] in _TLS and data[1:2] == b"\x03":
             raise RemoteProtocolError(
-                "the other end speaks TLS and this one does not; connect to a feeder's tls:// "
-                "address by tls://, and to no other"
+                "the other end speaks TLS and this one does not; write tls:// for a TLS address of "
+                "a feeder, and for no other address"
             )
         if magic != MAGIC:
             raise RemoteProtocolError(

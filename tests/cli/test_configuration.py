@@ -44,7 +44,7 @@ def test_what_is_right_passes() -> None:
     ("server", "dataset", "words"),
     [
         ({"listen": ["udp://x:1"]}, {}, "udp://x:1"),
-        ({"listen": ["tcp://x:1/train"]}, {}, "names no dataset"),
+        ({"listen": ["tcp://x:1/train"]}, {}, "must not name a dataset"),
         ({"listen": ["tcp://0.0.0.0:1"]}, {}, r"tcp://0\.0\.0\.0:1: .*insecure = true"),
         ({"listen": ["tcp://x:1"], "token": "t", "insecure": True}, {}, "token in plain TCP"),
         ({"tls": {"cert": "feeder.pem"}}, {}, r"server\.tls.*no address .* begins with tls://"),

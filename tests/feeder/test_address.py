@@ -86,18 +86,18 @@ def test_to_listen_at(text: str, address: Address) -> None:
         ("tcp://a:7070,/train", "the host is missing"),
         ("tcp://a:7070,,b:7070/train", "the host is missing"),
         ("tcp://a:7070,b:0/train", "port 0"),
-        ("tcp://::1:7070/train", "stands in brackets"),
+        ("tcp://::1:7070/train", "must stand in brackets"),
         ("tcp://a:1/%ff", "can't decode byte 0xff"),
         ("tcp://[::1:7070/train", "Invalid IPv6"),
         ("unix://run/f.sock#train", "must be absolute"),
         ("unix:///#train", "path is missing"),
         ("unix:///run/f.sock", "names no dataset"),
-        ("unix:///run/f.sock?train", "something else than dataset=NAME"),
-        ("unix:///run/f.sock?dataset=a&rank=1", "something else than dataset=NAME"),
+        ("unix:///run/f.sock?train", "only dataset=NAME may stand"),
+        ("unix:///run/f.sock?dataset=a&rank=1", "only dataset=NAME may stand"),
         ("unix:///run/f.sock?dataset=a&dataset=b", "two datasets"),
         ("unix:///run/f.sock?dataset=", "names no dataset"),
         ("unix:///run/f.sock?dataset=a#b", "not both"),
-        (f"unix:///{'x' * 107}#train", "108 bytes, 107 are possible"),
+        (f"unix:///{'x' * 107}#train", "108 bytes, but can have at most 107"),
     ],
 )
 def test_nonsense(text: str, words: str) -> None:
@@ -106,13 +106,13 @@ def test_nonsense(text: str, words: str) -> None:
 
 
 def test_a_dataset_is_not_listened_at() -> None:
-    with pytest.raises(ConfigError, match=r"names no dataset; write tcp://HOST:PORT, tls"):
+    with pytest.raises(ConfigError, match=r"must not name a dataset; write tcp://HOST:PORT, tls"):
         Address.parse("tcp://127.0.0.1:7070/train", listen=True)
 
 
 @pytest.mark.parametrize(("text", "listen"), [("tcp://a:1,b:2/x", False), ("tcp://a:1,b:2", True)])
 def test_one_place_has_one_host(text: str, listen: bool) -> None:
-    with pytest.raises(ConfigError, match="it names several hosts, and one is meant"):
+    with pytest.raises(ConfigError, match="it names several hosts, but must name one"):
         Address.parse(text, listen=listen)
 
 

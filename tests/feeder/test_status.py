@@ -142,7 +142,7 @@ async def test_garbage_is_counted_and_told_in_a_line(
     assert 'streamrec_feeder_dropped_total{reason="garbage"} 3.0' in text
     told = [record for record in caplog.records if record.name == "streamrec.feeder"]
     assert [record.exc_info for record in told] == [None] * 3
-    assert "not HTTP, by 127.0.0.1" in told[0].getMessage()
+    assert "else than HTTP from 127.0.0.1" in told[0].getMessage()
     # One message, so that the daemon's log limits its rate, whoever sends it.
     assert len({record.msg for record in told}) == 1
 

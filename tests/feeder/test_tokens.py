@@ -73,7 +73,7 @@ def test_tokens_of_datasets(tmp_path: Path) -> None:
     [
         ("", "a token is needed: give token="),
         (A, "does not open the dataset 'y'"),
-        (C, "the token is wrong: the feeder does not know it, or no longer"),
+        (C, "the token is wrong, or no longer valid"),
     ],
 )
 def test_a_refusal_has_a_code_and_no_secret(given_one: str, words: str, tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ class TestS3:
             ("s3://bucket", "this names no object; write s3://bucket/object"),
             ("s3://bucket/", "this names no object; write s3://bucket/object"),
             ("s3:///x", "this names no bucket; write s3://bucket/object"),
-            ("s3://a b/x", "S3 has no buckets of such names"),
+            ("s3://a b/x", "this is not a valid name of an S3 bucket"),
         ],
     )
     def test_a_url_that_names_no_object(self, way: Any, url: str, words: str) -> None:

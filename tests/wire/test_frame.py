@@ -68,7 +68,7 @@ def test_every_flipped_bit_is_noticed(header: Header, bit: int) -> None:
     [
         (raw(magic=b"HTTP"), "is this the address of a streamrec feeder"),
         (raw(magic=b"\x16\x03\x01\x02"), "the other end speaks TLS and this one does not"),
-        (raw(magic=b"\x15\x03\x03\x00"), "connect to a feeder's tls:// address by tls://"),
+        (raw(magic=b"\x15\x03\x03\x00"), "write tls:// for a TLS address"),
         (raw(version=2), "version 2"),
         (raw(flags=1), "flags 0x1"),
         (raw(kind=0), "no frame type 0"),

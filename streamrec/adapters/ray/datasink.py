@@ -102,7 +102,7 @@ class TFRecordDatasink(Datasink):  # type: ignore[misc]
         column = columns_of(batch.select([name]))[name]
         if not isinstance(column, BytesColumn):
             raise WrongFeatureType(
-                "the column holds no serialized records; name one of bytes without nulls",
+                "the column holds no serialized records; name a column of bytes without nulls",
                 feature=name,
             )
         return column

@@ -64,7 +64,7 @@ class Notice:
         """
         if loads != int(self._numbers[2]):
             raise ConfigError(
-                "a state was loaded in the training process when this worker had begun, and it "
+                "a state was loaded in the training process after this worker had begun, so it "
                 "would not go on from there; load the state before the first loop over the "
                 "DataLoader, or leave out persistent_workers"
             )

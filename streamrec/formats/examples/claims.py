@@ -154,8 +154,8 @@ class Claims(threading.local):
             return
         message = (
             f"the values of this batch take {_mib(size)} and its records "
-            f"{_mib(int(lengths.sum()))}, and max_bytes allows {_mib(most)} more than these; raise "
-            "max_bytes or memory_budget, or set batch_size to less"
+            f"{_mib(int(lengths.sum()))}, but max_bytes allows only {_mib(most)} more than these; "
+            "raise max_bytes or memory_budget, or set batch_size to less"
         )
         raise ColumnFault(int(lengths.argmax()), feature, message, BatchTooLarge)
 
@@ -175,7 +175,7 @@ class Claims(threading.local):
             return
         if most is not None and self._claimed + total > most:
             message = (
-                f"default values take {_mib(total)} in this batch of {rows:,} rows, and max_bytes "
+                f"default values take {_mib(total)} in this batch of {rows:,} rows, but max_bytes "
                 f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or set "
                 "batch_size to less"
             )
@@ -225,7 +225,7 @@ def _refused(sizes: Sequence[int], works: Sequence[int], feature: str, most: int
     row = _largest(needed)
     if needed[row] > most:
         message = (
-            f"the picture takes {_mib(sizes[row])} of pixels and {_mib(works[row])} to decode, and "
+            f"the picture takes {_mib(sizes[row])} of pixels and {_mib(works[row])} to decode, but "
             f"max_bytes allows {_mib(most)}; raise max_bytes or memory_budget, if you trust it"
         )
         return ColumnFault(row, feature, message, PictureTooLarge)

@@ -131,7 +131,7 @@ def _check_scans(contents: memoryview, pixels: int, most: int) -> int:
     allowed = min(MOST_SCANS, max(1, _PASSES * most // max(1, pixels)))
     if scans > allowed:
         raise PictureTooLarge(
-            f"the JPEG has {scans} scans of {pixels:,} pixels, and {allowed} are allowed, since "
+            f"the JPEG has {scans} scans of {pixels:,} pixels, but {allowed} are allowed, since "
             "each costs a pass over all of them; write it anew with fewer, if you trust it"
         )
     return layout.coefficients

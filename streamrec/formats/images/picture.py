@@ -233,7 +233,7 @@ def check_size(shape: tuple[int, ...], most: int) -> None:
     if count > most:
         sides = " x ".join(map(str, shape[:-1]))
         raise PictureTooLarge(
-            f"the picture claims {sides} = {count:,} pixels, and {most:,} are allowed; "
+            f"the picture claims {sides} = {count:,} pixels, but {most:,} are allowed; "
             "raise max_pixels, if you trust it"
         )
 

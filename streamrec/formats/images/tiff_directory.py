@@ -48,7 +48,7 @@ def check_tiff(contents: memoryview, max_pixels: int) -> None:
             listed += count * _SIZES.get(kind, 1)
             if tag in _PLACES and count > _MOST_PARTS:
                 raise MalformedImage(
-                    f"the TIFF has {count:,} strips or tiles, and {_MOST_PARTS:,} are allowed; "
+                    f"the TIFF has {count:,} strips or tiles, but {_MOST_PARTS:,} are allowed; "
                     "write it with larger ones"
                 )
             if tag in _SIDES + _TILES and count == 1 and kind in _SIZES:

@@ -67,7 +67,7 @@ _HEAD = struct.Struct("<8sIIQQ")
 _DIGEST = 16
 _SHARD = {VERSION: 2 * 8 + 2 * 4, WITH_ETAGS: 2 * 8 + 3 * 4}
 _CHUNK = {VERSION: 2 * 8 + 4, WITH_ETAGS: 2 * 8}
-_DAMAGED = "so it is damaged or no index; write it again with `streamrec index`"
+_DAMAGED = "so it is damaged or not an index; write it again with `streamrec index`"
 
 
 _NUMBERED = re.compile(r"(.*[^/])-\d{5}-of-\d{5}(?:\.[^/]*)?", re.DOTALL)
@@ -153,8 +153,8 @@ class Index:
     def get(self, name: str) -> ShardEntry | None:
         """Return the entry of the shard with this name; ``None`` if there is none.
 
-        Names of signed URLs end in ``?...``. That is no part of the shard's name, so an index that
-        was written without signatures serves them, too, and the other way round.
+        The ``?...`` of signed URLs does not count, so an index that was written without signatures
+        serves them, too, and the other way round.
         """
         plain = name.removesuffix(SIGNED)
         found = (self._by_name.get(each) for each in (name, plain, f"{plain}{SIGNED}"))

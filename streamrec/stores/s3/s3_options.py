@@ -49,7 +49,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         ConfigError: Such an option is set, or has a value of another kind.
     """
     for name in sorted(_OURS.intersection(options)):
-        raise ConfigError(f"storage_options: {name!r} is streamrec's own affair; leave it out")
+        raise ConfigError(f"storage_options: {name!r} is set by streamrec itself; leave it out")
     for name in sorted(_OUR_PARAMETERS.intersection(mapping_of(options, "s3_additional_kwargs"))):
         raise ConfigError(
             f"storage_options: {name!r} in 's3_additional_kwargs' would change what is read; leave "

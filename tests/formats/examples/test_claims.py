@@ -114,7 +114,7 @@ def test_a_picture_that_is_resized_takes_its_own_pixels_too() -> None:
     [(Image(), Limits(max_pixels=99)), (Image(max_pixels=99), Limits(max_pixels=100))],
 )
 def test_a_picture_of_more_pixels_than_allowed(spec: Image[Any], limits: Limits) -> None:
-    with pytest.raises(PictureTooLarge, match=r"10 x 10 = 100 pixels, and 99 are allowed"):
+    with pytest.raises(PictureTooLarge, match=r"10 x 10 = 100 pixels, but 99 are allowed"):
         Parsing({"p": spec}, limits).parse(examples(encoded("PNG", 10, 10)))
 
 

@@ -251,14 +251,14 @@ def of_scans(count: int, pixels: tuple[int, int] = (29, 37), most: int = 1 << 20
 
 def test_more_scans_than_any_encoder_writes() -> None:
     assert of_scans(MOST_SCANS).decode().shape == (29, 37, 1)
-    with pytest.raises(PictureTooLarge, match="has 101 scans of 1,073 pixels, and 100 are allowed"):
+    with pytest.raises(PictureTooLarge, match="has 101 scans of 1,073 pixels, but 100 are allowed"):
         of_scans(MOST_SCANS + 1)
 
 
 def test_large_pictures_may_have_fewer_scans() -> None:
     most = 64 * 64
     assert of_scans(32, (64, 64), most).shape == (64, 64, 1)
-    with pytest.raises(PictureTooLarge, match="33 scans of 4,096 pixels, and 32 are allowed"):
+    with pytest.raises(PictureTooLarge, match="33 scans of 4,096 pixels, but 32 are allowed"):
         of_scans(33, (64, 64), most)
 
 

@@ -79,7 +79,7 @@ def test_transforms() -> None:
 @pytest.mark.parametrize("shape", [(3, 4, 3), (12, 1, 1), (2, 2, 3, 4)])
 def test_a_limit_of_pixels(shape: tuple[int, ...]) -> None:
     check_size(shape, 12)
-    with pytest.raises(MalformedImage, match="= 12 pixels, and 11 are allowed"):
+    with pytest.raises(MalformedImage, match="= 12 pixels, but 11 are allowed"):
         check_size(shape, 11)
 
 

@@ -97,7 +97,7 @@ def test_entries_that_share_their_bytes(big: bool) -> None:
 
 
 def test_more_strips_than_allowed() -> None:
-    with pytest.raises(MalformedImage, match="70,000 strips or tiles, and 65,536 are allowed"):
+    with pytest.raises(MalformedImage, match="70,000 strips or tiles, but 65,536 are allowed"):
         read(with_entries((273, 4, 70_000, 8), data=bytes(280_000)))
 
 

@@ -41,7 +41,7 @@ CUSTOMER_KEY = "k" * 32
 
 @pytest.mark.parametrize("name", ["asynchronous", "loop", "skip_instance_cache"])
 def test_what_is_ours(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' is streamrec's own affair"):
+    with pytest.raises(ConfigError, match=f"'{name}' is set by streamrec itself"):
         check_options({name: None})
 
 
