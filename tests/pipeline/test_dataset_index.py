@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.errors import (
+    CorruptLength,
     DataError,
     MalformedIndex,
     ObjectNotFound,
@@ -249,6 +250,47 @@ def test_another_number_of_records_than_indexed_is_noticed(
     found.write_bytes(Index(tuple(changed)).encode())
     with pytest.raises(StaleIndex, match=r"part-00000.tfrecord: the index says that record [24]"):
         read(source, **more)
+
+
+def seek_to_a_chunk(tmp_path: Path, change: Callable[[ShardEntry], ShardEntry]) -> list[bytes]:
+    """Read on from the third of six chunks of two records, of which the index says something."""
+    source = write(tmp_path, ((20,) * 12,))
+    write_index(source, 70)
+    (found,) = tmp_path.glob("*.streamrec-index")
+    (entry,) = Index.parse(found.read_bytes(), url="index").entries
+    assert list(entry.first_records) == [0, 2, 4, 6, 8, 10]
+    found.write_bytes(Index((change(entry),)).encode())
+    with sr.open(source, index=True, batch_size=2, lanes=1, engine="thread") as stream:
+        stream.seek(step=2)
+        return [bytes(record) for batch in stream for record in batch.records]
+
+
+@pytest.mark.parametrize("by", [-16, -1, 1, 16])
+def test_a_seek_to_where_no_record_begins_is_noticed(tmp_path: Path, by: int) -> None:
+    assert len(seek_to_a_chunk(tmp_path / "intact", lambda entry: entry)) == 8
+
+    def moved(entry: ShardEntry) -> ShardEntry:
+        begins = list(entry.begins)
+        begins[2] += by
+        return replace(entry, begins=begins)
+
+    with pytest.raises(StaleIndex, match=f"record 4 begins at byte {4 * 36 + by}, and no intact"):
+        seek_to_a_chunk(tmp_path / "moved", moved)
+
+
+def test_a_seek_to_a_damaged_length_tells_of_the_damage(tmp_path: Path) -> None:
+    """The bytes behind it prove that a record begins there, as the index says."""
+
+    def damage(entry: ShardEntry) -> ShardEntry:
+        (shard,) = tmp_path.glob("*.tfrecord")
+        data = bytearray(shard.read_bytes())
+        data[4 * 36] ^= 1
+        shard.write_bytes(data)
+        return entry
+
+    with pytest.raises(CorruptLength) as caught:
+        seek_to_a_chunk(tmp_path, damage)
+    assert (caught.value.offset, caught.value.record) == (4 * 36, 4)
 
 
 UNEVEN = ((5, 29, 31, 7, 5), (5, 5, 8), (40,) * 6)

@@ -76,6 +76,7 @@ class RecordReader:
     _is_whole: bool = True  # the extent is read from its beginning
     _next_byte: int = 0  # behind the last record that was given; at first, where the extent begins
     _crc: int | None = None  # behind the last record; None: none of the extent was given yet
+    _leap: int | None = None  # where reading began within an extent, at no compared position
     _lead: int = 0  # the bytes before the first record that are still to be compared
     _expected: int = 0  # the CRC of the first record, if the start is at the beginning of an extent
     _found: deque[RecordBlock | DamagedSpan] = field(default_factory=deque)
@@ -161,6 +162,7 @@ class RecordReader:
         self._lead = lead(extent, self.start) if resumed else 0
         self._crc = self.start.crc if resumed else None
         self._expected = self.start.crc if is_first and not resumed else 0
+        self._leap = begin if resumed and not self._lead else None
         self._next_byte = begin + self._lead
         self._scanner = self._scanner_at(extent, begin + self._lead, ordinal)
 
@@ -359,23 +361,32 @@ class RecordReader:
         return True
 
     def _may_be_the_index(self, fault: DataError) -> bool:
-        """Return whether only an index says that a record begins at the fault."""
-        return 0 < self._extent.begin == fault.offset
+        """Return whether only an index says that a record begins at the fault.
+
+        It does where an extent begins, and where a seek leaped into one. A saved position in an
+        extent has the CRC of the record before it, which was compared.
+        """
+        extent, entries = self._extent, self.shards.entries
+        if 0 < extent.begin == fault.offset:
+            return True
+        leaped = bool(entries) and fault.offset == self._leap
+        return leaped and fault.offset in entries[extent.shard].begins
 
     def _no_record_begins(self, fault: DataError, read: RangeRead) -> StreamrecError:
         """Return the error for a place at which the index says that a record begins.
 
         Where the bytes prove that it does, its length is damaged. Else this is one of two troubles.
         """
-        extent = self._extent
-        found = Resync().look(read.unused, self.shards.sizes[extent.shard] - extent.begin)
+        assert fault.offset is not None
+        shard = self._extent.shard
+        found = Resync().look(read.unused, self.shards.sizes[shard] - fault.offset)
         if isinstance(found, Verdict) and found.exact:
             return fault
         return StaleIndex(
-            f"the index says that record {extent.first_record} begins at byte {extent.begin}, and "
-            "no intact record does: the index is wrong, or the record is damaged; `streamrec "
-            "verify` tells which of the two",
-            url=self.shards.urls[extent.shard],
+            f"the index says that record {fault.record} begins at byte {fault.offset}, and no "
+            "intact record does: the index is wrong, or the record is damaged; `streamrec verify` "
+            "tells which of the two",
+            url=self.shards.urls[shard],
         )
 
     def _abandon(self, read: RangeRead, error: StreamrecError) -> bool:
