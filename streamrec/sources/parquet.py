@@ -12,6 +12,7 @@ from streamrec.sources.held_file import HeldFile
 from streamrec.sources.memory import PIECE, PIECE_ROWS, Memory
 from streamrec.sources.parquet_lists import row_values
 from streamrec.sources.parquet_pages import pages_of
+from streamrec.sources.parquet_watch import PageWatch, WatchedFile
 from streamrec.values.columns import offsets_of
 
 if TYPE_CHECKING:
@@ -159,6 +160,9 @@ class ParquetReader:
             has_long = self._may_be_long(columns, number)
             found = [self._pages(column, number, source, has_long) for column in columns]
         rows = self._rows(list(zip(columns, found, strict=True)), number)
+        if not is_known:
+            watches = [self._watch(column, number, rows) for column in columns]
+            source = module("pyarrow").PythonFile(WatchedFile(source, watches), "r")
         with module("pyarrow.parquet").ParquetFile(
             source,
             metadata=self._metadata,
@@ -232,6 +236,19 @@ class ParquetReader:
             raise self._damaged(str(error)) from None
         self._check_lengths(column, number, lengths)
         return _Pages.of(found, lengths)
+
+    def _watch(self, column: _Column, number: int, rows: int) -> PageWatch:
+        """Return a look at the pages of a column that are not held, for batches of so many rows."""
+        all_rows = max(1, self._metadata.row_group(number).num_rows)
+        together = -(-rows * column.values // all_rows)
+        what = f"of column {column.path!r}, row group {number},"
+
+        def check(page: Page, size: int) -> None:
+            self._memory.check(page.size, self._memory.unit, f"a page {what}", self._file)
+            if column.width is None:
+                self._memory.check(size, self._memory.unit, f"{rows} rows {what}", self._file)
+
+        return PageWatch(column.begin, column.end, column.values, together, check)
 
     def _check_lengths(self, column: _Column, number: int, lengths: Numbers | None) -> None:
         """Compare the longest list of a column with what a record may take."""

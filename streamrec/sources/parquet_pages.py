@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Page", "pages_of"]
+__all__ = ["Page", "page_at", "pages_of"]
 
 DICTIONARY = 2
 """The type of a page with the values of a dictionary."""
@@ -60,24 +60,37 @@ def pages_of(data: memoryview, values: int) -> Iterator[Page]:
     """
     at, seen = 0, 0
     while seen < values:
-        reader = _Reader(data, at)
-        header = reader.struct()
-        size, stored = header.get(_SIZE), header.get(_STORED)
-        kinds = [header[kind] for kind in (_DATA, _DATA_V2, _DICTIONARY) if kind in header]
-        if not isinstance(size, int) or not isinstance(stored, int) or min(size, stored) < 0:
-            raise ValueError("the header of a page has no valid size")
-        own = kinds[0] if kinds and isinstance(kinds[0], dict) else {}
-        is_dictionary = header.get(1) == DICTIONARY
-        encoding = own.get(4 if _DATA_V2 in header else 2)
-        levels = max(0, int(own.get(6, 0))) if _DATA_V2 in header else None
-        has_runs = levels is not None or own.get(4) == _RUNS
-        values_of = max(0, int(own.get(1, 0)))
-        page = Page(
-            is_dictionary, encoding == _DELTA, size, values_of, reader.at, stored, levels, has_runs
-        )
+        try:
+            page = page_at(data, at)
+        except EOFError:
+            raise ValueError("a page ends behind its column") from None
         yield page
-        seen += 0 if is_dictionary else page.values
-        at = reader.at + stored
+        seen += 0 if page.is_dictionary else page.values
+        at = page.at + page.stored
+
+
+def page_at(data: memoryview, at: int) -> Page:
+    """Return the header at a place.
+
+    Raises:
+        EOFError: The bytes end within it.
+        ValueError: It is damaged.
+    """
+    reader = _Reader(data, at)
+    header = reader.struct()
+    size, stored = header.get(_SIZE), header.get(_STORED)
+    kinds = [header[kind] for kind in (_DATA, _DATA_V2, _DICTIONARY) if kind in header]
+    if not isinstance(size, int) or not isinstance(stored, int) or min(size, stored) < 0:
+        raise ValueError("the header of a page has no valid size")
+    own = kinds[0] if kinds and isinstance(kinds[0], dict) else {}
+    is_dictionary = header.get(1) == DICTIONARY
+    encoding = own.get(4 if _DATA_V2 in header else 2)
+    levels = max(0, int(own.get(6, 0))) if _DATA_V2 in header else None
+    has_runs = levels is not None or own.get(4) == _RUNS
+    values = max(0, int(own.get(1, 0)))
+    return Page(
+        is_dictionary, encoding == _DELTA, size, values, reader.at, stored, levels, has_runs
+    )
 
 
 class _Reader:
@@ -108,7 +121,7 @@ class _Reader:
 
     def _octet(self) -> int:
         if not 0 <= self.at < len(self._data):
-            raise ValueError("a page ends behind its column")
+            raise EOFError
         self.at += 1
         return self._data[self.at - 1]
 

@@ -130,6 +130,32 @@ def test_a_store_is_asked_for_each_row_group_once(tmp_path: Path) -> None:
         del bomb
 
 
+@pytest.mark.parametrize("encoded", ENCODED)
+def test_pages_of_a_large_row_group_in_a_store_are_looked_at(tmp_path: Path, encoded: str) -> None:
+    """It is not held in memory, so its pages are met on their way."""
+    rows = [os.urandom(999) for _ in range(8000)]
+    bomb = [bytes(LONG)] * 600 if encoded == "plain" else []
+    options = {**ENCODED[encoded], "row_group_size": 1 << 20}
+    written(tmp_path / "x.parquet", pa.array(rows), **options)
+    written(
+        tmp_path / "y.parquet", pa.array([*rows, *bomb]), **{**options, "write_batch_size": 1024}
+    )
+    memory = Memory(16 * MIB)
+    expected = records_of(open_arrow(str(tmp_path / "x.parquet"), memory=memory))
+    with DevStore() as store:
+        for name in ("x", "y"):
+            store.put(f"tables/{name}.parquet", (tmp_path / f"{name}.parquet").read_bytes())
+
+        def read(name: str) -> Any:
+            place, options = f"s3://tables/{name}.parquet", store.storage_options
+            return records_of(open_arrow(place, storage_options=options, memory=memory))
+
+        assert read("x") == expected
+        if bomb:
+            with pytest.raises(RecordTooLarge, match=r"of column 'a', row group 0, takes .* MiB"):
+                read("y")
+
+
 def test_damaged_bytes_are_one_error(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     rows = [b"%d" % n for n in range(500)]
