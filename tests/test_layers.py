@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ FLOORS = {
     "plan": [{"order"}, {"reading", "state"}],
 }
 """The rooms within a room, from the ground floor up. The room's own files stand above them all."""
+CIRCLE = "streamrec.pipeline.batch.batch", "streamrec.pipeline.batch.torch_batch"
+"""The only circle: ``Batch.to_torch`` returns what is made of a batch."""
 DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}
 ASYNCIO_ROOMS = {
     "cli", "datasets", "demo", "devstore", "feeder", "flow", "measure", "pipeline", "stores",
@@ -186,6 +189,27 @@ def test_every_room_within_a_room_has_a_floor() -> None:
     for room, floors in FLOORS.items():
         inner = {path.parent.name for path in (ROOT / room).glob("*/__init__.py")}
         assert inner == set().union(*floors), room
+
+
+def test_files_do_not_import_each_other_in_a_circle() -> None:
+    modules = {name_of(path): path for path in FILES if path.parent != ROOT}
+    used = {
+        name: {
+            other
+            for other in imports(path, for_types=True)
+            # The packages around a file are imported before it in any case.
+            if other in modules and not f"{name}.".startswith(f"{other}.")
+        }
+        for name, path in modules.items()
+    }
+    first, last = CIRCLE
+    used[first].remove(last)
+    TopologicalSorter(used).prepare()  # raises a CycleError, which names the files
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
 
 
 def test_no_name_of_a_module_is_made_at_run_time_elsewhere() -> None:

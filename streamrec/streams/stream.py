@@ -340,7 +340,7 @@ class Stream(Stateful, Generic[Item]):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        workers.check_loader(self._rank())
+        workers.check_loader(*self._rank())
         state = self.state_dict()
         return {"description": self._description, "assignment": self._assignment, "state": state}
 
@@ -356,8 +356,9 @@ class Stream(Stateful, Generic[Item]):
         self._turn = Turn()
 
     def _check_division(self) -> None:
-        workers.check_loader(self._rank())
-        workers.check_workers(self._assignment)
+        workers.check_loader(*self._rank())
+        assigned = self._assignment
+        workers.check_workers(assigned.made_in if assigned.is_given else None)
 
     def _start(self) -> tuple[Rank, ResumePoint]:
         self._check_division()

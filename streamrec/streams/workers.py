@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
 
-    from streamrec.streams.ranks import Assignment, Rank
-
 __all__ = ["Whereabouts", "check_loader", "check_sampler", "check_workers", "here"]
 
 AS_LOADER = "streamrec.adapters.torch.as_loader(stream)"
@@ -60,10 +58,13 @@ def check_sampler() -> None:
         )
 
 
-def check_workers(assignment: Assignment) -> None:
+def check_workers(divided_in: Whereabouts | None) -> None:
     """Refuse a stream that each of several workers would read in full.
 
     A stream that was made in this worker, with a rank of its own, is the user's division.
+
+    Args:
+        divided_in: The process and worker that made the stream, if the user gave its rank.
 
     Raises:
         ConfigError: This is one of several workers, and the stream was made outside it, or
@@ -72,7 +73,7 @@ def check_workers(assignment: Assignment) -> None:
     info = _worker_info()
     if info is None or info.num_workers < 2:
         return
-    if not assignment.is_given or assignment.made_in != here():
+    if divided_in != here():
         raise ConfigError(
             f"this is worker {info.id} of {info.num_workers} of a DataLoader, and each would give "
             "every record of the stream once more; a stream reads ahead by itself: set "
@@ -81,17 +82,17 @@ def check_workers(assignment: Assignment) -> None:
         )
 
 
-def check_loader(rank: Rank) -> None:
+def check_loader(rank: int, world_size: int) -> None:
     """Refuse a rank's stream to a loader of Accelerate that divides between processes itself.
 
     Raises:
         ConfigError: Such a loader iterates, or pickles, a stream of one of several ranks.
     """
-    if rank.world_size == 1:
+    if world_size == 1:
         return
     for name, parts in _dividing():
         raise ConfigError(
-            f"the stream is rank {rank.rank} of {rank.world_size} already, and Accelerate's {name} "
+            f"the stream is rank {rank} of {world_size} already, and Accelerate's {name} "
             f"divides it by {parts} once more; do not prepare the loader, or make the stream with "
             "rank=0 and world_size=1"
         )

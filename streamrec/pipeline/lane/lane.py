@@ -4,44 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from streamrec.errors import StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
+from streamrec.pipeline.lane.segment import Segment, Source
 from streamrec.plan.order.coordinates import Coordinates
-from streamrec.values.records import RecordRows, Run
+from streamrec.values.records import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from streamrec.pipeline.lane.filter_stage import FilterStage
-    from streamrec.pipeline.lane.mix_source import Mix
-    from streamrec.pipeline.lane.open_shards import OpenShards
     from streamrec.pipeline.lane.packing_stage import Packing
-    from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.pipeline.lane.record_span import RecordSpan
     from streamrec.values.columns import Indices
 
-__all__ = ["Lane", "Segment", "Source"]
-
-Source: TypeAlias = "RecordReader | Mix | OpenShards"
-"""A source of a lane's records."""
-
-
-@dataclass(slots=True, eq=False)
-class Segment:
-    """Rows of one epoch that are ready, in the order of delivery."""
-
-    rows: RecordRows
-    epoch: int
-    end: Callable[[int], Sequence[int] | Indices]
-    """Returns the lane's coordinates behind a row, as numbers."""
-    merged: int = 0
-    """The number of rows that the round robin has taken."""
-    delivered: int = 0
-    """The number of rows that are in a batch."""
-    row_bytes: float = 0
-    """The mean size of a row's payload in bytes."""
+__all__ = ["Lane"]
 
 
 @dataclass(eq=False, repr=False)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.decoder import Decoder
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
-    from streamrec.pipeline.lane.lane import Source
     from streamrec.pipeline.lane.quarantine import CorruptionLog
+    from streamrec.pipeline.lane.segment import Source
     from streamrec.pipeline.run_plan import RunPlan
 
 __all__ = ["LaneBuilder"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.lane.record_reader import RecordReader
-    from streamrec.pipeline.lane.record_span import Places
+    from streamrec.pipeline.lane.record_span import RecordPlaces
     from streamrec.plan.order.window import Windows
     from streamrec.values.columns import Indices
 
@@ -42,7 +42,7 @@ class Turn:
 
     span: Extent
     """The extent of the shard."""
-    places: Places
+    places: RecordPlaces
     """The places in the shard."""
     numbers: Indices
     """int64 ``[records]``: the number of each record among these."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.column_rows import rows_of
-from streamrec.pipeline.lane.lane import Segment
+from streamrec.pipeline.lane.segment import Segment
 from streamrec.plan.order.coordinates import Coordinates
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
@@ -14,17 +14,24 @@ from streamrec.values.columns import rising
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
-    from streamrec.pipeline.lane.mix_source import Drawn
-    from streamrec.pipeline.lane.open_shards import Turn
     from streamrec.plan.order.shard_order import Extent
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordBlock
 
-__all__ = ["BlockPlaces", "Places", "RecordSpan"]
+__all__ = ["BlockPlaces", "RecordPlaces", "RecordSpan"]
 
 
-Places: TypeAlias = "BlockPlaces | Turn | Drawn"
-"""The lane's coordinates around successive records, before any filter; none of their bytes."""
+class RecordPlaces(Protocol):
+    """The lane's coordinates around successive records, before any filter; none of their bytes."""
+
+    def before(self, number: int, extent: Extent) -> Coordinates:
+        """Return the coordinates of a lane whose next record is the one of that number."""
+
+    def after(self, number: int, extent: Extent) -> Coordinates:
+        """Return the coordinates of a lane whose last record was the one of that number."""
+
+    def ends(self, numbers: Indices, extent: Extent) -> Indices:
+        """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +43,7 @@ class RecordSpan:
     rows: RecordRows
     lengths: Indices
     """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included."""
-    places: Places
+    places: RecordPlaces
     numbers: Indices
     """int64 ``[rows]``: the number of each record among the places."""
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.errors import MalformedPosition
-from streamrec.pipeline.lane.lane import Lane, Segment
+from streamrec.pipeline.lane.lane import Lane
+from streamrec.pipeline.lane.segment import Segment
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.records import RecordRows
 
