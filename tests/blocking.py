@@ -42,6 +42,30 @@ ALLOWED = {
     ("streamrec/devstore/server.py", "__exit__"): "a test's own store",
     ("importlib/_bootstrap.py", "_find_and_load"): "a module is read once in a process",
     ("<frozen importlib._bootstrap>", "_find_and_load"): "a module is read once in a process",
+    # Files
+    ("streamrec/config/cores.py", "usable_cores"): "files of the kernel, on no disk",
+    ("streamrec/config/memory_budget.py", "_memory_limit"): "files of the kernel, on no disk",
+    ("streamrec/feeder/shared.py", "_sealed"): "a file in memory",
+    ("streamrec/feeder/listener.py", "__init__"): "the file of a socket, before it listens",
+    ("streamrec/feeder/listener.py", "close"): "the file of a socket, when a feeder ends",
+    ("streamrec/streams/opening.py", "open"): "plain code opens the stream",
+    ("streamrec/streams/start.py", "functions_of"): "in the user's loop, before the first batch",
+    ("streamrec/stores/open.py", "store_for"): "looks for certificates, once for a dataset",
+    ("streamrec/datasets/writer.py", "__init__"): "plain code writes a file",
+    ("streamrec/datasets/writer.py", "write"): "plain code writes a file",
+    ("streamrec/datasets/writer.py", "close"): "plain code writes a file",
+    ("tests/pipeline/simulated_store.py", "submit"): "simulated time waits for no thread",
+    ("streamrec/stores/s3/s3_errors.py", "_missing_file"): "a hint in the error that ends a stream",
+    ("streamrec/stores/http/transport.py", "transport_of"): "looks for certificates, once a store",
+    ("linecache.py", "updatecache"): "lines of source for a traceback, once in a process",
+    ("botocore/configloader.py", "raw_config_parse"): "a session's configuration, once for a store",
+    ("botocore/utils.py", "__contains__"): "the kept token of a login, when it has ended",
+    ("botocore/utils.py", "__getitem__"): "the kept token of a login, when it has ended",
+    ("botocore/utils.py", "__setitem__"): "the kept token of a login, when it has ended",
+    ("botocore/loaders.py", "_load_file"): "descriptions, once for a store",
+    ("botocore/loaders.py", "list_api_versions"): "descriptions, once for a store",
+    ("botocore/loaders.py", "list_available_services"): "descriptions, once for a store",
+    ("botocore/loaders.py", "_potential_locations"): "descriptions, once for a store",
 }
 """Functions, by file and name, in which calls may block, and why."""
 
@@ -65,9 +89,16 @@ MORE: dict[str, Any] = {
     "threading.Thread.join": _is_over,
 }
 """Calls that blockbuster leaves alone, each with its exception."""
-FILES = ("io.", "os.")
-"""Calls that are not refused: libraries of stores read their own files when a dataset is opened.
-What is read or written for a client is read in threads; tests of the stores hold that."""
+FILE_CALLS = (
+    *("builtins.open", "io.open", "os.open", "os.scandir", "os.lstat", "os.chmod", "os.utime"),
+    *("os.pread", "os.preadv", "os.pwrite", "os.fsync", "os.fdatasync", "os.truncate"),
+    *("os.ftruncate", "io.FileIO.read", "io.FileIO.readall", "io.FileIO.readinto"),
+    "io.FileIO.write",
+)
+"""Calls of files that blockbuster leaves alone: it knows ``stat``, ``rename`` and their like, and
+what goes through a buffer."""
+MEMORY_CALLS = ("os.getcwd", "os.path.abspath", "os.path.samestat")
+"""Calls that blockbuster refuses, though no disk is asked."""
 
 
 def _never(*_: Any, **__: Any) -> bool:
@@ -78,10 +109,10 @@ def _never(*_: Any, **__: Any) -> bool:
 def refused() -> Iterator[None]:
     """Raise an error in each call that would block a running loop while the block runs."""
     blockers = BlockBuster(ROOMS)
-    for name in [name for name in blockers.functions if name.startswith(FILES)]:
+    for name in MEMORY_CALLS:
         del blockers.functions[name]
-    for name, exception in MORE.items():
-        blockers.functions[name] = BlockBusterFunction(
+    for name, exception in (MORE | dict.fromkeys(FILE_CALLS)).items():
+        blockers.functions[f"{name}()"] = BlockBusterFunction(
             None, name, scanned_modules=ROOMS, can_block_predicate=exception or _never
         )
     for function in blockers.functions.values():

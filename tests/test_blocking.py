@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -53,6 +54,14 @@ BLOCKING: list[Callable[[], Any]] = [
     wait_for_a_result,
     lambda: time.sleep(0.001),
     lambda: socket.getaddrinfo("127.0.0.1", 80),
+    lambda: Path(__file__).stat(),
+    lambda: Path(__file__).read_bytes(),
+    lambda: list(ROOT.iterdir()),
+    lambda: os.scandir(ROOT).close(),
+    lambda: os.close(os.open(ROOT, os.O_RDONLY)),
+    lambda: Path(__file__).rename(__file__),
+    lambda: Path("there is no such file").unlink(missing_ok=True),
+    lambda: ROOT.mkdir(exist_ok=True),
 ]
 
 

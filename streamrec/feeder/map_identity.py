@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["Codes", "codes_of", "with_identity"]
+__all__ = ["Codes", "codes_of", "identified", "with_identity"]
 
 
 def with_identity(settings: DatasetSettings) -> DatasetSettings:
@@ -24,15 +24,26 @@ def with_identity(settings: DatasetSettings) -> DatasetSettings:
     Raises:
         ConfigError: What the function reads cannot be told, so the cache needs a key.
     """
-    cache = settings.cache
-    if cache is None or cache.of != "mapped" or cache.key is not None or settings.map is None:
+    cache, function = settings.cache, settings.map
+    if cache is None or function is None or not _lacks_identity(settings):
         return settings
     from streamrec.feeder.sent_functions import identity_of  # cloudpickle: few streams need it
 
-    function = _function("map", settings.map)
-    return settings.model_copy(
-        update={"cache": cache.model_copy(update={"key": identity_of(function)})}
-    )
+    key = identity_of(_function("map", function))
+    return settings.model_copy(update={"cache": cache.model_copy(update={"key": key})})
+
+
+async def identified(settings: DatasetSettings) -> DatasetSettings:
+    """Do the same as :func:`with_identity`, in a thread: it looks for the function's package."""
+    if not _lacks_identity(settings):
+        return settings
+    return await asyncio.to_thread(with_identity, settings)
+
+
+def _lacks_identity(settings: DatasetSettings) -> bool:
+    cache = settings.cache
+    is_of_maps = cache is not None and cache.of == "mapped" and cache.key is None
+    return is_of_maps and settings.map is not None
 
 
 class Codes:

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
-from streamrec.feeder.map_identity import with_identity
+from streamrec.feeder.map_identity import identified
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.retry import Backoff
 
@@ -151,7 +151,7 @@ class ServedDataset:
         began = asyncio.get_running_loop().time()
         while True:
             try:
-                dataset = await self._opener(with_identity(self.settings))
+                dataset = await self._opener(await identified(self.settings))
             except StoreError as error:
                 await self._wait(error, backoff.next())
             else:

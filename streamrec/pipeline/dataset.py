@@ -16,6 +16,7 @@ from streamrec.pipeline.assembler import THREADS
 from streamrec.pipeline.batch.batch import Components
 from streamrec.pipeline.cache.batch_cache import BatchCache, versions_of
 from streamrec.pipeline.cache.cached_run import CachedRun
+from streamrec.pipeline.cache.picture_cache import programs
 from streamrec.pipeline.dataset_checks import (
     check_batches,
     check_mapped,
@@ -127,6 +128,8 @@ class Dataset:
         # Here, and not for each run: of a million names they take a second or two.
         self._names = self._digest_of_names()
         self._places = places_of(self.shards) if self._forecasts else {}
+        if self._keeps("pictures", "mapped"):
+            programs()  # it looks for what is installed
         for order in self._orders:
             next(order.extents(0, 0), None)  # it draws the permutation of the first epoch
         if index is not None:
@@ -213,12 +216,9 @@ class Dataset:
             ConfigError: A URL's scheme is not known, or the storage options are wrong.
             StoreError: The listing failed or stalled.
         """
-        stores = Stores(
-            settings.storage_options,
-            stall_timeout=settings.stall_timeout,
-            cache=settings.cache,
-            before_request=before_request,
-        )
+        make = partial(Stores, settings.storage_options, stall_timeout=settings.stall_timeout)
+        # In a thread, since a cache looks for its folder.
+        stores = await in_thread(partial(make, cache=settings.cache, before_request=before_request))
         try:
             await import_stores(settings.urls)
             if objects is None:

@@ -183,7 +183,7 @@ class Stores:
         found: dict[str, ObjectInfo] = {}
         for name in expand(text):
             scheme_of(name)
-            _refuse_directory(name)
+            await _refuse_directory(name)
             if is_glob(name):
                 found |= {info.url: info for info in await self._match(name)}
             else:
@@ -280,10 +280,11 @@ def _is_listed(text: str) -> bool:
     return is_glob(text) and not is_counted(text) and scheme_of(text) != "http"
 
 
-def _refuse_directory(name: str) -> None:
+async def _refuse_directory(name: str) -> None:
     if split_chain(name).link.endswith("/"):
+        advised = await in_thread(_shards_in, name)
         raise ConfigError(
-            f"{masked(name)}: this names a directory; name its shards, as in {_shards_in(name)}"
+            f"{masked(name)}: this names a directory; name its shards, as in {advised}"
         )
 
 
@@ -319,11 +320,9 @@ async def import_stores(urls: Iterable[str]) -> None:
     """
     of_each_scheme = {url.partition("://")[0]: url for url in urls if "://" in url}
     for url in of_each_scheme.values():
-        scheme = scheme_of(url)
-        module, _ = _CLASSES.get(scheme, _OTHERS)
+        module, _ = _CLASSES.get(scheme_of(url), _OTHERS)
         if f"streamrec.stores.{module}" not in sys.modules:
-            check_variables(url)
-            await in_thread(_class_of, scheme)
+            await in_thread(import_store, url)
 
 
 def _class_of(scheme: str) -> Callable[..., Store]:

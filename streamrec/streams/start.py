@@ -19,7 +19,7 @@ from streamrec.errors import ConfigError, FeedError
 from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
 from streamrec.feeder.healing import AsyncHealingFeed, BlockingHealingFeed
-from streamrec.feeder.map_identity import with_identity
+from streamrec.feeder.map_identity import identified, with_identity
 from streamrec.feeder.session import state_of
 from streamrec.masking import masked
 from streamrec.pipeline.functions import SETTINGS, load
@@ -140,7 +140,8 @@ async def start_async(description: Description, rank: Rank, position: ResumePoin
     with _going_on_at(position):
         if isinstance(description, FeederSettings):
             return await AsyncHealingFeed.open(**_route(description, rank, position))
-        return await LoopSession.open(with_identity(description.dataset()), rank, position)
+        settings = await identified(description.dataset())
+        return await LoopSession.open(settings, rank, position)
 
 
 def name_of(description: Description) -> str:

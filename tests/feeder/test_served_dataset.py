@@ -79,7 +79,7 @@ async def test_a_cache_of_mapped_records_has_the_key_of_its_function() -> None:
     assert settings.cache is not None
     assert settings.cache.key is None
     assert given[0].cache is not None
-    assert given[0].cache.key == identity_of(doubled)
+    assert given[0].cache.key == await asyncio.to_thread(identity_of, doubled)
     assert given[0].map is settings.map
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_quotes_are_no_part_of_a_version(name: str) -> None:
 async def test_a_listed_file_has_the_version_that_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"data")
-    (found,) = find_files(str(path), {})
+    (found,) = await asyncio.to_thread(find_files, str(path), {})
     store = LocalStore()
     _, info = await read(store, str(path), 0, 4, etag=found.version)
     assert info.etag == found.version

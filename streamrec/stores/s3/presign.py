@@ -12,6 +12,7 @@ from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 from s3fs import S3FileSystem
 
+from streamrec.stores.base import in_thread
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.s3.login_files import check_login_files
 from streamrec.stores.s3.s3_options import sdk_options
@@ -156,7 +157,9 @@ class Presigner:
                 return
             with translated(url):
                 if not self._given_session:
-                    self._filesystem.session = _new_session(self._filesystem.kwargs)
+                    self._filesystem.session = await in_thread(
+                        _new_session, self._filesystem.kwargs
+                    )
                 self._retired.append(self._client)
                 await self._filesystem.set_session(refresh=True)
             self._era += 1
@@ -194,7 +197,7 @@ class Presigner:
         """Return botocore's client, and make it first where there is none."""
         async with self._lock:
             if self._filesystem.session is None:
-                self._filesystem.session = _new_session(self._filesystem.kwargs)
+                self._filesystem.session = await in_thread(_new_session, self._filesystem.kwargs)
             client = await self._filesystem.set_session()
             if client is not self._client:
                 self._client = client

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from contextlib import nullcontext
@@ -85,7 +86,7 @@ def test_equal_names_at_another_endpoint_are_other_objects(
 
 @asynchronous
 async def test_remote_stores_alone_are_cached(tmp_path: Path) -> None:
-    stores = Stores(cache=CacheSettings(folder=str(tmp_path / "cache")))
+    stores = await asyncio.to_thread(Stores, cache=CacheSettings(folder=str(tmp_path / "cache")))
     assert isinstance(stores.store_for("https://host/x"), CachedStore)
     assert stores.store_for("https://host/y") is stores.store_for("https://host/x")
     for local in ("/data/x", "file:///data/x", "memory://x"):
@@ -96,7 +97,9 @@ async def test_remote_stores_alone_are_cached(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_a_cache_of_batches_is_in_front_of_no_store(tmp_path: Path) -> None:
-    stores = Stores(cache=CacheSettings(of="batches", folder=str(tmp_path / "cache")))
+    stores = await asyncio.to_thread(
+        Stores, cache=CacheSettings(of="batches", folder=str(tmp_path / "cache"))
+    )
     assert stores.cache is not None
     assert not isinstance(stores.store_for("https://host/x"), CachedStore)
     await stores.aclose()
