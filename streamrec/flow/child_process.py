@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from streamrec.config.named_files import check_variables
 from streamrec.errors import StreamrecError
 from streamrec.surroundings import hold_standard_descriptors
 
@@ -36,11 +37,15 @@ class ChildProcess:
         name: The name for errors.
         arguments: The arguments of ``python -m``.
         log: The file for its standard error.
+
+    Raises:
+        ConfigError: A variable names a FIFO or a device as a file of certificates.
     """
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
         self.name = name
         self._log = log
+        check_variables()  # the process would read certificates while it imports aiohttp
         hold_standard_descriptors()
         with log.open("wb") as errors:
             self.process = subprocess.Popen(

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
+from streamrec.cli.serve import run
 from streamrec.config.named_files import check_file, check_option_files, check_variables
 from streamrec.errors import ConfigError
 from streamrec.feeder.tls import client_context, load_authorities, load_pair
+from streamrec.flow.child_process import ChildProcess
 from streamrec.measure.files import read_figures
 
 if TYPE_CHECKING:
@@ -174,6 +176,20 @@ class TestFeeders:
             load_pair(context, odd, None, "server.tls")
         with pytest.raises(ConfigError, match=f"client_ca names {odd}"):
             load_authorities(context, odd, "server.tls.client_ca")
+
+
+def test_other_processes(odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the demo and of bench's simulations."""
+    monkeypatch.setenv("SSL_CERT_FILE", odd)
+    with pytest.raises(ConfigError, match=f"SSL_CERT_FILE names {odd}"):
+        ChildProcess("store", ["streamrec.devstore"], tmp_path / "log")
+
+
+def test_serve(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", odd)
+    settings: Any = None  # are not looked at
+    with pytest.raises(ConfigError, match=f"SSL_CERT_FILE names {odd}"):
+        run(settings, settings, False, settings)
 
 
 def test_figures_of_a_bench(odd: str) -> None:
