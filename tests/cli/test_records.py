@@ -85,7 +85,7 @@ def test_from_the_end(shards: tuple[str, ...]) -> None:
 
 
 def test_an_offset_into_several(shards: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match="these are 3"):
+    with pytest.raises(ConfigError, match="need one shard, but the source has 3"):
         read(Selection(shards, offset=1))
 
 
