@@ -36,6 +36,17 @@ SPECIAL_OF_HTTP = re.compile(r"[*{}]|@(?=\d)|\[(?=[][*?{}@]\])")
 PLACES = frozenset({"index", "quarantine"})
 """Settings of a dataset that are a URL or a path."""
 FILE = "file://"
+FAMILIES = {
+    "file": "file",
+    "memory": "memory",
+    "http": "http",
+    "https": "http",
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+}
+"""The stores that streamrec reads itself, by scheme. In their URLs ``::`` is part of a name."""
 _IN_PATTERNS = "/*?[]{},"
 """Characters that nobody encodes in a pattern."""
 _FILES = frozenset(
@@ -98,22 +109,31 @@ def local_path(url: str) -> str:
 def absolute(place: str, directory: str | None = None) -> str:
     """Return a local path as an absolute one, and a URL as it is.
 
+    In one of fsspec's chains, ``zip://x::data/shards.zip``, the path is that of the last link.
+
     Args:
         place: A path, ``file://`` and a path, or a URL.
         directory: The directory of relative paths; ``None``: the working directory.
     """
-    head = FILE if place.startswith(FILE) else ""
-    path = place.removeprefix(head)
-    if not path or path.startswith("/") or "://" in path:
-        return place
-    return f"{head}{_slashed(directory)}{path}"
+    return _in_directory(place, _slashed(directory))
 
 
 def absolute_source(text: str, directory: str | None = None) -> str:
     """Return the same for a name or pattern of shards, in which the directory is a plain name."""
-    full = absolute(text, directory)
-    end = len(full) - len(text.removeprefix(FILE))
-    return text if full == text else escape(full[:end]) + full[end:]
+    return _in_directory(text, escape(_slashed(directory)))
+
+
+def _in_directory(place: str, directory: str) -> str:
+    scheme, separator, _ = place.partition("://")
+    if not separator or place.startswith(FILE):
+        head = FILE if separator else ""
+        path = place.removeprefix(head)
+        is_whole = not path or path.startswith("/") or "://" in path
+        return place if is_whole else f"{head}{directory}{path}"
+    if scheme.lower() in FAMILIES:
+        return place
+    link, separator, holder = place.partition("::")
+    return f"{link}::{_in_directory(holder, directory)}" if separator else place
 
 
 def absolute_options(options: Mapping[str, Any], directory: str | None = None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config.places import (
     ESCAPE,
+    FAMILIES,
     FILE,
     SPECIAL,
     SPECIAL_OF_HTTP,
@@ -46,16 +47,6 @@ __all__ = [
 MAX_SHARDS = 1_000_000
 """Most shards that one name may stand for; more is a mistyped range."""
 
-FAMILIES = {
-    "file": "file",
-    "memory": "memory",
-    "http": "http",
-    "https": "http",
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gcs",
-    "gcs": "gcs",
-}
 _BRACES = re.compile(
     # Not the brace of an escape.
     r"(?!(?<=\[)\{\])\{(?:(\d+)\.\.(\d+)\}|([^{}/]*,[^{}/]*)\})"

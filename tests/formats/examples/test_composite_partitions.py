@@ -87,7 +87,7 @@ def test_uniform_rows_of_dense_values_are_a_dimension() -> None:
     assert isinstance(words.values, BytesColumn)
     assert words.values.item_shape == (2,)
     assert words.to_list() == [[[b"a", b"bc"]], [[b"d", b"e"]]]
-    with pytest.raises(Misfit, match="no multiple of 3"):
+    with pytest.raises(Misfit, match="not a multiple of 3"):
         partitioned(squares, UniformRowLength(3), None)
 
 

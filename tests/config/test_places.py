@@ -1,0 +1,52 @@
+"""Relative paths are bound to the directory in which they are named."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+import streamrec as sr
+from streamrec.config.places import absolute, absolute_source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("place", "bound"),
+    [
+        ("shards/a", "/data/shards/a"),
+        ("file://shards/a", "file:///data/shards/a"),
+        ("/shards/a", "/shards/a"),
+        ("s3://bucket/a::b", "s3://bucket/a::b"),
+        ("http://[::1]:80/a", "http://[::1]:80/a"),
+        ("zip://in/*.csv::a.zip", "zip://in/*.csv::/data/a.zip"),
+        ("zip://in::file://a.zip", "zip://in::file:///data/a.zip"),
+        ("zip://in::/a.zip", "zip://in::/a.zip"),
+        ("zip://in::s3://bucket/a.zip", "zip://in::s3://bucket/a.zip"),
+        ("simplecache::zip://in::tar://b.zip::c.tar", "simplecache::zip://in::tar://b.zip::/data/c.tar"),
+    ],
+)  # fmt: skip
+def test_absolute(place: str, bound: str) -> None:
+    assert absolute(place, "/data") == bound
+
+
+def test_the_directory_of_a_pattern_is_a_plain_name() -> None:
+    assert absolute_source("zip://*::a*.zip", "/d[1]") == "zip://*::/d[[]1[]]/a*.zip"
+
+
+def test_an_archive_is_found_after_the_directory_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sr.TFRecordWriter(tmp_path / "a.tfrecord") as writer:
+        writer.write(b"one")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(tmp_path / "a.tfrecord", "in/a.tfrecord")
+    monkeypatch.chdir(tmp_path)
+    stream = sr.open("zip://in/*.tfrecord::a.zip", engine="thread")
+    os.chdir("/")
+    with stream:
+        assert list(stream) == [b"one"]
