@@ -51,8 +51,11 @@ install() {
     # so that this core compiles the tests' assertions once while the other one unpacks.
     eval "${command%&&*} -e '.[deploy,docs]' gcp-storage-emulator" || return
     python -m pytest -q --collect-only >/dev/null 2>&1 &
-    pip install tensorflow-cpu torch==2.13.0 torchdata accelerate lightning transformers pyarrow \
-        jax orbax-checkpoint pandas polars || return
+    # uv unpacks many packages at once; pip knows more sources, where it finds one missing.
+    local beside="tensorflow-cpu torch==2.13.0 torchdata accelerate lightning transformers pyarrow"
+    beside+=" jax orbax-checkpoint pandas polars"
+    # shellcheck disable=SC2086
+    { pip install uv && uv pip install --no-cache $beside; } || pip install $beside || return
     wait $! || true  # it may have met a package that was not yet whole
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -60,6 +61,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for_the_night = [item for item in items if item.get_closest_marker("night")]
     config.hook.pytest_deselected(items=for_the_night)
     items[:] = [item for item in items if not item.get_closest_marker("night")]
+
+
+def pytest_collection_finish() -> None:
+    """Take the tests themselves out of each garbage collection: they stay to the end."""
+    gc.freeze()
 
 
 class PropertyHangs(BaseException):
