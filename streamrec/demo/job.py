@@ -14,8 +14,8 @@ import numpy as np
 from streamrec import __version__, kernel
 from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.demo import processes
-from streamrec.demo.plan import Plan
-from streamrec.demo.ranks import Account, Rank
+from streamrec.demo.plan import DemoPlan
+from streamrec.demo.ranks import DemoRank, ReceivedRecords
 from streamrec.demo.shards import write_shards
 from streamrec.errors import ConfigError
 from streamrec.surroundings import absolute, temporary_directory
@@ -28,7 +28,7 @@ __all__ = ["Summary", "run"]
 
 PROGRESS_SECONDS = 0.1
 """Seconds between two calls of ``progress`` while the ranks take batches."""
-DEFAULT_PLAN = Plan()
+DEFAULT_PLAN = DemoPlan()
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run(
     note: Callable[[str], object],
     progress: Callable[[str, int, int], None],
     *,
-    plan: Plan = DEFAULT_PLAN,
+    plan: DemoPlan = DEFAULT_PLAN,
     keep: Path | None = None,
 ) -> Summary:
     """Run the demo; nothing is left of it, neither files nor processes.
@@ -127,13 +127,14 @@ def _directory(keep: Path | None) -> Iterator[Path]:
 def _stream(
     threads: ThreadPoolExecutor,
     address: str,
-    plan: Plan,
+    plan: DemoPlan,
     progress: Callable[[str, int, int], None],
-) -> tuple[list[Rank], float]:
+) -> tuple[list[DemoRank], float]:
     """Let all ranks take their batches; return them, and the time at which they began."""
     images, stopping = sample_pictures(), threading.Event()
     ranks = [
-        Rank(address, number, plan, Account(plan, images), stopping) for number in range(plan.ranks)
+        DemoRank(address, number, plan, ReceivedRecords(plan, images), stopping)
+        for number in range(plan.ranks)
     ]
     started = time.perf_counter()
     try:
@@ -142,18 +143,18 @@ def _stream(
             done, pending = wait(pending, PROGRESS_SECONDS, FIRST_EXCEPTION)
             for future in done:
                 future.result()
-            records = sum(rank.account.records for rank in ranks)
+            records = sum(rank.received.records for rank in ranks)
             progress("streaming", records, plan.records * plan.epochs)
     finally:
         stopping.set()
     return ranks, started
 
 
-def _summary(plan: Plan, ranks: Sequence[Rank], started: float, begun: float) -> Summary:
-    accounts = [rank.account for rank in ranks]
-    counts = sum(account.counts for account in accounts)
-    records = sum(account.records for account in accounts)
-    size = sum(account.bytes for account in accounts)
+def _summary(plan: DemoPlan, ranks: Sequence[DemoRank], started: float, begun: float) -> Summary:
+    counted = [rank.received for rank in ranks]
+    counts = sum(received.counts for received in counted)
+    records = sum(received.records for received in counted)
+    size = sum(received.bytes for received in counted)
     took = max(rank.finished for rank in ranks) - started
     return Summary(
         records=records,
@@ -168,7 +169,7 @@ def _summary(plan: Plan, ranks: Sequence[Rank], started: float, begun: float) ->
         resumed_at_step=ranks[plan.stopped_rank].resumed_at,
         lost=int(np.count_nonzero(counts == 0)),
         repeated=int(np.maximum(counts - 1, 0).sum()),
-        damaged=sum(account.damaged for account in accounts),
+        damaged=sum(received.damaged for received in counted),
         seconds=round(time.perf_counter() - begun, 2),
         kernel=kernel.implementation,
         version=__version__,

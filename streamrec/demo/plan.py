@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FEATURES", "Plan"]
+__all__ = ["FEATURES", "DemoPlan"]
 
 FEATURES: dict[str, dict[str, Any]] = {
     "id": {"kind": "fixed", "shape": [], "dtype": "int64"},
@@ -19,7 +19,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemoPlan:
     """The amounts of the demo."""
 
     shards: int = 32

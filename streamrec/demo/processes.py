@@ -11,7 +11,7 @@ from streamrec.flow.child_process import ChildProcess
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamrec.demo.plan import Plan
+    from streamrec.demo.plan import DemoPlan
 
 __all__ = ["feeder", "store"]
 
@@ -19,7 +19,7 @@ KEY, SECRET = "demo", "demo-secret"
 BUCKET = "demo"
 
 
-def store(directory: Path, plan: Plan) -> ChildProcess:
+def store(directory: Path, plan: DemoPlan) -> ChildProcess:
     """Start the loopback object store over the buckets in ``directory``."""
     options = {"root": directory / "buckets", "latency": plan.latency, "key": KEY, "secret": SECRET}
     arguments = [f"--{name}={value}" for name, value in options.items()]
@@ -27,7 +27,7 @@ def store(directory: Path, plan: Plan) -> ChildProcess:
     return ChildProcess("store", ["streamrec.devstore", *arguments], log)
 
 
-def feeder(directory: Path, plan: Plan, endpoint: str) -> ChildProcess:
+def feeder(directory: Path, plan: DemoPlan, endpoint: str) -> ChildProcess:
     """Start the daemon, ``streamrec serve``, over the shards in the store."""
     config = directory / "feeder.toml"
     config.write_text(_configuration(plan, endpoint))
@@ -35,7 +35,7 @@ def feeder(directory: Path, plan: Plan, endpoint: str) -> ChildProcess:
     return ChildProcess("feeder", arguments, directory / "feeder.log")
 
 
-def _configuration(plan: Plan, endpoint: str) -> str:
+def _configuration(plan: DemoPlan, endpoint: str) -> str:
     options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
     features = [_table(f"datasets.pictures.features.{name}", FEATURES[name]) for name in FEATURES]
     dataset = {

@@ -1,4 +1,4 @@
-"""The demo's ranks: a client each, and the account of what arrived."""
+"""The demo's ranks: a client each, and a count of what it received."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from streamrec.streams.opening import connect
 if TYPE_CHECKING:
     import threading
 
-    from streamrec.demo.plan import Plan
+    from streamrec.demo.plan import DemoPlan
     from streamrec.pipeline.batch.batch import Batch
 
-__all__ = ["Account", "Rank"]
+__all__ = ["DemoRank", "ReceivedRecords"]
 
 
-class Account:
-    """The account of the records that one rank has received.
+class ReceivedRecords:
+    """The count of the records that one rank has received.
 
     Args:
         plan: The records to receive.
         images: The pictures by label.
     """
 
-    def __init__(self, plan: Plan, images: list[bytes]) -> None:
+    def __init__(self, plan: DemoPlan, images: list[bytes]) -> None:
         self.counts = np.zeros((plan.epochs, plan.records), np.int64)
         """int64 ``[epochs, records]``: the number of times that each record came in each epoch."""
         self.records = 0
@@ -56,13 +56,13 @@ class Account:
 
 
 @dataclass
-class Rank:
+class DemoRank:
     """One rank: a client of the feeder, to be run in a thread of its own."""
 
     address: str
     number: int
-    plan: Plan
-    account: Account
+    plan: DemoPlan
+    received: ReceivedRecords
     stopping: threading.Event
     """An event that is set to end the demo early."""
     first_batch: float | None = None
@@ -100,4 +100,4 @@ class Rank:
         self.finished = time.perf_counter()
         if self.first_batch is None:
             self.first_batch = self.finished - self._started
-        self.account.add(batch)
+        self.received.add(batch)

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from streamrec.demo.plan import Plan
+    from streamrec.demo.plan import DemoPlan
 
 __all__ = ["write_shards"]
 
 
-def write_shards(directory: Path, plan: Plan, progress: Callable[[int], None]) -> int:
+def write_shards(directory: Path, plan: DemoPlan, progress: Callable[[int], None]) -> int:
     """Write the plan's shards.
 
     Args:

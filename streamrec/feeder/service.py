@@ -31,7 +31,7 @@ from streamrec.feeder.statistics import Statistics
 from streamrec.flow.cores import Cores
 from streamrec.flow.decoded_memory import Abandoned
 from streamrec.pipeline.assembler import THREADS
-from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling
+from streamrec.pipeline.memory_needs import NO_CEILING, RunCeiling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -209,7 +209,7 @@ class Loan:
         if granted is not None:
             settings = service.settings
             limits = daemon_batch_limit(settings), daemon_pixel_limit(settings)
-            self.ceiling = Ceiling(*limits, self.borrow, service.cores)
+            self.ceiling = RunCeiling(*limits, self.borrow, service.cores)
 
     def __repr__(self) -> str:
         return f"<Loan of {self._granted} bytes>"

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from streamrec.measure.figures import Cell, FirstByte, Processing, Sample, Target
     from streamrec.stores.base import ObjectInfo, Store
 
-__all__ = ["Benchmark", "Watch"]
+__all__ = ["Benchmark", "BenchmarkObserver"]
 
 FIRST_BYTE, SWEEP, PROCESSING = 0.1, 0.4, 0.3
 """Parts of what is left of the budget, for these measurements in this order; the job gets the rest.
 """
 
 
-class Watch(Protocol):
+class BenchmarkObserver(Protocol):
     """Someone who watches a benchmark."""
 
     def phase(self, name: str) -> None:
@@ -65,7 +65,7 @@ class Benchmark:
         target: Target,
         budget: Budget,
         prices: Prices,
-        watch: Watch,
+        watch: BenchmarkObserver,
         *,
         step_seconds: float | None = None,
         spans: Collector | None = None,

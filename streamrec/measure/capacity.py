@@ -16,7 +16,7 @@ from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, p
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Assumption", "CapacityPlan", "Estimate", "Workload", "plan"]
+__all__ = ["Assumption", "CapacityEstimate", "CapacityPlan", "Workload", "plan"]
 
 DAY = 86400
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
@@ -77,7 +77,7 @@ class Assumption(_Amount):
     meaning: str
 
 
-class Estimate(_Amount):
+class CapacityEstimate(_Amount):
     """One result."""
 
     formula: str
@@ -88,7 +88,7 @@ class CapacityPlan(_Frozen):
     """The needs of a job, and the assumptions behind them."""
 
     given: str
-    estimates: list[Estimate]
+    estimates: list[CapacityEstimate]
     assumptions: list[Assumption]
 
     def __str__(self) -> str:
@@ -107,14 +107,14 @@ class _Arithmetic:
         self.job = job
 
     @cached_property
-    def rate(self) -> Estimate:
+    def rate(self) -> CapacityEstimate:
         job = self.job
         value = job.hosts * job.ranks * job.batch / job.step
         formula = f"hosts x ranks x batch / step = {job.hosts} x {job.ranks} x {_b(job.batch)}"
         return _estimate("rate", value, "B/s", f"{formula} / {amount(job.step, 's')}")
 
     @cached_property
-    def request_time(self) -> Estimate:
+    def request_time(self) -> CapacityEstimate:
         job = self.job
         value = job.latency + job.range / job.bandwidth
         numbers = f"{amount(job.latency, 's')} + {_b(job.range)} / {_r(job.bandwidth)}"
@@ -123,34 +123,34 @@ class _Arithmetic:
         )
 
     @cached_property
-    def requests(self) -> Estimate:
+    def requests(self) -> CapacityEstimate:
         job = self.job
         value = self.rate.value * (1 + job.extra) / job.range
         numbers = f"{self.rate.text} x {1 + job.extra:g} / {_b(job.range)}"
         return _estimate("requests", value, "/s", f"rate x (1 + extra) / range = {numbers}")
 
     @cached_property
-    def in_flight(self) -> Estimate:
+    def in_flight(self) -> CapacityEstimate:
         value = self.requests.value * self.request_time.value
         numbers = f"{self.requests.text} x {self.request_time.text}"
         law = "requests a second x time of a request (Little's law)"
         return _estimate("requests in flight", math.ceil(value), "", f"{law} = {numbers}")
 
     @cached_property
-    def connections_a_host(self) -> Estimate:
+    def connections_a_host(self) -> CapacityEstimate:
         hosts = self.job.hosts
         value = math.ceil(self.in_flight.value / hosts)
         formula = f"requests in flight / hosts = {self.in_flight.text} / {hosts}"
         return _estimate("connections a host, without feeders", value, "", formula)
 
     @cached_property
-    def prefixes(self) -> Estimate:
+    def prefixes(self) -> CapacityEstimate:
         value = math.ceil(self.requests.value / self.job.prefix)
         numbers = f"{self.requests.text} / {amount(self.job.prefix, '/s')}"
         return _estimate("prefixes", value, "", f"requests / prefix = {numbers}")
 
     @cached_property
-    def feeder_rate(self) -> Estimate:
+    def feeder_rate(self) -> CapacityEstimate:
         job = self.job
         growth = max(1.0, (job.sent or job.batch) / job.batch)
         value = min(job.cores * job.core, job.link / growth) * (1 - job.headroom)
@@ -160,7 +160,7 @@ class _Arithmetic:
         return _estimate("rate of a feeder", value, "B/s", f"{formula} = {numbers}")
 
     @cached_property
-    def feeders(self) -> Estimate:
+    def feeders(self) -> CapacityEstimate:
         spare = self.job.spare
         value = math.ceil(self.rate.value / self.feeder_rate.value) + spare
         numbers = f"{self.rate.text} / {self.feeder_rate.text} + {spare}"
@@ -171,21 +171,21 @@ class _Arithmetic:
         return max(1, int(self.feeders.value) - self.job.spare)
 
     @cached_property
-    def connections(self) -> Estimate:
+    def connections(self) -> CapacityEstimate:
         value = math.ceil(self.in_flight.value / self._busy)
         formula = "requests in flight / (feeders - spare)"
         numbers = f"{self.in_flight.text} / {self._busy}"
         return _estimate("connections of a feeder", value, "", f"{formula} = {numbers}")
 
     @cached_property
-    def sessions(self) -> Estimate:
+    def sessions(self) -> CapacityEstimate:
         ranks = self.job.hosts * self.job.ranks
         value = math.ceil(ranks / self._busy)
         formula = f"hosts x ranks / (feeders - spare) = {ranks} / {self._busy}"
         return _estimate("clients of a feeder", value, "", formula)
 
     @cached_property
-    def memory(self) -> Estimate:
+    def memory(self) -> CapacityEstimate:
         job = self.job
         ranges = RANGES_A_REQUEST * self.in_flight.value * job.range
         largest = max(job.batch, job.sent or 0)
@@ -196,21 +196,21 @@ class _Arithmetic:
         return _estimate("memory of a feeder", value, "B", f"{formula} = {numbers}")
 
     @cached_property
-    def epoch(self) -> Estimate:
+    def epoch(self) -> CapacityEstimate:
         dataset = self.job.dataset or 0
         value = dataset / self.rate.value
         numbers = f"{_b(dataset)} / {self.rate.text}"
         return _estimate("time of an epoch", value, "s", f"dataset / rate = {numbers}")
 
     @cached_property
-    def read_cost(self) -> Estimate:
+    def read_cost(self) -> CapacityEstimate:
         price, a_day = self.job.request_price, self.requests.value * DAY
         formula = "requests x day x request_price / 1,000"
         numbers = f"{self.requests.text} x {DAY:,} s x {price:g} / 1,000"
         return _estimate("requests a day", a_day * price / 1000, "USD", f"{formula} = {numbers}")
 
     @cached_property
-    def byte_cost(self) -> Estimate:
+    def byte_cost(self) -> CapacityEstimate:
         job = self.job
         value = self.rate.value * (1 + job.extra) * DAY / 1e9 * job.byte_price
         formula = "rate x (1 + extra) x day x byte_price"
@@ -218,20 +218,20 @@ class _Arithmetic:
         return _estimate("bytes a day", value, "USD", f"{formula} = {numbers}")
 
     @cached_property
-    def feeder_cost(self) -> Estimate:
+    def feeder_cost(self) -> CapacityEstimate:
         price, feeders = self.job.feeder_price, self.feeders
         formula = f"feeders x 24 h x feeder_price = {feeders.text} x 24 h x {price:g}"
         return _estimate("feeders a day", feeders.value * 24 * price, "USD", formula)
 
     @cached_property
-    def epoch_cost(self) -> Estimate:
+    def epoch_cost(self) -> CapacityEstimate:
         parts = (self.read_cost, self.byte_cost, self.feeder_cost)
         value = sum(part.value for part in parts) * self.epoch.value / DAY
         sums = " + ".join(part.text for part in parts)
         formula = f"cost a day x time of an epoch / day = ({sums}) x {self.epoch.text} / {DAY:,} s"
         return _estimate("an epoch", value, "USD", formula)
 
-    def estimates(self) -> list[Estimate]:
+    def estimates(self) -> list[CapacityEstimate]:
         """Return all results, each behind those that it rests on."""
         of_store = [self.rate, self.request_time, self.requests, self.in_flight, self.prefixes]
         of_hosts = [self.connections_a_host]
@@ -285,8 +285,8 @@ def _assumption(name: str, value: float) -> Assumption:
     return Assumption(name=name, value=value, text=text, meaning=meaning)
 
 
-def _estimate(name: str, value: float, unit: str, formula: str) -> Estimate:
-    return Estimate(name=name, value=value, text=amount(value, unit), formula=formula)
+def _estimate(name: str, value: float, unit: str, formula: str) -> CapacityEstimate:
+    return CapacityEstimate(name=name, value=value, text=amount(value, unit), formula=formula)
 
 
 def _b(value: float) -> str:

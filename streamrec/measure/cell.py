@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
 
-__all__ = ["Measured", "Span", "measure_cell"]
+__all__ = ["Measured", "Transfer", "measure_cell"]
 
 WARM = 0.9
 """The part of the connections that must have read a range before the window begins; a few requests
@@ -46,7 +46,7 @@ class Measured(NamedTuple):
 
 
 @dataclass
-class Span:
+class Transfer:
     """The bytes that one request brought, and when."""
 
     begin: float
@@ -108,7 +108,7 @@ class _Measurement:
     def __init__(self, store: Store, places: Places, concurrency: int, seconds: float) -> None:
         self._store, self._places = store, places
         self._concurrency, self._seconds = concurrency, seconds
-        self._spans: list[Span] = []
+        self._transfers: list[Transfer] = []
         self._throttled = 0
         self._to_warm = math.ceil(concurrency * WARM)
         self._warm = asyncio.Event()
@@ -138,7 +138,7 @@ class _Measurement:
 
     @property
     def _range_seconds(self) -> float:
-        return float(np.median([span.end - span.begin for span in self._spans]))
+        return float(np.median([transfer.end - transfer.begin for transfer in self._transfers]))
 
     async def _until_warm(self, connections: Sequence[asyncio.Task[None]]) -> None:
         warm = asyncio.create_task(self._warm.wait())
@@ -169,18 +169,18 @@ class _Measurement:
 
     async def _read(self, memory: memoryview) -> None:
         url, start, stop, etag = self._places.next()
-        span = Span(time.perf_counter())
+        transfer = Transfer(time.perf_counter())
         try:
             async with self._store.open_range(url, start, stop, etag=etag) as body:
-                await body.fill(memory, span.received)
+                await body.fill(memory, transfer.received)
         finally:
-            span.end = time.perf_counter()
-            if span.size:  # bytes of a range that is cut off count as well
-                self._spans.append(span)
+            transfer.end = time.perf_counter()
+            if transfer.size:  # bytes of a range that is cut off count as well
+                self._transfers.append(transfer)
 
     def _measured(self, begin: float, loop_busy: float) -> Measured:
-        spans = self._spans
-        parts = [(span.size, span.part(begin, self._end)) for span in spans]
+        transfers = self._transfers
+        parts = [(transfer.size, transfer.part(begin, self._end)) for transfer in transfers]
         cell = Cell(
             range_bytes=self._places.size,
             concurrency=self._concurrency,
@@ -190,7 +190,7 @@ class _Measurement:
             throttled=self._throttled,
             loop_busy=loop_busy,
         )
-        rates = [span.rate for span in spans if span.size > span.size_first]
+        rates = [transfer.rate for transfer in transfers if transfer.size > transfer.size_first]
         return Measured(cell, self._range_seconds, float(np.median(rates)) if rates else None)
 
 

@@ -9,7 +9,7 @@ from streamrec.feeder.page.words import rate, seconds
 from streamrec.masking import printable
 from streamrec.measure.estimates import Estimate, job_rate, measured_once, quantile
 from streamrec.measure.grid import Grid, Square, arranged, place_of
-from streamrec.measure.view import STEPS, Advice, advice_of, cleaned, money, on_the_path
+from streamrec.measure.view import STEPS, VerdictText, advice_of, cleaned, money, on_the_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Cell, Figures
 
-__all__ = ["NOISE", "SIGNS", "Comparison", "Judgement", "Ratio", "compare"]
+__all__ = ["NOISE", "SIGNS", "ComparisonView", "Judgement", "Ratio", "compare"]
 
 Judgement: TypeAlias = Literal["better", "worse", "noise"]
 """The change of a figure."""
@@ -51,14 +51,14 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonView:
     """All that is shown of two benchmarks, as text. Nothing in it is escaped."""
 
     names: tuple[str, str]
     taken: tuple[str, str]
     headline: str
     judgement: Judgement
-    verdicts: tuple[Advice, Advice]
+    verdicts: tuple[VerdictText, VerdictText]
     differences: list[tuple[str, str, str]]
     """The facts and settings that differ, with both values."""
     ratios: list[Ratio]
@@ -68,7 +68,7 @@ class Comparison:
     """The parts of both jobs' time, by stage."""
 
 
-def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -> Comparison:
+def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -> ComparisonView:
     """Return what is different in the second of two benchmarks.
 
     Args:
@@ -80,7 +80,7 @@ def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -
     names = printable(names[0]), printable(names[1])
     ratios = [_ratio(*pair) for pair in _pairs(one, other)]
     headline, judgement = _headline(ratios, names)
-    return Comparison(
+    return ComparisonView(
         names=names,
         taken=(one.taken, other.taken),
         headline=headline,

@@ -13,7 +13,7 @@ from streamrec.feeder.page.words import counted, percent, seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["COLUMNS", "Column", "Histogram", "Mark", "histogram_of"]
+__all__ = ["COLUMNS", "AxisMark", "Column", "HistogramChart", "histogram_of"]
 
 COLUMNS = 48
 TICKS = (1, 2, 5)
@@ -34,7 +34,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Mark:
+class AxisMark:
     """A place on the axis, which goes from 0 to 1."""
 
     place: float
@@ -42,15 +42,15 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Histogram:
+class HistogramChart:
     """The columns that hold any times, round times of the axis, and marked ones."""
 
     columns: list[Column]
-    ticks: list[Mark]
-    marks: list[Mark]
+    ticks: list[AxisMark]
+    marks: list[AxisMark]
 
 
-def histogram_of(times: Sequence[float], marks: dict[str, float]) -> Histogram:
+def histogram_of(times: Sequence[float], marks: dict[str, float]) -> HistogramChart:
     """Return the histogram of times.
 
     Args:
@@ -65,10 +65,10 @@ def histogram_of(times: Sequence[float], marks: dict[str, float]) -> Histogram:
     ticks = _round(10.0**low, 10.0**high)
     on_axis = (np.log10(ticks) - low) / (high - low)
     named = zip(places[len(times) :].tolist(), marks.items(), strict=True)
-    return Histogram(
+    return HistogramChart(
         columns=_columns(counts.tolist(), edges.tolist(), bounds.tolist(), len(times)),
-        ticks=[Mark(*tick) for tick in zip(on_axis.tolist(), map(seconds, ticks), strict=True)],
-        marks=[Mark(place, f"{name} {seconds(time)}") for place, (name, time) in named],
+        ticks=[AxisMark(*tick) for tick in zip(on_axis.tolist(), map(seconds, ticks), strict=True)],
+        marks=[AxisMark(place, f"{name} {seconds(time)}") for place, (name, time) in named],
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.measure.budget import Budget
-    from streamrec.measure.sample import Stored
+    from streamrec.measure.sample import ShardStart
     from streamrec.stores.base import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
 
@@ -44,7 +44,7 @@ BATCH_RECORDS = 64
 """Records of a batch where the settings do not say how many."""
 
 
-class Piece(NamedTuple):
+class SamplePiece(NamedTuple):
     """A piece of the sample, which one call works on."""
 
     content: Any
@@ -80,7 +80,7 @@ async def measure_processing(
     return await in_thread(_measure, settings, stored)
 
 
-def _measure(settings: DatasetSettings, stored: Sequence[Stored]) -> Processing:
+def _measure(settings: DatasetSettings, stored: Sequence[ShardStart]) -> Processing:
     pairs = [one.frames() for one in stored]
     stored, frames = [one for one, _ in pairs], [data for _, data in pairs]
     spans = [
@@ -93,10 +93,10 @@ def _measure(settings: DatasetSettings, stored: Sequence[Stored]) -> Processing:
             "the beginnings of the shards hold no whole record; allow the benchmark more bytes"
         )
     whole = [
-        Piece(pair, len(pair[1]), sum(len(block) for block in _blocks(settings, *pair)))
+        SamplePiece(pair, len(pair[1]), sum(len(block) for block in _blocks(settings, *pair)))
         for pair in zip([one.url for one in stored], frames, strict=True)
     ]
-    batches = [Piece(span, _frames(span), len(span)) for span in spans]
+    batches = [SamplePiece(span, _frames(span), len(span)) for span in spans]
     features = _features(settings, spans)
     return Processing(
         records=sum(piece.records for piece in whole),
@@ -138,7 +138,7 @@ def _features(settings: DatasetSettings, spans: Sequence[RecordSpan]) -> Any:
     return features
 
 
-def _decompress(stored: Sequence[Stored], whole: Sequence[Piece]) -> Stage | None:
+def _decompress(stored: Sequence[ShardStart], whole: Sequence[SamplePiece]) -> Stage | None:
     if all(one.compression == "none" for one in stored):
         return None
     memory = np.empty(max(piece.size for piece in whole), np.uint8)
@@ -146,7 +146,7 @@ def _decompress(stored: Sequence[Stored], whole: Sequence[Piece]) -> Stage | Non
     return _stage(pieces, lambda one: one.decompress(memory))
 
 
-def _zstd_ratio(stored: Sequence[Stored]) -> float | None:
+def _zstd_ratio(stored: Sequence[ShardStart]) -> float | None:
     """Return by how much zstd would shrink shards that are not compressed."""
     if any(one.compression != "none" for one in stored):
         return None
@@ -160,7 +160,7 @@ def _compressed(part: ByteArray) -> int:
 
 
 def _columns(
-    settings: DatasetSettings, features: Any, urls: Sequence[str], batches: Sequence[Piece]
+    settings: DatasetSettings, features: Any, urls: Sequence[str], batches: Sequence[SamplePiece]
 ) -> dict[str, Any]:
     """Measure the steps from records to the columns that a trainer gets."""
     found: dict[str, Any] = {}
@@ -206,7 +206,7 @@ def _beyond(both: Stage, first: Stage | None) -> Stage:
     )
 
 
-def _stage(pieces: Sequence[Piece], work: Callable[[Any], object]) -> Stage:
+def _stage(pieces: Sequence[SamplePiece], work: Callable[[Any], object]) -> Stage:
     """Measure a step of streamrec."""
 
     def seconds_of(content: Any) -> float:
@@ -217,7 +217,7 @@ def _stage(pieces: Sequence[Piece], work: Callable[[Any], object]) -> Stage:
     return _rate(pieces, seconds_of)
 
 
-def _rate(pieces: Sequence[Piece], seconds_of: Callable[[Any], float]) -> Stage:
+def _rate(pieces: Sequence[SamplePiece], seconds_of: Callable[[Any], float]) -> Stage:
     """Repeat a step over the pieces for a while, and return its rate.
 
     The first time counts only if it is longer than that: its beginning then matters little.

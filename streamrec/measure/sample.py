@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray
     from streamrec.values.records import RecordBlock
 
-__all__ = ["Stored", "blocks_of", "read_sample"]
+__all__ = ["ShardStart", "blocks_of", "read_sample"]
 
 SHARDS = 4
 """Shards that the sample is taken from, evenly spread over the dataset."""
@@ -30,14 +30,14 @@ ENOUGH = 1 << 20
 these are few, ``ENOUGH``."""
 
 
-class Stored(NamedTuple):
+class ShardStart(NamedTuple):
     """The beginning of a shard, as the store has it."""
 
     url: str
     data: ByteArray
     compression: Compression
 
-    def frames(self) -> tuple[Stored, ByteArray]:
+    def frames(self) -> tuple[ShardStart, ByteArray]:
         """Return the stored bytes that could be decompressed, and the bytes of frames in them."""
         if self.compression == "none":
             return self, self.data
@@ -71,7 +71,7 @@ async def read_sample(
     shards: Sequence[ObjectInfo],
     size: int,
     compression: Compression | Literal["auto"],
-) -> list[Stored]:
+) -> list[ShardStart]:
     """Read the beginnings of some shards.
 
     Args:
@@ -93,5 +93,7 @@ async def read_sample(
         data, info = await read_range(store, shard, 0, max(1, size // len(chosen)))
         named = of_name(shard.url, info.encoding)
         detected = detect(data[:HEAD].tobytes(), named)
-        found.append(Stored(shard.url, data, detected if compression == "auto" else compression))
+        found.append(
+            ShardStart(shard.url, data, detected if compression == "auto" else compression)
+        )
     return found

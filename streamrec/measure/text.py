@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from streamrec.measure.comparison import Comparison
+    from streamrec.measure.comparison import ComparisonView
     from streamrec.measure.figures import Figures
     from streamrec.measure.grid import Grid, Square
-    from streamrec.measure.histogram import Histogram
+    from streamrec.measure.histogram import HistogramChart
     from streamrec.measure.series import Series
-    from streamrec.measure.view import Advice, Row, View
+    from streamrec.measure.view import BarRow, FiguresView, VerdictText
 
 __all__ = ["render", "render_comparison"]
 
@@ -51,7 +51,7 @@ def render(figures: Figures) -> Group:
     return Group(*_parts(view))
 
 
-def _parts(view: View) -> Iterator[RenderableType]:
+def _parts(view: FiguresView) -> Iterator[RenderableType]:
     yield Text.assemble(("streamrec bench ", "bold"), view.title, (f"  {view.taken}", "dim"))
     yield from _section("", _advice(view.advice))
     if view.facts:
@@ -77,12 +77,12 @@ def _parts(view: View) -> Iterator[RenderableType]:
         yield from _section("Left out", _bullets(view.unfinished))
 
 
-def render_comparison(found: Comparison) -> Group:
+def render_comparison(found: ComparisonView) -> Group:
     """Return what the report of two benchmarks shows, for a terminal."""
     return Group(*_compared(found))
 
 
-def _compared(found: Comparison) -> Iterator[RenderableType]:
+def _compared(found: ComparisonView) -> Iterator[RenderableType]:
     yield Text(found.headline, SHADES[found.judgement] if found.judgement != "noise" else "bold")
     for name, taken, advice in zip(found.names, found.taken, found.verdicts, strict=True):
         head = Text.assemble((name, "bold"), (f" {taken}\n", "dim"), advice.headline)
@@ -103,7 +103,7 @@ def _compared(found: Comparison) -> Iterator[RenderableType]:
     yield from _section("", Text(NOISE, "dim"))
 
 
-def _now(advice: Advice) -> list[Text]:
+def _now(advice: VerdictText) -> list[Text]:
     return [_gain(advice)] if advice.now else []
 
 
@@ -121,7 +121,7 @@ def _section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     yield from parts
 
 
-def _advice(advice: Advice) -> Group:
+def _advice(advice: VerdictText) -> Group:
     lines: list[RenderableType] = [
         Text(advice.headline, "bold green" if advice.is_good else "bold yellow")
     ]
@@ -139,7 +139,7 @@ def _advice(advice: Advice) -> Group:
     return Group(*lines)
 
 
-def _gain(advice: Advice) -> Text:
+def _gain(advice: VerdictText) -> Text:
     line = Text(advice.now, "bold")
     if advice.then:
         line.append(" → ").append(advice.then, "bold")
@@ -156,7 +156,7 @@ def _facts(facts: Iterable[tuple[str, str]]) -> Text:
     return Text("   ").join(parts)
 
 
-def _rows(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
+def _rows(title: str, rows: Sequence[BarRow]) -> Iterator[RenderableType]:
     if not rows:
         return
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -191,7 +191,7 @@ def _square(square: Square | None) -> Text:
     return Text(f" {mark}{square.text} ", SHADES[square.shade])
 
 
-def _histogram(histogram: Histogram) -> Group:
+def _histogram(histogram: HistogramChart) -> Group:
     blocks = [" "] * COLUMNS
     for column in histogram.columns:
         blocks[round(column.left * COLUMNS)] = BLOCKS[round(column.part * (len(BLOCKS) - 1))]
@@ -199,7 +199,7 @@ def _histogram(histogram: Histogram) -> Group:
     return Group(Text("".join(blocks), "blue", no_wrap=True), _axis(histogram), Text(marks, "bold"))
 
 
-def _axis(histogram: Histogram) -> Text:
+def _axis(histogram: HistogramChart) -> Text:
     """Return the round times below their places, without those that have no room."""
     line = ""
     for tick in histogram.ticks:

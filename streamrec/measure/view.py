@@ -12,7 +12,7 @@ from streamrec.flow.attribution import STAGES
 from streamrec.masking import printable
 from streamrec.measure.evidence import LEAST, longest_reason
 from streamrec.measure.grid import Grid, grid_of
-from streamrec.measure.histogram import Histogram, histogram_of
+from streamrec.measure.histogram import HistogramChart, histogram_of
 from streamrec.measure.series import Series, series_of
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Advice",
-    "Row",
-    "View",
+    "BarRow",
+    "FiguresView",
+    "VerdictText",
     "advice_of",
     "cleaned",
     "money",
@@ -76,7 +76,7 @@ BEYOND = 2.5
 
 
 @dataclass(frozen=True)
-class Row:
+class BarRow:
     """A named amount, with a bar for its part of the whole."""
 
     name: str
@@ -91,7 +91,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Advice:
+class VerdictText:
     """The verdict, as text."""
 
     headline: str
@@ -110,30 +110,30 @@ class Advice:
 
 
 @dataclass(frozen=True)
-class View:
+class FiguresView:
     """All that is shown of figures, as text. Nothing in it is escaped."""
 
     title: str
     taken: str
     urls: list[str]
-    advice: Advice
+    advice: VerdictText
     facts: list[tuple[str, str]]
     """The most important numbers, by name."""
-    waits: list[Row]
-    ceilings: list[Row]
+    waits: list[BarRow]
+    ceilings: list[BarRow]
     lines: list[tuple[str, float]]
     """Rates to draw across the ceilings: their names and places."""
     grid: Grid | None
-    histogram: Histogram | None
+    histogram: HistogramChart | None
     series: list[Series]
     job: list[tuple[str, str]]
     """The facts of the job that are not rates."""
-    steps: list[Row]
+    steps: list[BarRow]
     sample: str
     """The records with which the steps were measured."""
     costs: list[tuple[str, str]]
     prices: str
-    spent: list[Row]
+    spent: list[BarRow]
     settings: list[tuple[str, str]]
     machine: list[tuple[str, str]]
     unfinished: list[str]
@@ -145,12 +145,12 @@ class View:
         return any(square and square.is_plateau for _, squares in rows for square in squares)
 
 
-def view_of(figures: Figures) -> View:
+def view_of(figures: Figures) -> FiguresView:
     """Return what is shown of figures."""
     figures = cleaned(figures)
     urls, job, verdict = figures.target.urls, figures.job, figures.verdict
     more = [f"and {len(urls) - MOST_URLS:,} more"] if len(urls) > MOST_URLS else []
-    return View(
+    return FiguresView(
         title=_title(figures),
         taken=figures.taken,
         urls=urls[:MOST_URLS] + more,
@@ -194,13 +194,13 @@ def _title(figures: Figures) -> str:
     return f"{first} and {counted(len(others), 'other', 'others')}" if others else first
 
 
-def advice_of(verdict: Verdict | None) -> Advice:
+def advice_of(verdict: Verdict | None) -> VerdictText:
     """Return a verdict as text."""
     if verdict is None:
-        return Advice("No verdict: too little was measured.", is_good=False)
+        return VerdictText("No verdict: too little was measured.", is_good=False)
     now, then = verdict.bytes_per_second, verdict.predicted_bytes_per_second
     gains = then > now > 0 and bool(verdict.changes)
-    return Advice(
+    return VerdictText(
         _headline(verdict),
         is_good=verdict.bottleneck == "trainer",
         summary=verdict.summary,
@@ -248,13 +248,13 @@ def _numbers(figures: Figures) -> list[tuple[str, str]]:
     return found
 
 
-def _waits(job: Job) -> list[Row]:
+def _waits(job: Job) -> list[BarRow]:
     whole = sum(job.waits.values()) or 1.0
     held = {stage: wait for stage, wait in job.waits.items() if stage != "client"}
     is_fast = job.waits.get("client", 0.0) >= FAST * whole
     most = None if is_fast else max(held, key=lambda stage: held[stage], default=None)
     return [
-        Row(
+        BarRow(
             stage,
             percent(wait / whole),
             wait / whole,
@@ -276,10 +276,10 @@ def _held(stage: str) -> str:
     return "the loop over the stream: the trainer" if stage == "client" else FOR.get(stage, stage)
 
 
-def _ceilings(verdict: Verdict) -> list[Row]:
+def _ceilings(verdict: Verdict) -> list[BarRow]:
     top = _top(verdict)
     return [
-        Row(
+        BarRow(
             one.resource,
             rate(one.bytes_per_second),
             min(one.bytes_per_second / top, 1.0),
@@ -306,7 +306,7 @@ def _top(verdict: Verdict) -> float:
     return min(max(most, near), BEYOND * near) or 1.0
 
 
-def _histogram(first: FirstByte) -> Histogram:
+def _histogram(first: FirstByte) -> HistogramChart:
     return histogram_of(first.seconds, {"p50": first.p50, "p99": first.p99, "p99.9": first.p999})
 
 
@@ -343,13 +343,13 @@ def _settings(target: Target, listing: Listing | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _steps(processing: Processing) -> list[Row]:
+def _steps(processing: Processing) -> list[BarRow]:
     stages = {name: getattr(processing, name) for name in STEPS}
     there = {name: stage for name, stage in stages.items() if stage}
     top = max(stage.bytes_per_second for stage in there.values()) or 1.0
     slowest = min(there, key=lambda name: there[name].bytes_per_second)
     return [
-        Row(
+        BarRow(
             name,
             rate(stage.bytes_per_second),
             stage.bytes_per_second / top,
@@ -383,7 +383,7 @@ def money(amount: float, currency: str) -> str:
     return f"{amount:.2g} {currency}" if amount >= 1e-4 else f"<0.0001 {currency}"
 
 
-def spent_of(spent: Limits, limits: Limits) -> list[Row]:
+def spent_of(spent: Limits, limits: Limits) -> list[BarRow]:
     """Return the parts of a budget that were spent."""
     return [
         _of("seconds", spent.seconds, limits.seconds, lambda count: f"{count:,.0f}"),
@@ -392,9 +392,9 @@ def spent_of(spent: Limits, limits: Limits) -> list[Row]:
     ]
 
 
-def _of(name: str, some: float, limit: float, text: Callable[[float], str]) -> Row:
+def _of(name: str, some: float, limit: float, text: Callable[[float], str]) -> BarRow:
     part = min(max(some / limit, 0.0), 1.0) if limit > 0 else 0.0
-    return Row(name, percent(part), part, f"{text(some)} of {text(limit)}")
+    return BarRow(name, percent(part), part, f"{text(some)} of {text(limit)}")
 
 
 def _machine(figures: Figures) -> list[tuple[str, str]]:

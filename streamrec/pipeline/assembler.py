@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.pipeline.measures import Measures
-    from streamrec.pipeline.memory_needs import Ceiling
+    from streamrec.pipeline.memory_needs import RunCeiling
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.state.position import Position
 
@@ -93,7 +93,7 @@ class Assembler:
         corruption_log: CorruptionLog | None,
         allocate: Allocate | None,
         measures: Measures,
-        ceiling: Ceiling = NO_CEILING,
+        ceiling: RunCeiling = NO_CEILING,
     ) -> None:
         self.sent = plan.position
         """The position behind the last batch that was sent."""

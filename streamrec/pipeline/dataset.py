@@ -33,7 +33,7 @@ from streamrec.pipeline.dataset_opening import (
 )
 from streamrec.pipeline.fetch.range_queue import Learned, Shards
 from streamrec.pipeline.functions import Functions
-from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling, MemoryNeeds
+from streamrec.pipeline.memory_needs import NO_CEILING, MemoryNeeds, RunCeiling
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.plan.order.mixture import component_seed, draws_of, text_of
@@ -316,7 +316,7 @@ class Dataset:
         allocate: Allocate | None = None,
         budget: int | None = None,
         measures: Measures | None = None,
-        ceiling: Ceiling = NO_CEILING,
+        ceiling: RunCeiling = NO_CEILING,
     ) -> Run:
         """Make one rank's run, from a position or the beginning of an epoch (by default the first).
 
@@ -368,7 +368,7 @@ class Dataset:
         parts = plan, shards, self._stores, allocate, measures, ceiling
         return CachedRun(*parts, cache=cache)
 
-    def _limits(self, ceiling: Ceiling) -> Limits:
+    def _limits(self, ceiling: RunCeiling) -> Limits:
         """Return the limits of a batch: those of the settings, and of the feeder."""
         return Limits(
             min(batch_limit(self.settings), ceiling.max_bytes),

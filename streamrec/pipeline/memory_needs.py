@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from streamrec.flow.cores import Cores
 
-__all__ = ["NO_CEILING", "Ceiling", "MemoryNeeds"]
+__all__ = ["NO_CEILING", "MemoryNeeds", "RunCeiling"]
 
 MIB = 1 << 20
 
 
-class Ceiling(NamedTuple):
+class RunCeiling(NamedTuple):
     """The limits that a feeder sets to each of its runs, whatever the dataset's settings say."""
 
     max_bytes: int = sys.maxsize
@@ -45,7 +45,7 @@ class Ceiling(NamedTuple):
             await start_threads(threads, most)
 
 
-NO_CEILING = Ceiling()
+NO_CEILING = RunCeiling()
 
 
 @dataclass(frozen=True, slots=True)

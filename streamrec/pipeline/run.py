@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
-    from streamrec.pipeline.memory_needs import Ceiling
+    from streamrec.pipeline.memory_needs import RunCeiling
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.state.position import Position
 
@@ -66,7 +66,7 @@ class Run:
         stores: OpensStores,
         allocate: Allocate | None = None,
         measures: Measures | None = None,
-        ceiling: Ceiling = NO_CEILING,
+        ceiling: RunCeiling = NO_CEILING,
     ) -> None:
         self.position = plan.position
         """The position of the next batch."""

@@ -24,7 +24,7 @@ MOST_RECORDS = 1 << 16
 """Records of one piece, however short they are."""
 
 
-class _Piece(NamedTuple):
+class _RecordRange(NamedTuple):
     file: StoredFile
     reader: Any
     first: int
@@ -53,7 +53,7 @@ class ArrayRecord:
         """The name and version of the records."""
         return table_identity(self.files, {})
 
-    def pieces(self) -> Iterator[_Piece]:
+    def pieces(self) -> Iterator[_RecordRange]:
         """Yield records of each file."""
         for file in self.files:
             file.check()
@@ -63,11 +63,11 @@ class ArrayRecord:
             for first in range(0, count, each):
                 stop = min(first + each, count)
                 part = file.size * stop // count - file.size * first // count
-                yield _Piece(file, reader, first, stop, part)
+                yield _RecordRange(file, reader, first, stop, part)
             reader.close()
             file.check()
 
-    def read(self, piece: _Piece, refuse: Refuse) -> Block:  # noqa: ARG002 - none is refused
+    def read(self, piece: _RecordRange, refuse: Refuse) -> Block:  # noqa: ARG002 - none is refused
         """Take records."""
         try:
             records = piece.reader.read(piece.first, piece.stop)

@@ -48,7 +48,7 @@ FOOT = 64 << 10
 """Bytes that are requested at the ends of a file, for what it says of itself."""
 
 
-class _Rows(NamedTuple):
+class _RowBatch(NamedTuple):
     path: StoredFile
     first: int
     batch: Any
@@ -90,16 +90,16 @@ class Arrow(Divisible):
             groups[file] = range(groups.get(file, range(number, number)).start, number + 1)
         return replace(self, files=list(groups), groups=groups)
 
-    def pieces(self) -> Iterator[_Rows]:
+    def pieces(self) -> Iterator[_RowBatch]:
         """Yield rows of each file; Arrow's own threads decode them."""
         for file in self.files:
             for first, batch in self._batches(file):
                 for begin, stop, size in cut(batch, PIECE_ROWS, PIECE):
                     if stop == begin + 1:
                         self.memory.check(size, self.memory.record, f"row {first + begin}", file)
-                    yield _Rows(file, first + begin, batch.slice(begin, stop - begin), size)
+                    yield _RowBatch(file, first + begin, batch.slice(begin, stop - begin), size)
 
-    def read(self, piece: _Rows, refuse: Refuse) -> Block:
+    def read(self, piece: _RowBatch, refuse: Refuse) -> Block:
         """Convert columns, without the rows that are refused."""
         parts = list(self._good(piece, refuse))
         if len(parts) == 1:
@@ -118,7 +118,7 @@ class Arrow(Divisible):
                 yield from _numbered(IpcReader(file, _opened, self.memory).batches())
         file.check()  # a mapped file may change in place
 
-    def _good(self, piece: _Rows, refuse: Refuse) -> Iterator[Any]:
+    def _good(self, piece: _RowBatch, refuse: Refuse) -> Iterator[Any]:
         """Yield the records and keys of a batch, in parts between the rows that are refused.
 
         Arrow cuts slices of any column, while it cannot take single rows out of some.

@@ -12,7 +12,7 @@ from streamrec.sources.held_file import HeldFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamrec.sources.arrow_messages import Message
+    from streamrec.sources.arrow_messages import ArrowMessage
     from streamrec.sources.memory import Memory
     from streamrec.stores.stored_files import StoredFile
 
@@ -67,7 +67,7 @@ class IpcReader:
                 yield self._reader.read_next_batch()
             at = message.end
 
-    def _next(self, begin: int) -> Message | None:
+    def _next(self, begin: int) -> ArrowMessage | None:
         """Return the message at a place, when its memory is admitted; see :func:`message_at`."""
         try:
             message = message_at(self._read, begin)
@@ -86,7 +86,7 @@ class IpcReader:
         self._admit(taken, begin)
         return message
 
-    def _check_end(self, message: Message) -> None:
+    def _check_end(self, message: ArrowMessage) -> None:
         if message.end > self._file.size:
             raise ValueError("a message is cut off")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Read = Callable[[int, int], memoryview]
     """A function that returns so many bytes at a place of the file."""
 
-__all__ = ["Message", "blocks_of", "message_at"]
+__all__ = ["ArrowMessage", "blocks_of", "message_at"]
 
 MAGIC = b"ARROW1"
 _CONTINUES = 0xFFFFFFFF
@@ -30,7 +30,7 @@ _LENGTH = 8
 """Bytes before a compressed buffer, with its length when it is decompressed."""
 
 
-class Message(NamedTuple):
+class ArrowMessage(NamedTuple):
     """One message of a file."""
 
     begin: int
@@ -46,7 +46,7 @@ class Message(NamedTuple):
         return sum(max(0, *struct.unpack("<q", length)) for length in lengths)
 
 
-def message_at(read: Read, begin: int) -> Message | None:
+def message_at(read: Read, begin: int) -> ArrowMessage | None:
     """Return the message at a place; ``None``: the stream ends there.
 
     Raises:
@@ -75,7 +75,7 @@ def message_at(read: Read, begin: int) -> Message | None:
     if batch and (batch.place(_COMPRESSION) or _OLD_COMPRESSION in bytes(data)):
         found = batch.structs(_BUFFERS, "<qq")
         buffers = [start + size + offset for offset, length in found if length >= _LENGTH]
-    return Message(begin, start + size + body, kind == _RECORDS, buffers)
+    return ArrowMessage(begin, start + size + body, kind == _RECORDS, buffers)
 
 
 def blocks_of(read: Read, size: int) -> tuple[list[int], list[int]]:

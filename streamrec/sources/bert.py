@@ -17,7 +17,7 @@ from streamrec.formats.examples.encode import encode_examples
 from streamrec.plan.order.permutation import permutation, seed_of
 from streamrec.sources.documents import document_end, documents_of, listed_files
 from streamrec.sources.masked_pairs import MaskedPairs
-from streamrec.sources.sentence_pairs import Pair, SentencePairs
+from streamrec.sources.sentence_pairs import SentencePair, SentencePairs
 from streamrec.sources.source import Block, files_digest, files_of
 from streamrec.sources.text_pieces import text_pieces, total_bytes
 from streamrec.sources.word_pieces import WordPieces
@@ -165,7 +165,9 @@ class BertText:
             )
             for number, document in enumerate(documents)
         ]
-        pairs = np.array(list(chain.from_iterable(made)), np.int64).reshape(-1, len(Pair._fields))
+        pairs = np.array(list(chain.from_iterable(made)), np.int64).reshape(
+            -1, len(SentencePair._fields)
+        )
         origins = np.repeat(np.arange(len(made)), np.array(list(map(len, made)), np.int64))
         order = permutation(len(pairs), self._seed(piece[0].path, piece[0].line) if piece else 0)
         records = self._encoded(text.tokens, pairs[order])

@@ -18,7 +18,7 @@ from streamrec.sources.source import (
     table_identity,
 )
 from streamrec.sources.table_columns import TableRows, encode_table, widen
-from streamrec.sources.table_values import RowError, SampledType, Written
+from streamrec.sources.table_values import JsonNumber, RowError, SampledType
 from streamrec.sources.text_pieces import total_bytes
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=Written)
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=JsonNumber)
 _KEEPS_NUMBERS = json.JSONDecoder(
-    object_pairs_hook=_distinct, parse_constant=Written, parse_float=Written
+    object_pairs_hook=_distinct, parse_constant=JsonNumber, parse_float=JsonNumber
 )
 
 

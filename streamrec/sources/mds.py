@@ -24,7 +24,7 @@ from streamrec.stores.stored_files import find_files
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from streamrec.sources.mds_shards import Entry
+    from streamrec.sources.mds_shards import MDSShard
     from streamrec.sources.memory import Memory
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["MDS", "open_mds"]
 
 
-class _Piece(NamedTuple):
+class _SampleRange(NamedTuple):
     shard: int
     first: int
     stop: int
@@ -49,7 +49,7 @@ class MDS:
     unit: ClassVar[str] = "samples"
     labels: ClassVar[None] = None
     files: list[StoredFile]
-    shards: list[Entry]
+    shards: list[MDSShard]
     columns: MDSColumns
     features: dict[str, str]
     key: str | None
@@ -67,7 +67,7 @@ class MDS:
         """The name and version of the samples."""
         return table_identity(self.files, self.features, self.key)
 
-    def pieces(self) -> Iterator[_Piece]:
+    def pieces(self) -> Iterator[_SampleRange]:
         """Yield samples of each shard: all of one that is compressed, or that has a hash."""
         for number, shard in enumerate(self.shards):
             each = PIECE_BYTES * shard.samples // max(1, shard.raw_data.bytes) or 1
@@ -76,9 +76,9 @@ class MDS:
             for first in range(0, shard.samples, each):
                 stop = min(first + each, shard.samples)
                 size = shard.raw_data.bytes * (stop - first) // shard.samples
-                yield _Piece(number, first, stop, size)
+                yield _SampleRange(number, first, stop, size)
 
-    def read(self, piece: _Piece, refuse: Refuse) -> Block:
+    def read(self, piece: _SampleRange, refuse: Refuse) -> Block:
         """Convert samples."""
         file = self.files[piece.shard]
         shard = self.shards[piece.shard]

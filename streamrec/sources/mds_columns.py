@@ -48,7 +48,7 @@ Decode = Callable[[bytes], "dict[str, Value]"]
 """A function that returns the values of a column's features, by their names."""
 
 
-class _Column(NamedTuple):
+class _MDSColumn(NamedTuple):
     name: str
     encoding: str
     size: int | None
@@ -72,7 +72,7 @@ class MDSColumns:
     """
 
     def __init__(self, columns: Iterable[tuple[str, str, int | None]]) -> None:
-        self._columns = [_Column(*column, _decoder(*column[:2])) for column in columns]
+        self._columns = [_MDSColumn(*column, _decoder(*column[:2])) for column in columns]
         self.others = {one.name: one.encoding for one in self._columns if one.decode is None}
         """The encodings of columns whose values no feature has."""
         lists = [one.name for one in self._columns if one.encoding.startswith(_MANY)]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from streamrec.sources.memory import Memory
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["INDEX", "Entry", "read_index", "samples_of"]
+__all__ = ["INDEX", "MDSShard", "read_index", "samples_of"]
 
 INDEX = "index.json"
 INDEX_COPIES = 16
@@ -55,7 +55,7 @@ class _Object(BaseModel):
     """Hexadecimal digests of the file, by the names of algorithms."""
 
 
-class Entry(BaseModel):
+class MDSShard(BaseModel):
     """A shard in the index."""
 
     format: Literal["mds"]
@@ -81,12 +81,12 @@ class Entry(BaseModel):
 
 class _Index(BaseModel):
     version: Literal[2]
-    shards: list[Entry]
+    shards: list[MDSShard]
 
 
 def read_index(
     files: Mapping[str, StoredFile], place: str, memory: Memory = DEFAULT_MEMORY
-) -> list[Entry]:
+) -> list[MDSShard]:
     """Return the shards of a directory's index.
 
     Args:
@@ -121,7 +121,7 @@ def read_index(
     return shards
 
 
-def _check(shard: Entry, is_like: bool, files: Mapping[str, StoredFile], url: str) -> None:
+def _check(shard: MDSShard, is_like: bool, files: Mapping[str, StoredFile], url: str) -> None:
     name = shard.stored.basename
     kind = (shard.compression or "none").partition(":")[0]
     if not is_like:
@@ -151,7 +151,7 @@ def _admit(size: int, memory: Memory, file: StoredFile) -> None:
 
 
 def samples_of(
-    file: StoredFile, shard: Entry, first: int, stop: int, memory: Memory = DEFAULT_MEMORY
+    file: StoredFile, shard: MDSShard, first: int, stop: int, memory: Memory = DEFAULT_MEMORY
 ) -> list[bytes]:
     """Return some samples of a shard.
 
@@ -207,7 +207,7 @@ def _checked(file: StoredFile, hashes: Mapping[str, str]) -> IO[bytes]:
 
 
 def _samples(
-    stored: IO[bytes], shard: Entry, first: int, stop: int, admit: Callable[[int], None]
+    stored: IO[bytes], shard: MDSShard, first: int, stop: int, admit: Callable[[int], None]
 ) -> Iterator[bytes]:
     (count,) = np.frombuffer(_exactly(stored, 4), "<u4").tolist()
     if count != shard.samples:

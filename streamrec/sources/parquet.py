@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.sources.parquet_pages import Page
+    from streamrec.sources.parquet_pages import PageHeader
     from streamrec.stores.stored_files import StoredFile
 
     Numbers = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ _BUFFER = 4 << 20
 """Bytes of one request for a column of a row group that is not read as a whole."""
 
 
-class _Column(NamedTuple):
+class _ColumnChunk(NamedTuple):
     """A column of a row group."""
 
     path: str
@@ -85,7 +85,7 @@ class _Pages(NamedTuple):
     """The values of each row; ``None``: they were not looked at."""
 
     @classmethod
-    def of(cls, pages: Sequence[Page], lengths: Numbers | None = None) -> Self:
+    def of(cls, pages: Sequence[PageHeader], lengths: Numbers | None = None) -> Self:
         """Return pages by their headers, and the lengths of their lists."""
         sizes = np.array([page.size for page in pages], np.int64)
         values = [0 if page.is_dictionary else page.values for page in pages]
@@ -177,7 +177,7 @@ class ParquetReader:
         ) as opened:
             yield from opened.iter_batches(rows, [number])
 
-    def _columns(self, number: int) -> Iterator[_Column]:
+    def _columns(self, number: int) -> Iterator[_ColumnChunk]:
         group = self._metadata.row_group(number)
         for n in range(group.num_columns):
             column, kind = group.column(n), self._metadata.schema.column(n)
@@ -192,7 +192,7 @@ class ParquetReader:
             is_list = kind.max_repetition_level > 0
             size = column.total_uncompressed_size
             are_numbers = _has_dictionary(column.encodings)
-            yield _Column(
+            yield _ColumnChunk(
                 kind.path,
                 width,
                 is_list,
@@ -205,7 +205,7 @@ class ParquetReader:
                 column.compression,
             )
 
-    def _may_be_long(self, columns: list[_Column], number: int) -> bool:
+    def _may_be_long(self, columns: list[_ColumnChunk], number: int) -> bool:
         """Return whether a single list could take too much, if one had all values of its column."""
         lists = [column for column in columns if column.is_list]
         rows = self._metadata.row_group(number).num_rows
@@ -213,7 +213,7 @@ class ParquetReader:
         is_small = rows * 8 * len(lists) <= self._memory.record
         return is_small and sum(column.size_of_row(1) for column in lists) > self._memory.record
 
-    def _pages(self, column: _Column, number: int, source: Any, has_long: bool) -> _Pages:
+    def _pages(self, column: _ColumnChunk, number: int, source: Any, has_long: bool) -> _Pages:
         """Return the pages of a column.
 
         Raises:
@@ -221,7 +221,7 @@ class ParquetReader:
         """
         source.seek(column.begin)
         data = memoryview(source.read_buffer(column.end - column.begin)).cast("B")
-        found: list[Page] = []
+        found: list[PageHeader] = []
         try:
             for page in pages_of(data, column.values):
                 what = f"a page of column {column.path!r}, row group {number},"
@@ -237,20 +237,20 @@ class ParquetReader:
         self._check_lengths(column, number, lengths)
         return _Pages.of(found, lengths)
 
-    def _watch(self, column: _Column, number: int, rows: int) -> PageWatch:
+    def _watch(self, column: _ColumnChunk, number: int, rows: int) -> PageWatch:
         """Return a look at the pages of a column that are not held, for batches of so many rows."""
         all_rows = max(1, self._metadata.row_group(number).num_rows)
         together = -(-rows * column.values // all_rows)
         what = f"of column {column.path!r}, row group {number},"
 
-        def check(page: Page, size: int) -> None:
+        def check(page: PageHeader, size: int) -> None:
             self._memory.check(page.size, self._memory.unit, f"a page {what}", self._file)
             if column.width is None:
                 self._memory.check(size, self._memory.unit, f"{rows} rows {what}", self._file)
 
         return PageWatch(column.begin, column.end, column.values, together, check)
 
-    def _check_lengths(self, column: _Column, number: int, lengths: Numbers | None) -> None:
+    def _check_lengths(self, column: _ColumnChunk, number: int, lengths: Numbers | None) -> None:
         """Compare the longest list of a column with what a record may take."""
         if lengths is None or not len(lengths):
             return
@@ -263,7 +263,7 @@ class ParquetReader:
         )
         self._memory.check(int(lengths[row]) * column.each, self._memory.record, what, self._file)
 
-    def _rows(self, columns: list[tuple[_Column, _Pages | None]], number: int) -> int:
+    def _rows(self, columns: list[tuple[_ColumnChunk, _Pages | None]], number: int) -> int:
         """Return the rows of a batch, whose bytes are bounded.
 
         Raises:
@@ -287,7 +287,7 @@ def _has_dictionary(encodings: Collection[str]) -> bool:
     return not has_prefixes and not {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}.isdisjoint(encodings)
 
 
-def _most(column: _Column, pages: _Pages | None, count: int, rows: int) -> int:
+def _most(column: _ColumnChunk, pages: _Pages | None, count: int, rows: int) -> int:
     """Return the most bytes that so many rows of a group have in a column."""
     known = None if pages is None else pages.values_in(count)
     if column.width is not None or pages is None:

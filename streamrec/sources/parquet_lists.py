@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.sources.parquet_pages import Page
+    from streamrec.sources.parquet_pages import PageHeader
 
     Numbers = npt.NDArray[np.int64]
 
@@ -29,7 +29,9 @@ _AT_ONCE = 1 << 14
 """Groups of levels that are unpacked together."""
 
 
-def row_values(data: memoryview, pages: Sequence[Page], codec: str, deepest: int) -> Numbers | None:
+def row_values(
+    data: memoryview, pages: Sequence[PageHeader], codec: str, deepest: int
+) -> Numbers | None:
     """Return the number of values of each row of a column in a row group, nulls included.
 
     Args:
@@ -59,7 +61,7 @@ def row_values(data: memoryview, pages: Sequence[Page], codec: str, deepest: int
     return np.diff(np.concatenate([*begins, np.array([before], np.int64)]))
 
 
-def _levels(data: memoryview, page: Page, codec: str) -> memoryview | None:
+def _levels(data: memoryview, page: PageHeader, codec: str) -> memoryview | None:
     """Return the encoded levels of a page, which stand at its beginning."""
     body = data[page.at : page.at + page.stored]
     if page.levels is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Page", "page_at", "pages_of"]
+__all__ = ["PageHeader", "page_at", "pages_of"]
 
 DICTIONARY = 2
 """The type of a page with the values of a dictionary."""
@@ -27,7 +27,7 @@ _DEEPEST = 8
 """Structs in structs: a page's header has three."""
 
 
-class Page(NamedTuple):
+class PageHeader(NamedTuple):
     """The header of one page."""
 
     is_dictionary: bool
@@ -48,7 +48,7 @@ class Page(NamedTuple):
     """Its repetition levels are in runs, as all writers have them now."""
 
 
-def pages_of(data: memoryview, values: int) -> Iterator[Page]:
+def pages_of(data: memoryview, values: int) -> Iterator[PageHeader]:
     """Yield the headers of a column's pages in a row group.
 
     Args:
@@ -69,7 +69,7 @@ def pages_of(data: memoryview, values: int) -> Iterator[Page]:
         at = page.at + page.stored
 
 
-def page_at(data: memoryview, at: int) -> Page:
+def page_at(data: memoryview, at: int) -> PageHeader:
     """Return the header at a place.
 
     Raises:
@@ -88,7 +88,7 @@ def page_at(data: memoryview, at: int) -> Page:
     levels = max(0, int(own.get(6, 0))) if _DATA_V2 in header else None
     has_runs = levels is not None or own.get(4) == _RUNS
     values = max(0, int(own.get(1, 0)))
-    return Page(
+    return PageHeader(
         is_dictionary, encoding == _DELTA, size, values, reader.at, stored, levels, has_runs
     )
 

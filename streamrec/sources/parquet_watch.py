@@ -15,7 +15,7 @@ from streamrec.sources.parquet_pages import page_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.sources.parquet_pages import Page
+    from streamrec.sources.parquet_pages import PageHeader
 
 __all__ = ["PageWatch", "WatchedFile"]
 
@@ -41,12 +41,12 @@ class PageWatch:
         end: int,
         values: int,
         together: int,
-        check: Callable[[Page, int], object],
+        check: Callable[[PageHeader, int], object],
     ) -> None:
         self._next, self._end = begin, end
         self._left, self._together, self._check = values, together, check
         self._seen = b""  # of a header whose end has not come
-        self._pages: deque[Page] = deque()
+        self._pages: deque[PageHeader] = deque()
         self._size = self._values = 0
 
     def look(self, at: int, data: memoryview, read: Callable[[int, int], memoryview]) -> None:
@@ -80,7 +80,7 @@ class PageWatch:
             self._add(page)
             self._next += page.at + page.stored
 
-    def _add(self, page: Page) -> None:
+    def _add(self, page: PageHeader) -> None:
         if not page.is_dictionary:
             self._pages.append(page)
             self._size += page.size

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-__all__ = ["Pair", "SentencePairs", "kept"]
+__all__ = ["SentencePair", "SentencePairs", "kept"]
 
 
-class Pair(NamedTuple):
+class SentencePair(NamedTuple):
     """One pair: two parts, each so many tokens from a place on."""
 
     first: int
@@ -57,12 +57,12 @@ class SentencePairs:
         self._offsets, self._documents, self._others = offsets, documents, others
         self._most, self._shortest, self._short = most, shortest, short
 
-    def of(self, document: int, times: int, draw: Random) -> Iterator[Pair]:
+    def of(self, document: int, times: int, draw: Random) -> Iterator[SentencePair]:
         """Yield the pairs of one document so many times, each time drawn anew."""
         for _ in range(times):
             yield from self._once(document, draw)
 
-    def _once(self, document: int, draw: Random) -> Iterator[Pair]:
+    def _once(self, document: int, draw: Random) -> Iterator[SentencePair]:
         offsets, most = self._offsets, self._most
         target = most
         if draw.random() < self._short:
@@ -98,7 +98,7 @@ class SentencePairs:
 
 def _pair(
     first: tuple[int, int], second: tuple[int, int], is_random: int, most: int, draw: Random
-) -> Pair:
+) -> SentencePair:
     """Cut two parts, each from a token to another, to the most tokens of a pair."""
     begin, size = first[0], first[1] - first[0]
     other_begin, other_size = second[0], second[1] - second[0]
@@ -108,7 +108,7 @@ def _pair(
         begin += draw.getrandbits(size - left).bit_count()
         other_begin += draw.getrandbits(other_size - other_left).bit_count()
         size, other_size = left, other_left
-    return Pair(begin, size, other_begin, other_size, is_random, draw.getrandbits(63))
+    return SentencePair(begin, size, other_begin, other_size, is_random, draw.getrandbits(63))
 
 
 def kept(first: int, second: int, most: int) -> tuple[int, int]:

@@ -14,9 +14,9 @@ from streamrec.sources.table_values import (
     EXACT,
     MOST,
     ODD,
+    JsonNumber,
     RowError,
     SampledType,
-    Written,
     as_value,
     is_emptied,
     is_nan,
@@ -108,7 +108,7 @@ _COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
     "float32": _floats,
 }
 _READ: dict[str, Callable[[str], Any]] = {"int64": int, "float32": float}
-_NUMBERS = {"int64": {int, bool}, "float32": {int, bool, float, Written}}
+_NUMBERS = {"int64": {int, bool}, "float32": {int, bool, float, JsonNumber}}
 
 
 def _spread(made: Any, values: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-__all__ = ["MOST", "RowError", "SampledType", "Written", "as_value", "is_emptied", "is_nan"]
+__all__ = ["MOST", "JsonNumber", "RowError", "SampledType", "as_value", "is_emptied", "is_nan"]
 
 MOST = float(np.finfo(np.float32).max)
 EXACT = 1 << 53
@@ -42,7 +42,7 @@ class RowError(ValueError):
         return RowError(f"column {name!r} {self}{more}")
 
 
-class Written(float):
+class JsonNumber(float):
     """A number of JSON, with its text: NaN, infinities, and what a column of texts keeps."""
 
     __slots__ = ("text",)
@@ -144,7 +144,7 @@ def as_value(value: Any, dtype: str, *, is_given: bool = True) -> Any:
 
 
 def _unfit(value: Any, what: str, *mends: tuple[str, str]) -> RowError:
-    shown = value.text if isinstance(value, Written) else repr(value)
+    shown = value.text if isinstance(value, JsonNumber) else repr(value)
     if shown in ("inf", "-inf"):  # what Python makes of 1e400
         shown = f"a number {'below -' if value < 0 else 'above '}1.8e308"
     return RowError(f"holds {shown[:60]}, which is {what}", *mends)
@@ -162,7 +162,7 @@ def _as_bytes(value: Any, *, is_given: bool) -> bytes:
         raise _unfit(value, "a number in a column of texts", ("bytes", "keeps it as text"))
     if isinstance(value, bool):
         return b"true" if value else b"false"
-    return (value.text if isinstance(value, Written) else repr(value)).encode()
+    return (value.text if isinstance(value, JsonNumber) else repr(value)).encode()
 
 
 def _as_int64(value: Any, *, is_given: bool) -> int:
@@ -203,7 +203,7 @@ def _as_float32(value: Any, *, is_given: bool) -> float:
 
 def _is_infinity(value: Any, number: float) -> bool:
     """Return whether infinity is what was written, and not what a number too large became."""
-    text = value.text if isinstance(value, Written) else value
+    text = value.text if isinstance(value, JsonNumber) else value
     return math.isinf(number) and isinstance(text, str) and "n" in text.lower()
 
 

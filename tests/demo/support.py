@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamrec.demo.plan import Plan
+from streamrec.demo.plan import DemoPlan
 
-SMALL = Plan(shards=8, records_per_shard=4, lanes=4, batch_size=2, latency=0.0)
+SMALL = DemoPlan(shards=8, records_per_shard=4, lanes=4, batch_size=2, latency=0.0)
 
 
 def no_progress(what: str, done: int, total: int) -> None:

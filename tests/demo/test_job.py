@@ -8,7 +8,7 @@ import pytest
 
 from streamrec.demo import job, processes
 from streamrec.demo.job import Summary, run
-from streamrec.demo.ranks import Account, Rank
+from streamrec.demo.ranks import DemoRank, ReceivedRecords
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow.child_process import ChildProcess
 from tests.demo.support import SMALL, no_progress
@@ -22,13 +22,21 @@ def summary_of(*counts: int) -> Summary:
     import threading
 
     ranks = [
-        Rank("tcp://feeder", i, SMALL, Account(SMALL, [b"x"]), threading.Event(), 0.5 * i, 3.0)
+        DemoRank(
+            "tcp://feeder",
+            i,
+            SMALL,
+            ReceivedRecords(SMALL, [b"x"]),
+            threading.Event(),
+            0.5 * i,
+            3.0,
+        )
         for i in range(SMALL.ranks)
     ]
-    ranks[0].account.counts[:] = 1
-    ranks[0].account.counts[0, : len(counts)] = counts
+    ranks[0].received.counts[:] = 1
+    ranks[0].received.counts[0, : len(counts)] = counts
     for rank in ranks:
-        rank.account.records, rank.account.bytes = 32, 1_000_000
+        rank.received.records, rank.received.bytes = 32, 1_000_000
     return job._summary(SMALL, ranks, started=1.0, begun=0.0)
 
 
@@ -89,12 +97,12 @@ def test_what_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_rank_that_fails_ends_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(rank: Rank) -> None:
+    def fail(rank: DemoRank) -> None:
         if rank.number == 1:
             raise StreamrecError("rank 1 fails")
         rank.stopping.wait()
 
-    monkeypatch.setattr(Rank, "run", fail)
+    monkeypatch.setattr(DemoRank, "run", fail)
     with pytest.raises(StreamrecError, match="rank 1 fails"):
         run(print, no_progress, plan=SMALL, keep=tmp_path)
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.demo.plan import FEATURES, Plan
+from streamrec.demo.plan import FEATURES, DemoPlan
 from streamrec.formats.examples.descriptions import from_description
 
 
 def test_the_numbers_fit_together() -> None:
-    plan = Plan()
+    plan = DemoPlan()
     assert plan.records == 1024
     assert plan.steps_per_epoch * plan.ranks * plan.batch_size == plan.records
     assert plan.lanes % plan.ranks == 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.demo import ranks
-from streamrec.demo.ranks import Account, Rank
+from streamrec.demo.ranks import DemoRank, ReceivedRecords
 from streamrec.errors import FeederLost
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
@@ -35,16 +35,16 @@ def batch(*ids: int, epoch: int = 0, **wrong: Any) -> Batch:
 class TestAccount:
     @given(st.lists(st.lists(st.integers(0, SMALL.records - 1), max_size=9), max_size=5))
     def test_it_counts(self, batches: list[list[int]]) -> None:
-        account = Account(SMALL, IMAGES)
+        received = ReceivedRecords(SMALL, IMAGES)
         for ids in batches:
-            account.add(batch(*ids, epoch=1))
+            received.add(batch(*ids, epoch=1))
         everything = [number for ids in batches for number in ids]
         counts = np.bincount(np.array(everything, np.int64), minlength=SMALL.records)
-        assert account.counts[1].tolist() == counts.tolist()
-        assert not account.counts[0].any()
-        assert account.records == len(everything)
-        assert account.bytes == sum(16 + len(IMAGES[i % 3]) for i in everything)
-        assert account.damaged == 0
+        assert received.counts[1].tolist() == counts.tolist()
+        assert not received.counts[0].any()
+        assert received.records == len(everything)
+        assert received.bytes == sum(16 + len(IMAGES[i % 3]) for i in everything)
+        assert received.damaged == 0
 
     @pytest.mark.parametrize(
         "wrong",
@@ -58,10 +58,10 @@ class TestAccount:
         ],
     )
     def test_it_notices_what_is_not_as_written(self, wrong: Batch) -> None:
-        account = Account(SMALL, IMAGES)
-        account.add(wrong)
-        assert (account.damaged, account.records) == (1, 1)
-        assert not account.counts.any()
+        received = ReceivedRecords(SMALL, IMAGES)
+        received.add(wrong)
+        assert (received.damaged, received.records) == (1, 1)
+        assert not received.counts.any()
 
 
 class FakeStream:
@@ -106,16 +106,16 @@ class TestRank:
         monkeypatch.setattr(ranks, "connect", connect)
         return seen
 
-    def rank(self, number: int) -> Rank:
-        account = Account(SMALL, IMAGES)
-        return Rank("tcp://feeder", number, SMALL, account, threading.Event())
+    def rank(self, number: int) -> DemoRank:
+        received = ReceivedRecords(SMALL, IMAGES)
+        return DemoRank("tcp://feeder", number, SMALL, received, threading.Event())
 
     def test_one_runs_through(self, seen: list[Any]) -> None:
         rank = self.rank(0)
         rank.run()
         assert seen == [("opened", 0), ("closed", 15)]
         assert rank.resumed_at is None
-        assert rank.account.counts[0, 1:16].tolist() == [1] * 15
+        assert rank.received.counts[0, 1:16].tolist() == [1] * 15
 
     def test_one_is_stopped_and_resumed(self, seen: list[Any]) -> None:
         rank = self.rank(1)
@@ -123,7 +123,7 @@ class TestRank:
         stop = SMALL.stop_step
         assert seen == [("opened", 0), ("closed", stop), ("opened", stop), ("closed", 15)]
         assert rank.resumed_at == stop
-        assert rank.account.counts[0, 1:16].tolist() == [1] * 15
+        assert rank.received.counts[0, 1:16].tolist() == [1] * 15
         assert rank.first_batch is not None
         assert rank.finished > 0
 
@@ -135,7 +135,7 @@ class TestRank:
         assert seen == [("opened", 0), ("closed", 1)]
 
     def test_one_whose_feeder_is_gone_ends(self, tmp_path: Path) -> None:
-        account = Account(SMALL, IMAGES)
-        rank = Rank(f"unix://{tmp_path}/feeder#pictures", 0, SMALL, account, threading.Event())
+        received = ReceivedRecords(SMALL, IMAGES)
+        rank = DemoRank(f"unix://{tmp_path}/feeder#pictures", 0, SMALL, received, threading.Event())
         with pytest.raises(FeederLost):
             rank.run()

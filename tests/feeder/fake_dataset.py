@@ -15,7 +15,7 @@ from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.measures import Measures
-from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling
+from streamrec.pipeline.memory_needs import NO_CEILING, RunCeiling
 from streamrec.pipeline.run import Run
 from streamrec.plan.state.position import Fingerprint, Position
 from streamrec.plan.state.resume_point import Beginning
@@ -137,7 +137,7 @@ class FakeDataset(Dataset):
         allocate: Allocate | None = None,
         budget: int | None = None,
         measures: Measures | None = None,
-        ceiling: Ceiling = NO_CEILING,
+        ceiling: RunCeiling = NO_CEILING,
     ) -> FakeRun:
         self.budgets.append(budget)
         self.allocates.append(allocate)

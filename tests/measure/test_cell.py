@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streamrec.devstore import Fault
 from streamrec.errors import ObjectNotFound
 from streamrec.measure.budget import BudgetSpent
-from streamrec.measure.cell import Span, measure_cell
+from streamrec.measure.cell import Transfer, measure_cell
 from tests.measure.support import limits, place
 from tests.support import asynchronous
 
@@ -20,13 +20,15 @@ MEMORY = np.empty(1 << 20, np.uint8)
     times=st.lists(st.floats(0.01, 10), min_size=1, max_size=20),
     window=st.tuples(st.floats(0, 1), st.floats(0, 1)),
 )
-def test_spans_that_follow_each_other_fill_the_window(
+def test_transfers_that_follow_each_other_fill_the_window(
     times: list[float], window: tuple[float, float]
 ) -> None:
     ends = np.cumsum(times)
     begin, stop = (edge * float(ends[-1]) for edge in sorted(window))
-    spans = [Span(end - time, end=end) for time, end in zip(times, ends, strict=True)]
-    inside = sum(span.part(begin, stop) * (span.end - span.begin) for span in spans)
+    transfers = [Transfer(end - time, end=end) for time, end in zip(times, ends, strict=True)]
+    inside = sum(
+        transfer.part(begin, stop) * (transfer.end - transfer.begin) for transfer in transfers
+    )
     assert inside == pytest.approx(stop - begin, abs=1e-9)
 
 

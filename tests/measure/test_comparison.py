@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamrec.measure.comparison import Comparison, compare
+from streamrec.measure.comparison import ComparisonView, compare
 from tests.documents import HOSTILE
 from tests.measure.samples import bare, figures, hostile, improved
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from streamrec.measure.figures import Cell, Figures
 
 
-def judged(found: Comparison) -> dict[str, str]:
+def judged(found: ComparisonView) -> dict[str, str]:
     return {ratio.name: ratio.judgement for ratio in found.ratios}
 
 

@@ -8,7 +8,7 @@ import pytest
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure import sample
-from streamrec.measure.sample import SHARDS, Stored, blocks_of, read_sample
+from streamrec.measure.sample import SHARDS, ShardStart, blocks_of, read_sample
 from tests.measure.support import place
 from tests.support import asynchronous
 
@@ -39,7 +39,7 @@ async def test_empty_shards_give_no_sample() -> None:
 def test_compressed_bytes_are_decompressed_as_far_as_they_go(length: int) -> None:
     whole = gzip.compress(np.random.default_rng(0).bytes(1000) * 50)
     data = np.frombuffer(whole[:length], np.uint8)
-    stored, frames = Stored("x", data, "gzip").frames()
+    stored, frames = ShardStart("x", data, "gzip").frames()
     assert gzip.decompress(whole).startswith(frames.tobytes())
     assert len(stored.data) == len(data)
     if length > len(whole):
@@ -53,7 +53,7 @@ def test_no_more_is_decompressed_than_is_enough(
     """Eight bytes for each that was read; zeros would give a thousand."""
     monkeypatch.setattr(sample, "ENOUGH", enough)
     data = np.frombuffer(gzip.compress(bytes(2 << 20))[:2000], np.uint8)
-    _, frames = Stored("x", data, "gzip").frames()
+    _, frames = ShardStart("x", data, "gzip").frames()
     assert len(frames) == given
 
 

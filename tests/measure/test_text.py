@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from streamrec.measure.comparison import Comparison, compare
+from streamrec.measure.comparison import ComparisonView, compare
 from streamrec.measure.text import render, render_comparison
 from tests.documents import HOSTILE
 from tests.measure.samples import bare, extreme, figures, hostile, improved
@@ -82,7 +82,7 @@ def test_every_level_of_the_map_has_a_style() -> None:
     assert "48;5;153" in capture.get()
 
 
-def shown_comparison(found: Comparison) -> str:
+def shown_comparison(found: ComparisonView) -> str:
     console = Console(file=io.StringIO(), width=110, highlight=False)
     with console.capture() as capture:
         console.print(render_comparison(found))

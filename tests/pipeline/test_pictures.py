@@ -25,7 +25,7 @@ from streamrec.formats.shards.compression import Decompressor
 from streamrec.pipeline import memory_needs
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.fetch import inflating_queue
-from streamrec.pipeline.memory_needs import Ceiling
+from streamrec.pipeline.memory_needs import RunCeiling
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import settings_of
 from tests.support import asynchronous
@@ -208,7 +208,7 @@ async def test_pictures_of_all_runs_are_decoded_on_the_cores_of_the_feeder(
     watched = WatchedCores()
     try:
         with decoding_only_at_work(watched) as threads:
-            ceiling = Ceiling(cores=watched)
+            ceiling = RunCeiling(cores=watched)
             place: Any = {"rank": 0, "world_size": 1, "batch_size": 4, "position": None}
             runs = [dataset.run(**place, ceiling=ceiling) for _ in range(2)]
             async with runs[0], runs[1]:
@@ -236,7 +236,7 @@ async def test_shards_of_all_runs_are_decompressed_on_the_cores_of_the_feeder(
     monkeypatch.setattr(inflating_queue, "Decompressor", Watching)
     dataset = await Dataset.open(settings_of(source, lanes=1))
     place: Any = {"rank": 0, "world_size": 1, "batch_size": 4, "position": None}
-    runs = [dataset.run(**place, ceiling=Ceiling(cores=watched)) for _ in range(2)]
+    runs = [dataset.run(**place, ceiling=RunCeiling(cores=watched)) for _ in range(2)]
     async with runs[0], runs[1]:
         batches = [await run.receive() for _ in range(3) for run in runs]
     await dataset.aclose()
@@ -263,7 +263,7 @@ async def test_threads_of_a_feeder_step_back(
         async with dataset.run(**place) as run:
             await run.receive()
         assert stepped == []
-        async with dataset.run(**place, ceiling=Ceiling(cores=Cores(1))) as run:
+        async with dataset.run(**place, ceiling=RunCeiling(cores=Cores(1))) as run:
             await run.receive()
         assert set(stepped) == {"streamrec-decode"}
     finally:
@@ -292,7 +292,7 @@ async def test_sessions_of_a_feeder_start_no_threads_in_its_loop(
         for number in range(2):  # the first one starts threads of the store, which stay
             if number:
                 monkeypatch.setattr(threading.Thread, "start", note)
-            async with dataset.run(**place, ceiling=Ceiling(cores=Cores(2))) as run:
+            async with dataset.run(**place, ceiling=RunCeiling(cores=Cores(2))) as run:
                 await run.receive()
         assert starting
         assert threading.get_ident() not in starting

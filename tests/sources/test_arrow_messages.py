@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.sources.arrow_messages import Message, blocks_of, message_at
+from streamrec.sources.arrow_messages import ArrowMessage, blocks_of, message_at
 
 pa: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 WORDS = pa.array(["x" * 5000, "y" * 3000] * 4)
@@ -29,7 +29,7 @@ def written(kind: str, **options: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def messages(data: bytes, at: int = 0) -> list[Message]:
+def messages(data: bytes, at: int = 0) -> list[ArrowMessage]:
     found = []
     while (message := message_at(reader_of(data), at)) is not None:
         found.append(message)

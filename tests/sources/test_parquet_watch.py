@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.sources.parquet_pages import Page, pages_of
+from streamrec.sources.parquet_pages import PageHeader, pages_of
 from streamrec.sources.parquet_watch import PageWatch
 
 pa: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -30,9 +30,9 @@ DATA, BEGIN, END, VALUES = column()
 PAGES = list(pages_of(memoryview(DATA)[BEGIN:END], VALUES))
 
 
-def look(cuts: list[int], together: int = 100) -> list[tuple[Page, int]]:
+def look(cuts: list[int], together: int = 100) -> list[tuple[PageHeader, int]]:
     """Give a watch the bytes cut at these places; return what it checked."""
-    found: list[tuple[Page, int]] = []
+    found: list[tuple[PageHeader, int]] = []
     watch = PageWatch(BEGIN, END, VALUES, together, lambda *seen: found.append(seen))
     bounds = sorted({0, len(DATA), *cuts})
     for at, stop in pairwise(bounds):
@@ -40,7 +40,7 @@ def look(cuts: list[int], together: int = 100) -> list[tuple[Page, int]]:
     return found
 
 
-def facts(pages: list[Page]) -> list[tuple[Any, ...]]:
+def facts(pages: list[PageHeader]) -> list[tuple[Any, ...]]:
     return [(page.is_dictionary, page.size, page.values, page.stored) for page in pages]
 
 
@@ -69,7 +69,7 @@ def test_the_bytes_of_pages_that_are_read_together(together: int) -> None:
 
 def test_bytes_that_were_never_given_are_read() -> None:
     """Arrow may skip what it has no use for."""
-    found: list[Page] = []
+    found: list[PageHeader] = []
     asked: list[int] = []
 
     def read(at: int, size: int) -> memoryview:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.sources.sentence_pairs import Pair, SentencePairs, kept
+from streamrec.sources.sentence_pairs import SentencePair, SentencePairs, kept
 
 DOCUMENTS = st.lists(st.lists(st.integers(1, 12), max_size=8), min_size=1, max_size=5)
 """The tokens of the sentences of each document."""
@@ -77,7 +77,7 @@ def test_all_sentences_are_used() -> None:
 
 def test_one_document_alone_is_its_own_other() -> None:
     (pair,) = maker([[5]], 20).of(0, 1, Random(1))
-    assert pair[:5] == Pair(0, 5, 0, 5, 1, 0)[:5]
+    assert pair[:5] == SentencePair(0, 5, 0, 5, 1, 0)[:5]
 
 
 def test_each_time_is_drawn_anew() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import WrongFeatureType
 from streamrec.sources.table_columns import DTYPES, TableRows, encode_table
-from streamrec.sources.table_values import RowError, Written, as_value, is_nan
+from streamrec.sources.table_values import JsonNumber, RowError, as_value, is_nan
 
 
 def fail(_place: Any, error: RowError) -> None:
@@ -85,7 +85,7 @@ VALUES = st.one_of(
             float("inf"),
         ]
     ),
-    st.sampled_from(["NaN", "1e400", "Infinity", "1.50"]).map(Written),
+    st.sampled_from(["NaN", "1e400", "Infinity", "1.50"]).map(JsonNumber),
     st.text(max_size=3),
     st.binary(max_size=3),
 )

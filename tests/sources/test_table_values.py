@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.sources.table_values import RowError, SampledType, Written, as_value
+from streamrec.sources.table_values import JsonNumber, RowError, SampledType, as_value
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from streamrec.sources.table_values import RowError, SampledType, Written, as_va
         (True, "int64", 1),
         ("-1e3", "float32", -1000.0),
         ("Infinity", "float32", math.inf),
-        (Written("-Infinity"), "float32", -math.inf),
+        (JsonNumber("-Infinity"), "float32", -math.inf),
         ("16777218", "float32", 16777218.0),
         ("é", "bytes", "é".encode()),
     ],
@@ -40,8 +40,8 @@ def test_values(value: Any, dtype: str, expected: Any) -> None:
         ("16777217.0", "float32", 16777217.0),
         (7, "bytes", b"7"),
         (True, "bytes", b"true"),
-        (Written("1.10"), "bytes", b"1.10"),
-        (Written("1e400"), "bytes", b"1e400"),
+        (JsonNumber("1.10"), "bytes", b"1.10"),
+        (JsonNumber("1e400"), "bytes", b"1e400"),
     ],
 )
 def test_values_that_change_only_where_the_user_says_so(
@@ -136,7 +136,7 @@ def test_types_of_texts() -> None:
 @given(st.floats(width=64) | st.integers(-(1 << 70), 1 << 70))
 def test_a_number_keeps_its_whole_part_or_is_refused(number: float) -> None:
     try:
-        kept = as_value(Written(str(number)) if math.isinf(number) else number, "float32",
+        kept = as_value(JsonNumber(str(number)) if math.isinf(number) else number, "float32",
                         is_given=False)  # fmt: skip
     except RowError:
         assert abs(number) > 1 << 24 or 0 < abs(number) < 1e-45

@@ -16,7 +16,7 @@ from streamrec.measure.view import view_of
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from streamrec.measure.comparison import Comparison
+    from streamrec.measure.comparison import ComparisonView
     from streamrec.measure.figures import Figures
 
 __all__ = ["render_comparison_html", "render_html"]
@@ -31,7 +31,7 @@ def render_html(figures: Figures) -> str:
     return _rendered("report.html", view=view, lines=charts)
 
 
-def render_comparison_html(found: Comparison) -> str:
+def render_comparison_html(found: ComparisonView) -> str:
     """Return the report of two benchmarks as one HTML document; all text in it is escaped."""
     return _rendered("comparison.html", found=found, noise=NOISE)
 

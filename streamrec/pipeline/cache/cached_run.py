@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.measures import Measures
-    from streamrec.pipeline.memory_needs import Ceiling
+    from streamrec.pipeline.memory_needs import RunCeiling
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.state.position import Position
 
@@ -54,7 +54,7 @@ class CachedRun(Run):
         stores: OpensStores,
         allocate: Allocate | None = None,
         measures: Measures | None = None,
-        ceiling: Ceiling = NO_CEILING,
+        ceiling: RunCeiling = NO_CEILING,
         *,
         cache: BatchCache,
     ) -> None:

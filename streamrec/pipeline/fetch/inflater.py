@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.cleanup import end_threads
 from streamrec.flow.pool import Account, Pool, size_class
-from streamrec.pipeline.memory_needs import NO_CEILING, Ceiling
+from streamrec.pipeline.memory_needs import NO_CEILING, RunCeiling
 from streamrec.plan.reading.ranges import grown
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Inflater:
     fetcher: Fetcher
     feeds: Sequence[InflatingQueue]
     plan: MemoryPlan
-    ceiling: Ceiling = NO_CEILING
+    ceiling: RunCeiling = NO_CEILING
     turn: Turn = nullcontext
     bytes_in: int = 0
     bytes_out: int = 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-__all__ = ["Call", "Presigner", "SignedUrl", "get_object", "list_objects"]
+__all__ = ["Presigner", "SignedUrl", "UnsignedRequest", "get_object", "list_objects"]
 
 AWS_HOST = ".amazonaws.com"
 LIFETIME = 3600
@@ -31,7 +31,7 @@ MAX_KEPT = 8192
 """Most signed URLs to keep, of 0.5 KB each; signing one takes 0.2 ms."""
 
 
-class Call(NamedTuple):
+class UnsignedRequest(NamedTuple):
     """A request to sign."""
 
     method: str
@@ -44,14 +44,14 @@ class Call(NamedTuple):
         return self.parameters["Bucket"], self.parameters.get("Key", "")
 
 
-def get_object(bucket: str, key: str) -> Call:
+def get_object(bucket: str, key: str) -> UnsignedRequest:
     """Return the GET of an object, or of a range of it: Range is not signed."""
-    return Call("get_object", {"Bucket": bucket, "Key": key})
+    return UnsignedRequest("get_object", {"Bucket": bucket, "Key": key})
 
 
 def list_objects(
     bucket: str, prefix: str, delimiter: str = "", token: str = "", after: str = ""
-) -> Call:
+) -> UnsignedRequest:
     """Return the GET of a page of a listing.
 
     Args:
@@ -68,7 +68,7 @@ def list_objects(
         "StartAfter": after,
     }
     given = {name: value for name, value in named.items() if value}
-    return Call("list_objects_v2", {"Bucket": bucket, "EncodingType": "url", **given})
+    return UnsignedRequest("list_objects_v2", {"Bucket": bucket, "EncodingType": "url", **given})
 
 
 class SignedUrl(NamedTuple):
@@ -119,7 +119,7 @@ class Presigner:
         self._era = 0
         self._lock = asyncio.Lock()  # clients are made, and credentials looked up, one at a time
 
-    async def sign(self, url: str, call: Call) -> tuple[SignedUrl, bool]:
+    async def sign(self, url: str, call: UnsignedRequest) -> tuple[SignedUrl, bool]:
         """Return the signed URL of a request, and whether it was signed only now.
 
         Args:
@@ -139,7 +139,7 @@ class Presigner:
             self._keep(call, signed)
         return signed, True
 
-    def forget(self, call: Call) -> None:
+    def forget(self, call: UnsignedRequest) -> None:
         """Forget the request's signed URL."""
         self._kept.pop(call.place, None)
 
@@ -174,13 +174,13 @@ class Presigner:
             if client is not None:
                 await client.close()
 
-    def _keep(self, call: Call, signed: SignedUrl) -> None:
+    def _keep(self, call: UnsignedRequest, signed: SignedUrl) -> None:
         self.forget(call)
         if len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[call.place] = signed
 
-    async def _sign(self, call: Call) -> SignedUrl:
+    async def _sign(self, call: UnsignedRequest) -> SignedUrl:
         client, era = await self._ready(), self._era
         address: str = await client.generate_presigned_url(
             call.method,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamrec.stores.base import BeforeRequest, ObjectInfo
     from streamrec.stores.http.http_body import HttpBody
     from streamrec.stores.pages import Page
-    from streamrec.stores.s3.presign import Call, SignedUrl
+    from streamrec.stores.s3.presign import SignedUrl, UnsignedRequest
 
 __all__ = ["S3Store"]
 
@@ -197,14 +197,14 @@ class S3Store:
 
         return await self._request(url, get_object(bucket, key), get)
 
-    async def _page(self, url: str, head: str, call: Call) -> Page:
+    async def _page(self, url: str, head: str, call: UnsignedRequest) -> Page:
         async def get(signed: SignedUrl) -> bytes:
             return await self._client.read_document(url, signed.address, signed.headers)
 
         return parse_page(url, head, await self._request(url, call, get))
 
     async def _request(
-        self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]
+        self, url: str, call: UnsignedRequest, send: Callable[[SignedUrl], Awaitable[_T]]
     ) -> _T:
         """Sign and send a request.
 
