@@ -28,7 +28,7 @@ from bench.results import facts, write_json
 from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.records import RecordRows
 from tests.kernel import extremes
 from tests.kernel.wire_bytes import (
@@ -56,10 +56,10 @@ DOUBLINGS = 2
 MANY = 100_000
 
 INT64, BYTES = DataType.INT64, DataType.BYTES
-RAGGED = ColumnPlan("a", Kind.VARLEN, INT64)
-ONE = ColumnPlan("a", Kind.FIXED, INT64, (), (7,))
-LISTS = ColumnPlan("a", Kind.STEPS, INT64)
-STRINGS = ColumnPlan("a", Kind.VARLEN, BYTES)
+RAGGED = ColumnPlan("a", ColumnKind.VARLEN, INT64)
+ONE = ColumnPlan("a", ColumnKind.FIXED, INT64, (), (7,))
+LISTS = ColumnPlan("a", ColumnKind.STEPS, INT64)
+STRINGS = ColumnPlan("a", ColumnKind.VARLEN, BYTES)
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ def parsing(
 
 def parsing_one(record: bytes, plan: ColumnPlan) -> Callable[[], object]:
     rows = RecordRows.of([record])
-    return parsing(rows, [], [plan]) if plan.kind is Kind.STEPS else parsing(rows, [plan])
+    return parsing(rows, [], [plan]) if plan.kind is ColumnKind.STEPS else parsing(rows, [plan])
 
 
 def plans_of(numbers: Sequence[int]) -> list[ColumnPlan]:
-    return [ColumnPlan(extremes.name(number), Kind.FIXED, INT64) for number in numbers]
+    return [ColumnPlan(extremes.name(number), ColumnKind.FIXED, INT64) for number in numbers]
 
 
 def in_any_order(n: int) -> list[int]:

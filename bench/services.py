@@ -98,7 +98,7 @@ def store(
         latency: Seconds to the first byte of each answer.
         bandwidth: Bytes a second of a connection, or ``None`` for no limit.
         recipes: Plain values of :class:`streamrec.devstore.SyntheticObjects`, instead of ``root``.
-        faults: Plain values of :class:`streamrec.devstore.Fault`.
+        faults: Plain values of :class:`streamrec.devstore.FaultRule`.
         certificate: Certificate of the store, which speaks TLS if there is one.
         caps: More options of ``python -m streamrec.devstore``, by name.
     """

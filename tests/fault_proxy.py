@@ -22,7 +22,7 @@ from streamrec.flow.bridge import Bridge
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamrec.devstore.faults import Fault, FaultEffects, Step
+    from streamrec.devstore.faults import FaultEffects, FaultRule, Step
 
 HOP_BY_HOP = ("Connection", "Keep-Alive", "Transfer-Encoding", "TE", "Upgrade", "Expect")
 
@@ -45,7 +45,7 @@ class FaultProxy:
         self._thread = ExitStack()
         self._running = AsyncExitStack()
 
-    def fail(self, *rules: Fault) -> None:
+    def fail(self, *rules: FaultRule) -> None:
         """Inject these faults from now on."""
         self._faults = Faults(rules)
 

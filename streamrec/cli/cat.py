@@ -11,7 +11,7 @@ from streamrec.cli.options import shard_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from streamrec.cli.records import Record
+    from streamrec.cli.records import PlacedRecord
 
 
 @click.command()
@@ -75,7 +75,7 @@ def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
     examples.finish()
 
 
-def _print(group: Iterable[Record], form: Callable[[Record], str]) -> None:
+def _print(group: Iterable[PlacedRecord], form: Callable[[PlacedRecord], str]) -> None:
     """Print a line for each record, all at once, even if a later record cannot be printed."""
     lines = []
     try:

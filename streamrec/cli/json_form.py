@@ -17,7 +17,7 @@ from streamrec.values.message_schema import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from streamrec.cli.records import Record
+    from streamrec.cli.records import PlacedRecord
 
 __all__ = ["Examples", "raw_line", "text_or_base64"]
 
@@ -38,9 +38,9 @@ class Examples:
         self._names = names
         self._seen: set[str] = set()
         self._others: set[str] = set()
-        self._first: Record | None = None
+        self._first: PlacedRecord | None = None
 
-    def line(self, record: Record) -> str:
+    def line(self, record: PlacedRecord) -> str:
         """Return a record as one line of JSON, without its end.
 
         Raises:
@@ -72,7 +72,7 @@ class Examples:
                     feature=name,
                 )
 
-    def _parse(self, record: Record) -> tuple[Any, Any]:
+    def _parse(self, record: PlacedRecord) -> tuple[Any, Any]:
         """Return the record's features, and its feature lists if it is a SequenceExample.
 
         An Example is a SequenceExample of the same context, without feature lists.
@@ -101,7 +101,7 @@ class Examples:
             self._others.update(there)
 
 
-def raw_line(record: Record) -> str:
+def raw_line(record: PlacedRecord) -> str:
     """Return a record's payload in base64, as a JSON string."""
     return f'"{base64.b64encode(record.payload).decode()}"'
 

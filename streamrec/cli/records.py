@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.batch import Batch
 
-__all__ = ["Record", "Selection", "groups"]
+__all__ = ["PlacedRecord", "Selection", "groups"]
 
 FEW = 1000
 """The most records that are read one range after the other, with hardly any read-ahead."""
@@ -25,7 +25,7 @@ THRIFTY = {"memory_budget": "8MiB", "max_concurrency": 1, "prefetch": 1}
 READY = {"memory_budget": "128MiB"}
 
 
-class Record(NamedTuple):
+class PlacedRecord(NamedTuple):
     """A record and its place."""
 
     payload: bytes
@@ -74,7 +74,7 @@ class Selection:
         return validate(DatasetSettings, {**values, **(THRIFTY if few else READY)})
 
 
-def groups(selection: Selection) -> Iterator[list[Record]]:
+def groups(selection: Selection) -> Iterator[list[PlacedRecord]]:
     """Yield the selected records in order, as they come; no group is empty.
 
     Raises:
@@ -110,10 +110,10 @@ def groups(selection: Selection) -> Iterator[list[Record]]:
         )
 
 
-def _records(batch: Batch, urls: list[str]) -> list[Record]:
+def _records(batch: Batch, urls: list[str]) -> list[PlacedRecord]:
     payloads = batch.records.to_list()
     shards, numbers = (array.tolist() for array in batch.origin)
     return [
-        Record(payload, urls[shard], number)
+        PlacedRecord(payload, urls[shard], number)
         for payload, shard, number in zip(payloads, shards, numbers, strict=True)
     ]

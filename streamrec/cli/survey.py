@@ -72,7 +72,7 @@ class Survey:
 
 
 @dataclass
-class Sample:
+class SampledRecords:
     """The records that were read of some shards."""
 
     limited: bool
@@ -136,7 +136,7 @@ async def survey(
     objects, heads = await _look(list(urls), storage_options)
     shards, size = [found.url for found in objects], sum(found.size or 0 for found in objects)
     scan = scan or size <= SMALL
-    sample = Sample(limited=not scan)
+    sample = SampledRecords(limited=not scan)
     total = size if scan else min(size, SAMPLE_BYTES)
     settings = _settings(shards if scan else spread(shards), storage_options, scan, largest)
     await _read(settings, sample, lambda: progress("reading", sample.stored_bytes, total))
@@ -162,7 +162,9 @@ def _settings(
     return validate(DatasetSettings, values | sparing)
 
 
-async def _read(settings: DatasetSettings, sample: Sample, progress: Callable[[], None]) -> None:
+async def _read(
+    settings: DatasetSettings, sample: SampledRecords, progress: Callable[[], None]
+) -> None:
     dataset = await Dataset.open(settings)
     try:
         async with dataset.run(rank=0, world_size=1, batch_size=None, position=None) as run:
@@ -178,7 +180,7 @@ async def _read(settings: DatasetSettings, sample: Sample, progress: Callable[[]
         await dataset.aclose()
 
 
-def _infer(sample: Sample) -> tuple[Mapping[str, FeatureSpec] | None, str | None]:
+def _infer(sample: SampledRecords) -> tuple[Mapping[str, FeatureSpec] | None, str | None]:
     if not sample.first:
         return None, "there are no records"
     try:

@@ -94,7 +94,7 @@ class _Target(Protocol):
     def mark(self, place: SourcePlace) -> None: ...
 
 
-class _Counter:
+class _SizeCounter:
     """A target that counts bytes, and keeps nothing."""
 
     def __init__(self, plan: SplitPlan) -> None:
@@ -215,7 +215,7 @@ def convert(
     plans = [SplitPlan(*split) for split in split_shards(*given)]
     outcome = Outcome(plans)
     if dry_run:
-        _write(source, blocks, outcome, [_Counter(plan) for plan in plans], progress)
+        _write(source, blocks, outcome, [_SizeCounter(plan) for plan in plans], progress)
         return outcome
     with ExitStack() as stack:
         facts = _facts(splits, shuffle)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamrec.datasets.shard_source import Progress, ShardSource
     from streamrec.plan.order.splits import Splits
 
-__all__ = ["Resharding", "Written", "reshard"]
+__all__ = ["Resharding", "WrittenDataset", "reshard"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Resharding:
         return split_shards(self.template, self.splits, self.shards, self.task[1])
 
 
-class Written(NamedTuple):
+class WrittenDataset(NamedTuple):
     """A dataset, or a task's part of it, that was written."""
 
     template: str
@@ -86,7 +86,7 @@ class Written(NamedTuple):
 
 def reshard(
     source: ShardSource, plan: Resharding, progress: Progress | None = None
-) -> list[Written]:
+) -> list[WrittenDataset]:
     """Write the records of shards anew.
 
     Tasks read consecutive shards of the source each; to shuffle, each task reads all of them. A run
@@ -112,7 +112,7 @@ def reshard(
         if not was_complete:
             _write(source, plan, writers, progress)
     return [
-        Written(target.template, writer.records, was_complete)
+        WrittenDataset(target.template, writer.records, was_complete)
         for target, writer in zip(targets, writers, strict=True)
     ]
 

@@ -4,16 +4,23 @@
 
     async with DevStore(latency=0.05, bandwidth=60e6) as store:  # or a plain `with`, in a thread
         store.put("bucket/key", data)
-        store.faults = [Fault(ranged=True, nth=3, reset_after=1000)]
+        store.faults = [FaultRule(ranged=True, nth=3, reset_after=1000)]
         ...  # store.endpoint, store.storage_options
         assert store.statistics.by_kind["HeadObject"] == 0
 
 As a process of its own: ``python -m streamrec.devstore --help``.
 """
 
-from streamrec.devstore.faults import Fault
+from streamrec.devstore.faults import FaultRule
 from streamrec.devstore.server import DevStore
-from streamrec.devstore.statistics import RequestRecord, Statistics
+from streamrec.devstore.statistics import RequestRecord, RequestStatistics
 from streamrec.devstore.synthetic import Recipe, SyntheticObjects
 
-__all__ = ["DevStore", "Fault", "Recipe", "RequestRecord", "Statistics", "SyntheticObjects"]
+__all__ = [
+    "DevStore",
+    "FaultRule",
+    "Recipe",
+    "RequestRecord",
+    "RequestStatistics",
+    "SyntheticObjects",
+]

@@ -20,7 +20,7 @@ import click
 
 from streamrec.config.named_files import check_file
 from streamrec.devstore.directory import DirectoryObjects
-from streamrec.devstore.faults import Fault
+from streamrec.devstore.faults import FaultRule
 from streamrec.devstore.objects import MemoryObjects, Objects
 from streamrec.devstore.server import DevStore
 from streamrec.devstore.synthetic import SyntheticObjects
@@ -65,7 +65,7 @@ def main(
 ) -> None:
     """Serve objects over the APIs of S3 and GCS on this machine."""
     try:
-        rules = [] if faults is None else Fault.from_json(json.load(faults))
+        rules = [] if faults is None else FaultRule.from_json(json.load(faults))
         served = DevStore(
             faults=rules,
             objects=backend(root, synthetic),

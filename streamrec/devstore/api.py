@@ -17,15 +17,15 @@ from streamrec.devstore.ranges import parse_range
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from streamrec.devstore.listing import Page
+    from streamrec.devstore.listing import ListingPage
     from streamrec.devstore.messages import Call
-    from streamrec.devstore.objects import Objects, Stored
+    from streamrec.devstore.objects import Objects, StoredObject
 
-__all__ = ["API", "Upload"]
+__all__ = ["API", "PendingUpload"]
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class PendingUpload:
     """One object that is being uploaded in parts, and is not visible before the last one."""
 
     bucket: str
@@ -52,7 +52,7 @@ class API(ABC):
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._uploads: dict[str, Upload] = {}
+        self._uploads: dict[str, PendingUpload] = {}
         self._upload_ids = map("upload-{}".format, itertools.count(1))
 
     async def answer(self, call: Call) -> Reply:
@@ -76,19 +76,19 @@ class API(ABC):
     def error_reply(self, error: Refusal, call: Call, identity: str) -> Reply:
         """Return the reply of a refused call, whose id is ``identity``."""
 
-    def _begin(self, upload: Upload) -> str:
+    def _begin(self, upload: PendingUpload) -> str:
         """Keep an upload in parts, and return its id."""
         identity = next(self._upload_ids)
         self._uploads[identity] = upload
         return identity
 
-    def _upload(self, identity: str) -> Upload:
+    def _upload(self, identity: str) -> PendingUpload:
         upload = self._uploads.get(identity)
         if upload is None:
             raise Refusal(404, "NoSuchUpload")
         return upload
 
-    def _finish(self, identity: str) -> Stored:
+    def _finish(self, identity: str) -> StoredObject:
         """Join the parts of an upload in the order of their numbers, and write the object."""
         upload = self._upload(identity)
         del self._uploads[identity]
@@ -101,7 +101,9 @@ class API(ABC):
         if call.bucket not in self._objects.buckets():
             raise KeyError(call.bucket)
 
-    async def _list(self, call: Call, **options: Any) -> tuple[Page, list[tuple[str, Stored]]]:
+    async def _list(
+        self, call: Call, **options: Any
+    ) -> tuple[ListingPage, list[tuple[str, StoredObject]]]:
         """Return a page of the bucket's keys, and its keys with the metadata of their objects."""
         prefix, delimiter = call.query.get("prefix", ""), call.query.get("delimiter", "")
         keys = self._objects.keys_of(call.bucket, prefix)
@@ -109,7 +111,7 @@ class API(ABC):
         stored = [(key, await self._objects.describe(call.bucket, key)) for key in page.keys]
         return page, stored
 
-    def _content(self, call: Call, stored: Stored, headers: dict[str, str]) -> Reply:
+    def _content(self, call: Call, stored: StoredObject, headers: dict[str, str]) -> Reply:
         """Return the content of an object, or the range of it that the call asks for."""
         asked = None if call.effects.ignore_range else call.headers.get("Range")
         span = parse_range(asked, stored.size)

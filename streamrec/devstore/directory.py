@@ -8,7 +8,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamrec.devstore.objects import Content, ReadOnlyObjects, Stored, split_name
+from streamrec.devstore.objects import Content, ReadOnlyObjects, StoredObject, split_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ class DirectoryObjects(ReadOnlyObjects):
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        self._known: dict[tuple[Path, int, int], Stored] = {}
+        self._known: dict[tuple[Path, int, int], StoredObject] = {}
 
     def buckets(self) -> list[str]:
         """Return the buckets' names, sorted."""
@@ -44,7 +44,7 @@ class DirectoryObjects(ReadOnlyObjects):
         files = (path for path in (base / parent).rglob("*") if path.is_file())
         return sorted(filter(_encodable, (str(path.relative_to(base)) for path in files)))
 
-    async def describe(self, bucket: str, key: str) -> Stored:
+    async def describe(self, bucket: str, key: str) -> StoredObject:
         """Return the object's size, ETag, …; the content is hashed in a thread."""
         path = self._file(bucket, key)
         status = path.stat()
@@ -82,8 +82,8 @@ def _encodable(key: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in key)
 
 
-def _stored(path: Path, modified: int, size: int) -> Stored:
+def _stored(path: Path, modified: int, size: int) -> StoredObject:
     """Return the metadata of a file, whose time of modification is in nanoseconds."""
     with path.open("rb") as file:
         etag = hashlib.file_digest(file, "md5").hexdigest()
-    return Stored(size, etag, modified / 1e9, generation=modified)
+    return StoredObject(size, etag, modified / 1e9, generation=modified)

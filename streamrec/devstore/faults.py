@@ -2,9 +2,9 @@
 
 A rule matches requests, selects some of those that it matches, and sets the effects on them::
 
-    Fault(method="GET", path=r"train-00003", nth=2, status=503, code="SlowDown", retry_after=1)
-    Fault(ranged=True, probability=0.05, reset_after=100_000)
-    Fault(first=1, holding=4096, flip_object_at=4096)
+    FaultRule(method="GET", path=r"train-00003", nth=2, status=503, code="SlowDown", retry_after=1)
+    FaultRule(ranged=True, probability=0.05, reset_after=100_000)
+    FaultRule(first=1, holding=4096, flip_object_at=4096)
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["NO_EFFECTS", "Fault", "FaultEffects", "Faults", "Step", "flip_byte", "sending_steps"]
+__all__ = [
+    "NO_EFFECTS",
+    "FaultEffects",
+    "FaultRule",
+    "Faults",
+    "Step",
+    "flip_byte",
+    "sending_steps",
+]
 
 
 class FaultEffects(Settings):
@@ -66,7 +74,7 @@ class FaultEffects(Settings):
     """Headers to add to the response, or to replace."""
 
 
-class Fault(FaultEffects):
+class FaultRule(FaultEffects):
     """A rule: the requests that it matches, which of them it selects, and the effects."""
 
     method: str | None = None
@@ -86,7 +94,7 @@ class Fault(FaultEffects):
     probability: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @classmethod
-    def from_json(cls, plain: Any) -> list[Fault]:
+    def from_json(cls, plain: Any) -> list[FaultRule]:
         """Return the rules of a list of JSON objects.
 
         Raises:
@@ -98,7 +106,7 @@ class Fault(FaultEffects):
 
 
 NO_EFFECTS = FaultEffects()
-_RULE_FIELDS = frozenset(Fault.model_fields) - frozenset(FaultEffects.model_fields)
+_RULE_FIELDS = frozenset(FaultRule.model_fields) - frozenset(FaultEffects.model_fields)
 
 
 class Faults:
@@ -109,7 +117,7 @@ class Faults:
         seed: The seed of ``probability``.
     """
 
-    def __init__(self, rules: Sequence[Fault] = (), seed: int = 0) -> None:
+    def __init__(self, rules: Sequence[FaultRule] = (), seed: int = 0) -> None:
         self.rules = tuple(rules)
         self.applied = [0] * len(self.rules)
         """The number of requests that each rule has changed."""
@@ -154,7 +162,7 @@ class Faults:
         )
 
 
-def _effects_of(rule: Fault) -> frozenset[str]:
+def _effects_of(rule: FaultRule) -> frozenset[str]:
     return frozenset(rule.model_fields_set) - _RULE_FIELDS
 
 

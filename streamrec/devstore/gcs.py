@@ -12,7 +12,7 @@ import zlib
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
-from streamrec.devstore.api import API, Upload
+from streamrec.devstore.api import API, PendingUpload
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.gcs_documents import (
     error_reply,
@@ -27,7 +27,7 @@ from streamrec.devstore.messages import Call, Reply
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.devstore.objects import Stored
+    from streamrec.devstore.objects import StoredObject
 
 __all__ = ["GCS", "operation_of", "speaks_gcs"]
 
@@ -125,7 +125,7 @@ class GCS(API):
         if not isinstance(key, str) or not key:
             raise Refusal(400, "required", "Required parameter: name")
         encoding = about.get("contentEncoding")
-        upload = Upload(call.bucket, key, {"Content-Encoding": encoding} if encoding else {})
+        upload = PendingUpload(call.bucket, key, {"Content-Encoding": encoding} if encoding else {})
         identity = self._begin(upload)
         if kind == "multipart":
             upload.parts[0] = data
@@ -154,7 +154,7 @@ class GCS(API):
         return json_reply(call, object_resource(call.bucket, upload.key, self._finish(identity)))
 
 
-def _head(stored: Stored, generation: str) -> dict[str, str]:
+def _head(stored: StoredObject, generation: str) -> dict[str, str]:
     return {
         "Content-Type": "application/octet-stream",
         **stored.headers,

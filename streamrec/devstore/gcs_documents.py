@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamrec.devstore.messages import Call
-    from streamrec.devstore.objects import Stored
+    from streamrec.devstore.objects import StoredObject
 
 __all__ = ["error_reply", "json_reply", "object_resource", "parse", "parse_multipart", "selected"]
 
@@ -33,7 +33,7 @@ _REASONS = {
 }
 
 
-def object_resource(bucket: str, key: str, stored: Stored) -> dict[str, Any]:
+def object_resource(bucket: str, key: str, stored: StoredObject) -> dict[str, Any]:
     """Return an object's resource; numbers are text, as Google writes 64-bit ones.
 
     What S3's API wrote in parts has no MD5, like Google's composite objects.

@@ -14,14 +14,14 @@ from streamrec.devstore.errors import Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Page", "list_page", "page_limit"]
+__all__ = ["ListingPage", "list_page", "page_limit"]
 
 LARGEST_PAGE = 1000
 """Most keys and common prefixes on a page, together: S3's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListingPage:
     """The sorted keys and common prefixes of a page, and the token of the next one."""
 
     keys: tuple[str, ...]
@@ -52,7 +52,7 @@ def list_page(
     start: str = "",
     token: str | None = None,
     max_keys: int = LARGEST_PAGE,
-) -> Page:
+) -> ListingPage:
     """Return one page of the keys.
 
     Args:
@@ -70,7 +70,7 @@ def list_page(
     names = _names(keys, first, prefix, delimiter)
     later = ((name, common) for name, common in names if name != after)
     page = list(islice(later, max_keys))
-    return Page(
+    return ListingPage(
         tuple(name for name, common in page if not common),
         tuple(name for name, common in page if common),
         quote(page[-1][0]) if page and any(later) else None,

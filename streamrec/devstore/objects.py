@@ -18,7 +18,7 @@ __all__ = [
     "MemoryObjects",
     "Objects",
     "ReadOnlyObjects",
-    "Stored",
+    "StoredObject",
     "digest",
     "etag_of_parts",
     "split_name",
@@ -54,7 +54,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """The metadata of an object."""
 
     size: int
@@ -93,7 +93,7 @@ class Objects(MutableMapping[str, bytes]):
         """Return the keys in S3's order; those that do not begin with the prefix are optional."""
 
     @abstractmethod
-    async def describe(self, bucket: str, key: str) -> Stored:
+    async def describe(self, bucket: str, key: str) -> StoredObject:
         """Return the object's metadata; slow work, such as hashing, is done in a thread."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class Objects(MutableMapping[str, bytes]):
         data: bytes,
         headers: Mapping[str, str] = NO_HEADERS,
         etag: str | None = None,
-    ) -> Stored:
+    ) -> StoredObject:
         """Write or replace the object as a whole; a missing bucket is created.
 
         Args:
@@ -154,7 +154,7 @@ class MemoryObjects(Objects):
 
     def __init__(self) -> None:
         self._writing = threading.Lock()
-        self._buckets: dict[str, dict[str, tuple[bytes, Stored]]] = {}
+        self._buckets: dict[str, dict[str, tuple[bytes, StoredObject]]] = {}
         self._generation = 0
 
     def buckets(self) -> list[str]:
@@ -169,7 +169,7 @@ class MemoryObjects(Objects):
         """Return the keys, sorted."""
         return sorted(self._buckets[bucket])
 
-    async def describe(self, bucket: str, key: str) -> Stored:
+    async def describe(self, bucket: str, key: str) -> StoredObject:
         """Return the object's metadata."""
         return self._buckets[bucket][key][1]
 
@@ -185,12 +185,12 @@ class MemoryObjects(Objects):
         data: bytes,
         headers: Mapping[str, str] = NO_HEADERS,
         etag: str | None = None,
-    ) -> Stored:
+    ) -> StoredObject:
         """Write or replace the object as a whole; a missing bucket is created."""
         etag, now = etag or digest(data), time.time()
         with self._writing:
             self._generation = max(self._generation + 1, int(now * 1e6))
-            stored = Stored(len(data), etag, now, headers, self._generation)
+            stored = StoredObject(len(data), etag, now, headers, self._generation)
             self._buckets.setdefault(bucket, {})[key] = (bytes(data), stored)
         return stored
 

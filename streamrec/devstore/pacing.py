@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["UNPACED_SLICE", "Link", "Pace"]
+__all__ = ["UNPACED_SLICE", "Pace", "SharedLink"]
 
 UNPACED_SLICE = 1 << 20
 """Bytes of a write without a bandwidth: large, so that the cost of each write does not matter."""
@@ -21,7 +21,7 @@ LINK_SLICE_SECONDS = 0.001
 """Seconds that a slice takes on the link: each body waits for a slice of every other one."""
 
 
-class Link:
+class SharedLink:
     """The schedule of all bodies together, which share a rate slice by slice, in turn.
 
     A body that its connection holds back takes its turn less often, and leaves the rest to others.
@@ -66,7 +66,7 @@ class Pace:
         rate: float | None,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
-        link: Link | None = None,
+        link: SharedLink | None = None,
     ) -> None:
         self._rate = rate
         self._link = link

@@ -12,7 +12,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from streamrec.devstore.api import API, Upload
+from streamrec.devstore.api import API, PendingUpload
 from streamrec.devstore.aws_chunked import LENGTH, content_encoding, decoded
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import page_limit
@@ -24,8 +24,8 @@ from streamrec.devstore.s3_documents import error_document, timestamp, xml_reply
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.devstore.listing import Page
-    from streamrec.devstore.objects import Stored
+    from streamrec.devstore.listing import ListingPage
+    from streamrec.devstore.objects import StoredObject
     from streamrec.devstore.s3_documents import Content
 
 __all__ = ["S3", "operation_of"]
@@ -101,7 +101,7 @@ class S3(API):
         stored = self._objects.write(call.bucket, call.key, data, before.headers, before.etag)
         return xml_reply("CopyObjectResult", _copy(stored.etag, stored.modified))
 
-    async def _copied(self, call: Call) -> tuple[Stored, bytes]:
+    async def _copied(self, call: Call) -> tuple[StoredObject, bytes]:
         """Return the metadata of the object that a call copies, and the bytes that it names."""
         bucket, _, key = unquote(call.headers[_COPY]).lstrip("/").partition("/")
         stored = await self._objects.describe(bucket, key)
@@ -129,7 +129,7 @@ class S3(API):
 
     async def _create_multipart_upload(self, call: Call) -> Reply:
         await call.read()
-        identity = self._begin(Upload(call.bucket, call.key, self._kept(call)))
+        identity = self._begin(PendingUpload(call.bucket, call.key, self._kept(call)))
         facts = (("Bucket", call.bucket), ("Key", call.key), ("UploadId", identity))
         return xml_reply("InitiateMultipartUploadResult", facts)
 
@@ -208,7 +208,7 @@ def _copy(etag: str, modified: float) -> Content:
     return ("ETag", f'"{etag}"'), ("LastModified", timestamp(modified))
 
 
-def _head(stored: Stored, etag: str) -> dict[str, str]:
+def _head(stored: StoredObject, etag: str) -> dict[str, str]:
     return {
         "Content-Type": "binary/octet-stream",  # S3's default
         **stored.headers,
@@ -219,7 +219,7 @@ def _head(stored: Stored, etag: str) -> dict[str, str]:
 
 
 def _listing(
-    call: Call, page: Page, stored: list[tuple[str, Stored]]
+    call: Call, page: ListingPage, stored: list[tuple[str, StoredObject]]
 ) -> Iterator[tuple[str, Content]]:
     encoded = call.query.get("encoding-type") == "url"
 
@@ -240,7 +240,7 @@ def _listing(
         yield "CommonPrefixes", (("Prefix", name(prefix)),)
 
 
-def _entry(name: str, facts: Stored) -> Content:
+def _entry(name: str, facts: StoredObject) -> Content:
     return (
         ("Key", name),
         ("LastModified", timestamp(facts.modified)),

@@ -20,17 +20,17 @@ from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.jitter import Jitter
 from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
-from streamrec.devstore.pacing import Link, Pace
+from streamrec.devstore.pacing import Pace, SharedLink
 from streamrec.devstore.request_rate import RequestRate
 from streamrec.devstore.sending import Sender, reset
-from streamrec.devstore.statistics import RequestRecord, Statistics
+from streamrec.devstore.statistics import RequestRecord, RequestStatistics
 from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from streamrec.devstore.faults import Fault
+    from streamrec.devstore.faults import FaultRule
 
 __all__ = ["DevStore"]
 
@@ -86,7 +86,7 @@ class DevStore:
         bandwidth: float | None = None,
         link: float | None = None,
         request_rate: float | None = None,
-        faults: Sequence[Fault] = (),
+        faults: Sequence[FaultRule] = (),
         seed: int = 0,
         anonymous: bool = False,
         keys: Mapping[str, str] | None = None,
@@ -97,7 +97,7 @@ class DevStore:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.objects = MemoryObjects() if objects is None else objects
-        self.statistics = Statistics()
+        self.statistics = RequestStatistics()
         self.latency = latency
         self.page_latency = latency if page_latency is None else page_latency
         self.bandwidth = bandwidth
@@ -108,7 +108,7 @@ class DevStore:
         self._tls = tls
         self._faults, self._seed = Faults(faults, seed), seed
         self._jitter = Jitter(jitter, seed)
-        self._link = None if link is None else Link(link)
+        self._link = None if link is None else SharedLink(link)
         self._rate = None if request_rate is None else RequestRate(request_rate, clock)
         self._clock, self._sleep, self._now = clock, sleep, now
         self._s3, self._gcs = s3.S3(self.objects), gcs.GCS(self.objects)
@@ -143,7 +143,7 @@ class DevStore:
         return self._faults
 
     @faults.setter
-    def faults(self, rules: Sequence[Fault]) -> None:
+    def faults(self, rules: Sequence[FaultRule]) -> None:
         self._faults = Faults(rules, self._seed)
 
     def put(self, name: str, data: bytes, headers: Mapping[str, str] = NO_HEADERS) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamrec.devstore.messages import Call
 
-__all__ = ["RequestRecord", "Statistics"]
+__all__ = ["RequestRecord", "RequestStatistics"]
 
 KEPT_RECORDS = 100_000
 
@@ -45,7 +45,7 @@ class RequestRecord:
 
 
 @dataclass
-class Statistics:
+class RequestStatistics:
     """The counters since the start or the last :meth:`clear`."""
 
     requests: int = 0
@@ -82,7 +82,9 @@ class Statistics:
 
     def clear(self) -> None:
         """Reset the counters, except that of requests in flight."""
-        vars(self).update(vars(Statistics(in_flight=self.in_flight, peak_in_flight=self.in_flight)))
+        vars(self).update(
+            vars(RequestStatistics(in_flight=self.in_flight, peak_in_flight=self.in_flight))
+        )
 
     def to_dict(self, *, records: bool = False) -> dict[str, Any]:
         """Return the statistics as data for JSON."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, PositiveInt, field_validator
 
 from streamrec.config import Settings, validate
-from streamrec.devstore.objects import Content, ReadOnlyObjects, Stored, digest
+from streamrec.devstore.objects import Content, ReadOnlyObjects, StoredObject, digest
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class SyntheticObjects(ReadOnlyObjects):
         """Return the keys, sorted."""
         return self._keys[bucket]
 
-    async def describe(self, bucket: str, key: str) -> Stored:
+    async def describe(self, bucket: str, key: str) -> StoredObject:
         """Return the object's metadata; each template is hashed once, in a thread."""
         template = self._buckets[bucket][key]
         if "stored" not in vars(template):
@@ -115,10 +115,10 @@ class _Template:
         self.copies = copies
 
     @cached_property
-    def stored(self) -> Stored:
+    def stored(self) -> StoredObject:
         """The metadata of the template's objects."""
         etag = digest(f"{digest(self.content)} {self.copies}".encode())
-        return Stored(len(self.content) * self.copies, etag, self.modified)
+        return StoredObject(len(self.content) * self.copies, etag, self.modified)
 
     def read(self, start: int, stop: int) -> memoryview:
         """Return bytes from ``start`` on, up to the end of a copy, in memory that all share."""

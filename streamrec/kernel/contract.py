@@ -31,13 +31,13 @@ __all__ = [
     "MAX_NEEDED",
     "Admit",
     "Allocate",
+    "ColumnKind",
     "ColumnPlan",
     "DataType",
-    "Fault",
+    "FaultCode",
     "FieldColumn",
     "FrameScan",
     "KernelFault",
-    "Kind",
     "fresh",
     "mask",
     "unmask",
@@ -86,7 +86,7 @@ def unmask(stored: int) -> int:
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
 
-class Fault(IntEnum):
+class FaultCode(IntEnum):
     """A fault of a frame or a record."""
 
     NONE = 0
@@ -119,11 +119,11 @@ class FrameScan(NamedTuple):
     """The first byte not consumed, at which the next frame begins."""
     needed: int
     """Bytes of the whole frame at ``stop``, if its header is complete and intact; else 0."""
-    fault: Fault
+    fault: FaultCode
     """The fault of the frame at ``stop``: ``NONE``, ``LENGTH_CRC`` or ``DATA_CRC``."""
 
 
-class Kind(Enum):
+class ColumnKind(Enum):
     """The form of a column."""
 
     FIXED = "fixed"
@@ -151,7 +151,7 @@ class ColumnPlan:
     """The plan of one column, which is parsed from every record."""
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     dtype: DataType
     shape: tuple[int, ...] = ()
     """The shape of one row's values for ``FIXED``, of its bytes for ``RAW``."""
@@ -200,7 +200,7 @@ class KernelFault(Exception):
     """
 
     def __init__(
-        self, code: Fault, record: int, feature: str | None = None, offset: int | None = None
+        self, code: FaultCode, record: int, feature: str | None = None, offset: int | None = None
     ) -> None:
         super().__init__(f"{code.name} in row {record}, feature {feature!r}")
         self.code = code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.config.memory_budget import batch_limit, memory_budget, pixel_limit
 from streamrec.errors import ConfigError, MalformedPosition
-from streamrec.formats.examples.claims import Limits
+from streamrec.formats.examples.claims import DecodeLimits
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.pipeline.assembler import THREADS
 from streamrec.pipeline.batch.batch import Components
@@ -368,9 +368,9 @@ class Dataset:
         parts = plan, shards, self._stores, allocate, measures, ceiling
         return CachedRun(*parts, cache=cache)
 
-    def _limits(self, ceiling: RunCeiling) -> Limits:
+    def _limits(self, ceiling: RunCeiling) -> DecodeLimits:
         """Return the limits of a batch: those of the settings, and of the feeder."""
-        return Limits(
+        return DecodeLimits(
             min(batch_limit(self.settings), ceiling.max_bytes),
             min(pixel_limit(self.settings), ceiling.max_pixels),
             THREADS,

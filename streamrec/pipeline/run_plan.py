@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.errors import MalformedPosition
-from streamrec.formats.examples.claims import UNLIMITED, Limits
+from streamrec.formats.examples.claims import UNLIMITED, DecodeLimits
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.lane.quarantine import keeps_placeholders
 from streamrec.plan.order.buckets import Buckets
@@ -59,7 +59,7 @@ class RunPlan:
     """The components of a mix; ``None``: nothing is mixed."""
     next_use: NextUse | None = None
     """The forecast to tell which ranges are read; ``None``: there is no cache."""
-    limits: Limits = UNLIMITED
+    limits: DecodeLimits = UNLIMITED
     """The limits of what the columns of a batch claim."""
     decoded: PieceCache | None = None
     """The cache of decoded pictures or of mapped records; ``None``: there is none."""

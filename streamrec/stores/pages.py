@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from streamrec.plan.reading.key_space import Span
+    from streamrec.plan.reading.key_space import NameSpan
     from streamrec.stores.base import ObjectInfo
 
 __all__ = ["Page", "Pages", "walk"]
@@ -136,7 +136,7 @@ class _ParallelListing:
         self._fetch = fetch
         self._prefix = prefix
         self._space = KeySpace(prefix)
-        self._held: dict[Span, list[Sequence[ObjectInfo]]] = {}
+        self._held: dict[NameSpan, list[Sequence[ObjectInfo]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: Exception | None = None
         self._news = asyncio.Event()
@@ -159,17 +159,17 @@ class _ParallelListing:
         finally:
             await end(*self._tasks)
 
-    def _begin(self, spans: Iterable[Span]) -> None:
+    def _begin(self, spans: Iterable[NameSpan]) -> None:
         self._tasks.update(asyncio.create_task(self._read(span)) for span in spans)
 
-    async def _read(self, span: Span) -> None:
+    async def _read(self, span: NameSpan) -> None:
         try:
             await self._read_pages(span)
         except Exception as error:  # noqa: BLE001 - pages() raises it
             self._failure = self._failure or error
         self._news.set()
 
-    async def _read_pages(self, span: Span) -> None:
+    async def _read_pages(self, span: NameSpan) -> None:
         after, token = span.after, ""
         pages = Pages(self._prefix)
         while not span.over:

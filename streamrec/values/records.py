@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray, Bytes, Indices
 
-__all__ = ["RecordBlock", "RecordRows", "Run", "interleave"]
+__all__ = ["EpochRows", "RecordBlock", "RecordRows", "interleave"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,18 +169,18 @@ def _all_passes(parts: Sequence[RecordRows]) -> Indices | None:
     return np.concatenate(passes) if passes and len(passes) == len(parts) else None
 
 
-class Run(NamedTuple):
+class EpochRows(NamedTuple):
     """Consecutive rows of a lane, all of one epoch."""
 
     rows: RecordRows
     epoch: int
 
 
-def interleave(lanes: Sequence[Sequence[Run]], keys: Indices) -> tuple[RecordRows, Indices]:
+def interleave(lanes: Sequence[Sequence[EpochRows]], keys: Indices) -> tuple[RecordRows, Indices]:
     """Put the rows of several lanes into the order of their keys.
 
     Args:
-        lanes: The runs of each lane, in order.
+        lanes: The rows of each lane, in order.
         keys: int64 ``[rows]``, ascending: ``number * len(lanes) + lane``. The numbers of one lane
             are consecutive.
 
@@ -191,10 +191,10 @@ def interleave(lanes: Sequence[Sequence[Run]], keys: Indices) -> tuple[RecordRow
     number, lane = np.divmod(keys, len(lanes))
     last = np.zeros(len(lanes), np.int64)
     last[lane] = number  # the numbers of a lane ascend, so its last one stays
-    ends = np.cumsum([sum(len(run.rows) for run in given) for given in lanes])
+    ends = np.cumsum([sum(len(part.rows) for part in given) for given in lanes])
     order = number + (ends - 1 - last)[lane]
-    runs = [run for given in lanes for run in given]
-    epochs = np.array([run.epoch for run in runs], np.int64)
-    every_epoch = np.repeat(epochs, [len(run.rows) for run in runs])
-    rows = RecordRows.concatenate([run.rows for run in runs])
+    parts = [part for given in lanes for part in given]
+    epochs = np.array([part.epoch for part in parts], np.int64)
+    every_epoch = np.repeat(epochs, [len(part.rows) for part in parts])
+    rows = RecordRows.concatenate([part.rows for part in parts])
     return rows.pick(order), every_epoch[order]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamrec import kernel
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from tests.cli.support import DATA, assert_one_sentence, storage_options, streamrec
@@ -219,7 +219,7 @@ class TestRefusals:
         assert_one_sentence(streamrec("cat", shard), 1, *words)
 
     def test_a_bit_that_flips_on_the_way(self, store: DevStore) -> None:
-        store.faults = [Fault(flip_object_at=20)]
+        store.faults = [FaultRule(flip_object_at=20)]
         outcome = streamrec("cat", store.url(f"data/{NUMBERS}"))
         assert_one_sentence(outcome, 1, store.url(f"data/{NUMBERS}"), "offset 0", "CRC32C")
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.cli.json_form import Examples, raw_line, text_or_base64
-from streamrec.cli.records import Record
+from streamrec.cli.records import PlacedRecord
 from streamrec.errors import MalformedExample, MissingFeature
 from streamrec.formats.examples.example import Example, encode_example, encode_sequence_example
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-def record(payload: bytes = b"", **features: Any) -> Record:
-    return Record(payload or encode_example(features), "s3://bucket/shard", 7)
+def record(payload: bytes = b"", **features: Any) -> PlacedRecord:
+    return PlacedRecord(payload or encode_example(features), "s3://bucket/shard", 7)
 
 
 def parsed(**features: Any) -> Any:
@@ -96,7 +96,7 @@ def test_a_name_that_no_record_has() -> None:
 
 def test_a_name_where_nothing_has_a_name() -> None:
     examples = Examples(["a"])
-    examples.line(Record(b"", "shard", 0))
+    examples.line(PlacedRecord(b"", "shard", 0))
     with pytest.raises(MissingFeature, match="nor any other"):
         examples.finish()
 
@@ -113,12 +113,12 @@ def test_no_example() -> None:
 
 @given(st.binary())
 def test_raw(payload: bytes) -> None:
-    assert base64.b64decode(json.loads(raw_line(Record(payload, "shard", 0)))) == payload
+    assert base64.b64decode(json.loads(raw_line(PlacedRecord(payload, "shard", 0)))) == payload
 
 
 def test_a_sequence_example_has_its_frames() -> None:
     payload = encode_sequence_example({"id": "v1"}, {"rgb": [[b"f0"], [b"f1"]], "n": [[1, 2], []]})
-    record = Record(payload, "x", 0)
+    record = PlacedRecord(payload, "x", 0)
     assert json.loads(Examples().line(record)) == {
         "context": {"id": ["v1"]},
         "feature_lists": {"n": [[1, 2], None], "rgb": [["f0"], ["f1"]]},
@@ -133,6 +133,6 @@ def test_a_sequence_example_has_its_frames() -> None:
         _finished(Examples(["rgp"]), record)
 
 
-def _finished(form: Examples, record: Record) -> None:
+def _finished(form: Examples, record: PlacedRecord) -> None:
     form.line(record)
     form.finish()

@@ -14,7 +14,7 @@ import streamrec
 from streamrec.cli import main
 from streamrec.cli.program import program
 from streamrec.cli.program import run as run_program
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import ConfigError, ObjectNotFound, StateError
 from tests.cli.support import (
     DATA,
@@ -169,7 +169,7 @@ def test_interrupted(failing: Any, error: BaseException) -> None:
 
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_while_waiting_for_the_store(store: DevStore) -> None:
-    store.faults = [Fault(path="00001-of", stall_after=0)]
+    store.faults = [FaultRule(path="00001-of", stall_after=0)]
     options = storage_options(store.storage_options)
     with started("cat", "s3://data/numbers-*", *options) as process:
         assert process.stdout is not None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.cli.records import FEW, Record, Selection, groups
+from streamrec.cli.records import FEW, PlacedRecord, Selection, groups
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.formats.shards.tfrecord import frame
 
@@ -21,7 +21,7 @@ def write(path: Path, payloads: list[bytes]) -> str:
     return str(path)
 
 
-def read(selection: Selection) -> list[Record]:
+def read(selection: Selection) -> list[PlacedRecord]:
     found = list(groups(selection))
     assert all(found), "no group is empty"
     return [record for group in found for record in group]
@@ -47,11 +47,11 @@ def short_shards(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     )
 
 
-def everything(shards: tuple[str, ...]) -> list[Record]:
+def everything(shards: tuple[str, ...]) -> list[PlacedRecord]:
     first, _, last = shards
     return [
-        *(Record(f"a{i}".encode(), first, i) for i in range(300)),
-        *(Record(f"c{i}".encode(), last, i) for i in range(5)),
+        *(PlacedRecord(f"a{i}".encode(), first, i) for i in range(300)),
+        *(PlacedRecord(f"c{i}".encode(), last, i) for i in range(5)),
     ]
 
 
@@ -70,7 +70,7 @@ def test_shards_come_in_the_order_and_as_often_as_they_are_named(
     short_shards: tuple[str, ...], skip: int, named: list[int]
 ) -> None:
     urls = tuple(short_shards[k] for k in named)
-    expected = [Record(b"%d" % i, url, i) for url in urls for i in range(int(url[-1]))]
+    expected = [PlacedRecord(b"%d" % i, url, i) for url in urls for i in range(int(url[-1]))]
     skip %= len(expected)
     assert read(Selection(urls, skip=skip)) == expected[skip:]
 

@@ -10,7 +10,7 @@ import pytest
 from streamrec.cli import survey as module
 from streamrec.cli.survey import Survey, survey
 from streamrec.datasets.writer import TFRecordWriter
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     AccessDenied,
     CorruptRecord,
@@ -162,12 +162,12 @@ class TestStores:
         assert store.statistics.by_kind["ListObjectsV2"] == 0
 
     def test_a_moment_of_trouble_is_survived(self, store: DevStore) -> None:
-        store.faults = [Fault(first=1, status=503)]
+        store.faults = [FaultRule(first=1, status=503)]
         assert look(store.url("data/kinds.tfrecord")).records == 15
 
     def test_more_than_a_moment(self, store: DevStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "RETRIES", 1)
-        store.faults = [Fault(status=503)]
+        store.faults = [FaultRule(status=503)]
         with pytest.raises(StoreUnavailable):
             look(store.url("data/kinds.tfrecord"))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.datasets.reshard import Resharding, Written, reshard
+from streamrec.datasets.reshard import Resharding, WrittenDataset, reshard
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.devstore import DevStore
@@ -43,14 +43,14 @@ def new(old: Path) -> Path:
     return old.with_name("new")
 
 
-def written(old: Path, new: Path, **how: Any) -> list[Written]:
+def written(old: Path, new: Path, **how: Any) -> list[WrittenDataset]:
     plan = Resharding(str(new / how.pop("name", "x")), memory=MEMORY, **how)
     return reshard(ShardSource.find(f"{old}/x-*"), plan)
 
 
 def test_shards_by_size_keep_the_order(old: Path, new: Path) -> None:
     assert len(records(old)) > 2
-    assert written(old, new, shard_bytes=5000) == [Written(str(new / "x"), COUNT)]
+    assert written(old, new, shard_bytes=5000) == [WrittenDataset(str(new / "x"), COUNT)]
     assert len(records(new)) > len(records(old))
     assert list(chain(*records(new))) == list(chain(*records(old)))
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamrec.datasets.verify import ShardReport, check, index_of
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     ConfigError,
     CorruptCompression,
@@ -209,7 +209,7 @@ def test_names_are_asked_for_their_size(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("streamrec.datasets.verify.RANGE", 100)
     with DevStore() as store:
         store.put("data/s-0", SHARD)
-        store.faults = [Fault(nth=2, status=503)]
+        store.faults = [FaultRule(nth=2, status=503)]
         (report,) = checked("s3://data/s-0", storage_options=store.storage_options)
         assert report.faults == []
         assert (report.records, report.size) == (20, len(SHARD))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.datasets.sharded_writer import ShardedWriter
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
 from streamrec.stores import part_upload
@@ -199,6 +199,6 @@ def test_errors_name_what_the_user_named(way: dict[str, Any]) -> None:
             ShardedWriter("s3://bucket/x", storage_options=options, **way) as writer,
         ):
             writer.write(b"1")
-            store.faults = [Fault(status=403, code="AccessDenied")]
+            store.faults = [FaultRule(status=403, code="AccessDenied")]
         name = "x-?????-of-?????" if "shard_bytes" in way else r"x-0000\d-of-00002"
         assert re.fullmatch(f"s3://bucket/{name.replace('?', '[?]')}", denied.value.url or "")

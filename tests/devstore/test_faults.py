@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from streamrec.devstore.faults import (
     NO_EFFECTS,
-    Fault,
     FaultEffects,
+    FaultRule,
     Faults,
     Step,
     flip_byte,
@@ -20,7 +20,7 @@ from streamrec.errors import ConfigError
 RANGE = "bytes=100-199"
 
 
-def hits(fault: Fault, requests: int, seed: int = 0) -> list[int]:
+def hits(fault: FaultRule, requests: int, seed: int = 0) -> list[int]:
     """Return the numbers, from 1, of the requests that the rule changes."""
     faults = Faults([fault], seed)
     return [
@@ -33,17 +33,17 @@ def hits(fault: Fault, requests: int, seed: int = 0) -> list[int]:
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        (Fault(status=503), [1, 2, 3, 4, 5, 6]),
-        (Fault(status=503, nth=2), [2]),
-        (Fault(status=503, every=3), [3, 6]),
-        (Fault(status=503, first=2), [1, 2]),
-        (Fault(status=503, first=0), []),
-        (Fault(status=503, every=2, first=4), [2, 4]),
-        (Fault(status=503, probability=0), []),
-        (Fault(status=503, probability=1), [1, 2, 3, 4, 5, 6]),
+        (FaultRule(status=503), [1, 2, 3, 4, 5, 6]),
+        (FaultRule(status=503, nth=2), [2]),
+        (FaultRule(status=503, every=3), [3, 6]),
+        (FaultRule(status=503, first=2), [1, 2]),
+        (FaultRule(status=503, first=0), []),
+        (FaultRule(status=503, every=2, first=4), [2, 4]),
+        (FaultRule(status=503, probability=0), []),
+        (FaultRule(status=503, probability=1), [1, 2, 3, 4, 5, 6]),
     ],
 )
-def test_selection(fault: Fault, expected: list[int]) -> None:
+def test_selection(fault: FaultRule, expected: list[int]) -> None:
     assert hits(fault, 6) == expected
 
 
@@ -66,7 +66,7 @@ def test_selection(fault: Fault, expected: list[int]) -> None:
     ],
 )
 def test_matching(match: dict[str, Any], matches: bool) -> None:
-    faults = Faults([Fault(refuse=True, **match)])
+    faults = Faults([FaultRule(refuse=True, **match)])
     effects = faults.choose("GET", "/bucket/train-00003", RANGE)
     assert effects.refuse is matches
     assert faults.applied == [int(matches)]
@@ -85,12 +85,12 @@ def test_matching(match: dict[str, Any], matches: bool) -> None:
     ],
 )
 def test_what_holds_a_byte(range_header: str | None, matches: bool) -> None:
-    effects = Faults([Fault(refuse=True, holding=7)]).choose("GET", "/", range_header)
+    effects = Faults([FaultRule(refuse=True, holding=7)]).choose("GET", "/", range_header)
     assert effects.refuse is matches
 
 
 def test_only_matching_requests_are_counted() -> None:
-    faults = Faults([Fault(method="GET", nth=2, refuse=True)])
+    faults = Faults([FaultRule(method="GET", nth=2, refuse=True)])
     methods = ["GET", "PUT", "HEAD", "GET", "GET"]
     assert [faults.choose(m, "/", None).refuse for m in methods] == [
         False, False, False, True, False
@@ -98,20 +98,24 @@ def test_only_matching_requests_are_counted() -> None:
 
 
 def test_probability_follows_the_seed() -> None:
-    fault = Fault(status=503, probability=0.3)
+    fault = FaultRule(status=503, probability=0.3)
     assert hits(fault, 200, seed=1) == hits(fault, 200, seed=1)
     assert hits(fault, 200, seed=1) != hits(fault, 200, seed=2)
     assert 30 < len(hits(fault, 200, seed=1)) < 90
 
 
 def test_rules_add_up_and_the_later_one_wins() -> None:
-    rules = [Fault(latency=1.0, reset_after=5), Fault(latency=2.0, etag="x"), Fault(nth=9, stall=1)]
+    rules = [
+        FaultRule(latency=1.0, reset_after=5),
+        FaultRule(latency=2.0, etag="x"),
+        FaultRule(nth=9, stall=1),
+    ]
     effects = Faults(rules).choose("GET", "/", None)
     assert effects == FaultEffects(latency=2.0, reset_after=5, etag="x")
 
 
 def test_an_effect_set_to_its_default_overrides_too() -> None:
-    effects = Faults([Fault(refuse=True), Fault(refuse=False)]).choose("GET", "/", None)
+    effects = Faults([FaultRule(refuse=True), FaultRule(refuse=False)]).choose("GET", "/", None)
     assert not effects.refuse
 
 
@@ -133,17 +137,17 @@ def test_without_rules_nothing_happens() -> None:
 )
 def test_wrong_rules_are_refused(plain: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        Fault.from_json(plain)
+        FaultRule.from_json(plain)
 
 
 def test_rules_from_plain_data() -> None:
     plain = [{"method": "GET", "nth": 3, "status": 429, "retry_after": 2}]
-    assert Fault.from_json(plain) == [Fault(method="GET", nth=3, status=429, retry_after=2)]
+    assert FaultRule.from_json(plain) == [FaultRule(method="GET", nth=3, status=429, retry_after=2)]
 
 
 def test_a_path_that_is_no_expression_is_refused() -> None:
     with pytest.raises(ConfigError, match="not a regular expression"):
-        Faults([Fault(path="(")])
+        Faults([FaultRule(path="(")])
 
 
 PLACES = st.none() | st.integers(0, 30)

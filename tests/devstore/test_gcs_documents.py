@@ -15,7 +15,7 @@ from streamrec.devstore.gcs_documents import (
     parse_multipart,
     selected,
 )
-from streamrec.devstore.objects import Stored
+from streamrec.devstore.objects import StoredObject
 
 DOCUMENT = {"a": 1, "b": {"c": 2, "d": 3}, "items": [{"c": 4, "d": 5}, {"c": 6}]}
 
@@ -40,12 +40,12 @@ def test_selections_that_cannot_be_read(fields: str) -> None:
 
 
 def test_an_object() -> None:
-    stored = Stored(5, "0" * 32, 1e9, {"Content-Encoding": "gzip"}, generation=7)
+    stored = StoredObject(5, "0" * 32, 1e9, {"Content-Encoding": "gzip"}, generation=7)
     resource = object_resource("b", "k", stored)
     assert (resource["size"], resource["generation"]) == ("5", "7")
     assert (resource["contentEncoding"], resource["md5Hash"]) == ("gzip", "A" * 22 + "==")
-    assert "contentEncoding" not in object_resource("b", "k", Stored(5, "0" * 32, 1e9))
-    assert "md5Hash" not in object_resource("b", "k", Stored(5, "0" * 32 + "-2", 1e9))
+    assert "contentEncoding" not in object_resource("b", "k", StoredObject(5, "0" * 32, 1e9))
+    assert "md5Hash" not in object_resource("b", "k", StoredObject(5, "0" * 32 + "-2", 1e9))
 
 
 KIND = 'multipart/related; boundary="==0=="'

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from tests.stores.gcs_probes import Api, GCSProbes
 from tests.support import asynchronous
 
@@ -58,10 +58,10 @@ async def test_an_object_that_is_not_gzip_cannot_be_unpacked() -> None:
 async def test_faults_change_the_version_and_the_conditions() -> None:
     async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
         store.put("ours/x", b"data")
-        store.faults = [Fault(etag="7")]
+        store.faults = [FaultRule(etag="7")]
         assert (await gcs.call("GET", gcs.media("x"))).headers["x-goog-generation"] == "7"
         assert (await gcs.call("GET", gcs.media("x", "&generation=7"))).status == 200
-        store.faults = [Fault(ignore_preconditions=True)]
+        store.faults = [FaultRule(ignore_preconditions=True)]
         assert (await gcs.call("GET", gcs.media("x", "&generation=7"))).status == 200
-        store.faults = [Fault(ignore_range=True)]
+        store.faults = [FaultRule(ignore_range=True)]
         assert (await gcs.call("GET", gcs.media("x"), Range="bytes=0-0")).body == b"data"

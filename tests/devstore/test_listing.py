@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.listing import Page, list_page
+from streamrec.devstore.listing import ListingPage, list_page
 
 NAMES = st.sets(st.text("ab/-\U0010ffff", min_size=1, max_size=6)).map(sorted)
 SHORT = st.text("ab/", max_size=3)
@@ -23,7 +23,7 @@ def expected(keys: list[str], prefix: str, delimiter: str, after: str) -> list[s
     return sorted(found - {after} if after else found)
 
 
-def pages(keys: list[str], size: int, prefix: str, delimiter: str, after: str) -> list[Page]:
+def pages(keys: list[str], size: int, prefix: str, delimiter: str, after: str) -> list[ListingPage]:
     every = [list_page(keys, prefix=prefix, delimiter=delimiter, start_after=after, max_keys=size)]
     while every[-1].token is not None:
         every.append(
@@ -52,7 +52,7 @@ def test_from_a_name_on(keys: list[str], start: str) -> None:
 
 @given(NAMES)
 def test_without_limits_all_keys_are_one_page(keys: list[str]) -> None:
-    assert list_page(keys) == Page(tuple(keys), (), None)
+    assert list_page(keys) == ListingPage(tuple(keys), (), None)
 
 
 def test_a_page_holds_a_thousand_at_most() -> None:
@@ -63,7 +63,7 @@ def test_a_page_holds_a_thousand_at_most() -> None:
 
 
 def test_an_empty_page_has_no_successor() -> None:
-    assert list_page(["a", "b"], max_keys=0) == Page((), (), None)
+    assert list_page(["a", "b"], max_keys=0) == ListingPage((), (), None)
 
 
 def test_a_token_overrides_start_after() -> None:

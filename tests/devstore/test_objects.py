@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.devstore.objects import MemoryObjects, Stored, digest, split_name
+from streamrec.devstore.objects import MemoryObjects, StoredObject, digest, split_name
 from tests.support import asynchronous
 
 
@@ -101,4 +101,4 @@ def test_an_open_object_outlives_its_replacement(objects: MemoryObjects) -> None
 
 
 def test_what_is_stored_is_a_value() -> None:
-    assert Stored(1, "a", 2.0) == Stored(1, "a", 2.0, {})
+    assert StoredObject(1, "a", 2.0) == StoredObject(1, "a", 2.0, {})

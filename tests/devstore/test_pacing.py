@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamrec.devstore.pacing import SLACK_SECONDS, UNPACED_SLICE, Link, Pace
+from streamrec.devstore.pacing import SLACK_SECONDS, UNPACED_SLICE, Pace, SharedLink
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -93,7 +93,7 @@ def nap(seconds: float) -> Generator[float]:
     yield seconds
 
 
-def ends(link: Link, rate: float | None, bodies: Sequence[tuple[float, int]]) -> list[float]:
+def ends(link: SharedLink, rate: float | None, bodies: Sequence[tuple[float, int]]) -> list[float]:
     """Send bodies of (start, size) over a link, all at once, and return the times of their ends."""
     now = 0.0
     finished = [0.0] * len(bodies)
@@ -116,7 +116,7 @@ def ends(link: Link, rate: float | None, bodies: Sequence[tuple[float, int]]) ->
 
 @given(st.lists(st.integers(1, 20_000_000), min_size=1, max_size=20), st.floats(1e6, 1e10))
 def test_bodies_take_their_sum_over_the_rate_of_their_link(sizes: list[int], rate: float) -> None:
-    last = max(ends(Link(rate), None, [(0.0, size) for size in sizes]))
+    last = max(ends(SharedLink(rate), None, [(0.0, size) for size in sizes]))
     assert last == pytest.approx(sum(sizes) / rate, rel=1e-6, abs=1e-6)
 
 
@@ -125,22 +125,25 @@ def test_bodies_take_their_sum_over_the_rate_of_their_link(sizes: list[int], rat
 def test_the_smaller_of_both_rates_counts(bodies: int, rate: float, connection: float) -> None:
     size = int(rate / 10)  # so many slices that one of them is less than the error below
     expected = size / min(connection, rate / bodies)
-    for end in ends(Link(rate), connection, [(0.0, size)] * bodies):
+    for end in ends(SharedLink(rate), connection, [(0.0, size)] * bodies):
         assert end == pytest.approx(expected, rel=0.02)
 
 
 def test_a_body_that_comes_later_gets_its_share() -> None:
-    first, second = ends(Link(100e6), None, [(0.0, 100_000_000), (0.5, 25_000_000)])
+    first, second = ends(SharedLink(100e6), None, [(0.0, 100_000_000), (0.5, 25_000_000)])
     assert second == pytest.approx(1.0, rel=0.02)
     assert first == pytest.approx(1.25, rel=0.02)
 
 
 def test_a_link_keeps_nothing_of_the_time_in_which_it_was_idle() -> None:
-    times = ends(Link(1e6), None, [(0.0, 1_000_000), (10.0, 1_000_000)])
+    times = ends(SharedLink(1e6), None, [(0.0, 1_000_000), (10.0, 1_000_000)])
     assert times == pytest.approx([1.0, 11.0])
 
 
 def test_a_turn_on_a_link_takes_a_millisecond() -> None:
     time = FakeTime()
-    assert max(asyncio.run(send(Pace(None, time.clock, time.sleep, Link(125e6)), 9**7))) == 125_000
+    assert (
+        max(asyncio.run(send(Pace(None, time.clock, time.sleep, SharedLink(125e6)), 9**7)))
+        == 125_000
+    )
     assert time.now == pytest.approx(1000.0 + 9**7 / 125e6)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from streamrec.devstore import Fault
+from streamrec.devstore import FaultRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,36 +102,36 @@ class TestGet:
 
 class TestGetFaults:
     def test_preconditions_may_be_ignored(self, store: DevStore, s3: Any) -> None:
-        store.faults = [Fault(ignore_preconditions=True)]
+        store.faults = [FaultRule(ignore_preconditions=True)]
         assert s3.get_object(Bucket="b", Key="k", IfMatch='"00"')["ETag"] == f'"{ETAG}"'
 
     def test_another_version(self, store: DevStore, s3: Any) -> None:
-        store.faults = [Fault(etag="other")]
+        store.faults = [FaultRule(etag="other")]
         assert s3.get_object(Bucket="b", Key="k")["ETag"] == '"other"'
         answer = refusal(s3.get_object, Bucket="b", Key="k", IfMatch=f'"{ETAG}"')
         assert answer == (412, "PreconditionFailed")
 
     def test_the_range_may_be_ignored(self, store: DevStore, s3: Any) -> None:
-        store.faults = [Fault(ignore_range=True)]
+        store.faults = [FaultRule(ignore_range=True)]
         answer = s3.get_object(Bucket="b", Key="k", Range="bytes=3-5")
         assert answer["Body"].read() == DATA
         assert "ContentRange" not in answer
 
     def test_200_for_206(self, store: DevStore, s3: Any) -> None:
-        store.faults = [Fault(partial_status=200)]
+        store.faults = [FaultRule(partial_status=200)]
         answer = s3.get_object(Bucket="b", Key="k", Range="bytes=3-5")
         assert answer["ResponseMetadata"]["HTTPStatusCode"] == 200
         assert answer["ContentRange"] == "bytes 3-5/200"
         assert answer["Body"].read() == DATA[3:6]
 
     def test_a_wrong_content_range(self, store: DevStore, s3: Any) -> None:
-        store.faults = [Fault(content_range="bytes 4-6/200")]
+        store.faults = [FaultRule(content_range="bytes 4-6/200")]
         answer = s3.get_object(Bucket="b", Key="k", Range="bytes=3-5")
         assert answer["ContentRange"] == "bytes 4-6/200"
         assert answer["Body"].read() == DATA[3:6]
 
     def test_headers_may_be_added(self, store: DevStore, s3: Any) -> None:
-        store.faults = [Fault(headers={"Content-Encoding": "gzip"})]
+        store.faults = [FaultRule(headers={"Content-Encoding": "gzip"})]
         assert s3.get_object(Bucket="b", Key="k")["ContentEncoding"] == "gzip"
 
 

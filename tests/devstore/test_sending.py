@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.devstore.directory import DirectoryObjects
 from streamrec.flow.bridge import new_event_loop
 from tests.support import asynchronous
@@ -72,7 +72,7 @@ def test_many_ranges_at_once(run: Callable[..., None]) -> None:
 @pytest.mark.parametrize("place", [0, 1, 70_000, 2_000_000])
 def test_a_body_is_cut_short_in_good_order(run: Callable[..., None], place: int) -> None:
     async def test() -> None:
-        async with DevStore(anonymous=True, faults=[Fault(truncate_after=place)]) as store:
+        async with DevStore(anonymous=True, faults=[FaultRule(truncate_after=place)]) as store:
             store.put("b/k", DATA)
             assert await read(store) == (DATA[:place], "ClientPayloadError")
             assert store.statistics.bytes_sent == place
@@ -83,7 +83,7 @@ def test_a_body_is_cut_short_in_good_order(run: Callable[..., None], place: int)
 @pytest.mark.parametrize("place", [0, 1, 70_000, 2_000_000])
 def test_a_connection_is_reset(run: Callable[..., None], place: int) -> None:
     async def test() -> None:
-        async with DevStore(anonymous=True, faults=[Fault(reset_after=place)]) as store:
+        async with DevStore(anonymous=True, faults=[FaultRule(reset_after=place)]) as store:
             store.put("b/k", DATA)
             got, error = await read(store)
             assert DATA.startswith(got)
@@ -98,7 +98,7 @@ def test_a_reset_is_one(run: Callable[..., None]) -> None:
 
     async def test() -> None:
         loop = asyncio.get_running_loop()
-        async with DevStore(anonymous=True, faults=[Fault(reset_after=5)]) as store:
+        async with DevStore(anonymous=True, faults=[FaultRule(reset_after=5)]) as store:
             store.put("b/k", b"0123456789")
             with socket.create_connection(("127.0.0.1", int(store.endpoint.split(":")[2]))) as raw:
                 raw.setblocking(False)
@@ -118,7 +118,7 @@ def test_a_reset_is_one(run: Callable[..., None]) -> None:
 
 def test_a_request_is_refused_before_any_answer(run: Callable[..., None]) -> None:
     async def test() -> None:
-        async with DevStore(anonymous=True, faults=[Fault(refuse=True)]) as store:
+        async with DevStore(anonymous=True, faults=[FaultRule(refuse=True)]) as store:
             store.put("b/k", DATA)
             got, error = await read(store)
             assert not got
@@ -130,7 +130,7 @@ def test_a_request_is_refused_before_any_answer(run: Callable[..., None]) -> Non
 
 def test_a_refused_write_is_not_done(run: Callable[..., None]) -> None:
     async def test() -> None:
-        async with DevStore(anonymous=True, faults=[Fault(refuse=True)]) as store:
+        async with DevStore(anonymous=True, faults=[FaultRule(refuse=True)]) as store:
             store.objects.create_bucket("b")
             async with aiohttp.ClientSession() as session:
                 with pytest.raises((aiohttp.ClientError, ConnectionError)):
@@ -149,7 +149,7 @@ def test_a_body_stalls(run: Callable[..., None]) -> None:
             stalled.set()
             await go.wait()
 
-        fault = Fault(stall_after=100_000, stall=30)
+        fault = FaultRule(stall_after=100_000, stall=30)
         async with DevStore(anonymous=True, faults=[fault], sleep=sleep) as store:
             store.put("b/k", DATA)
             async with aiohttp.ClientSession() as session, session.get(store.url("b/k")) as answer:
@@ -173,7 +173,7 @@ async def test_a_client_that_leaves_ends_its_stall() -> None:
         finally:
             ended.set()
 
-    async with DevStore(anonymous=True, faults=[Fault(stall_after=0)], sleep=sleep) as store:
+    async with DevStore(anonymous=True, faults=[FaultRule(stall_after=0)], sleep=sleep) as store:
         store.put("b/k", DATA)
         async with aiohttp.ClientSession() as session, session.get(store.url("b/k")) as answer:
             await stalled.wait()
@@ -189,7 +189,7 @@ async def test_a_client_that_leaves_ends_its_stall() -> None:
 async def test_a_byte_of_the_object_is_flipped_in_every_range(
     asked: str | None, changed: int | None
 ) -> None:
-    async with DevStore(anonymous=True, faults=[Fault(flip_object_at=1_500_000)]) as store:
+    async with DevStore(anonymous=True, faults=[FaultRule(flip_object_at=1_500_000)]) as store:
         store.put("b/k", DATA)
         headers = {} if asked is None else {"Range": asked}
         got, _ = await read(store, headers)
@@ -201,7 +201,7 @@ async def test_a_byte_of_the_object_is_flipped_in_every_range(
 
 @asynchronous
 async def test_errors_arrive_whole() -> None:
-    fault = Fault(truncate_after=1, reset_after=1, flip_object_at=0, stall_after=0, stall=0)
+    fault = FaultRule(truncate_after=1, reset_after=1, flip_object_at=0, stall_after=0, stall=0)
     async with DevStore(anonymous=True, faults=[fault]) as store:
         got, error = await read(store)
         assert got.startswith(b"<?xml")
@@ -210,7 +210,7 @@ async def test_errors_arrive_whole() -> None:
 
 @asynchronous
 async def test_an_answer_without_body_is_not_cut_short() -> None:
-    async with DevStore(anonymous=True, faults=[Fault(truncate_after=0)]) as store:
+    async with DevStore(anonymous=True, faults=[FaultRule(truncate_after=0)]) as store:
         store.put("b/k", DATA)
         async with aiohttp.ClientSession() as session, session.head(store.url("b/k")) as answer:
             assert (answer.status, answer.headers["Content-Length"]) == (200, str(len(DATA)))
@@ -223,7 +223,7 @@ async def test_a_file_that_shrinks_while_it_is_sent_breaks_the_connection(tmp_pa
 
     (tmp_path / "b").mkdir()
     (tmp_path / "b/k").write_bytes(DATA)
-    objects, fault = DirectoryObjects(tmp_path), Fault(stall_after=1_000_000)
+    objects, fault = DirectoryObjects(tmp_path), FaultRule(stall_after=1_000_000)
     async with DevStore(objects=objects, anonymous=True, faults=[fault], sleep=sleep) as store:
         got, error = await read(store)
         assert len(got) <= 1_000_000

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.devstore.directory import DirectoryObjects
 from streamrec.devstore.server import _abort
 from tests.support import asynchronous
@@ -126,7 +126,7 @@ class TestDistance:
         store = DevStore(
             anonymous=True,
             latency=0.05,
-            faults=[Fault(latency=1.0, bandwidth=100.0)],
+            faults=[FaultRule(latency=1.0, bandwidth=100.0)],
             sleep=naps,
             clock=lambda: 0.0,
         )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from streamrec.devstore.statistics import RequestRecord, Statistics
+from streamrec.devstore.statistics import RequestRecord, RequestStatistics
 
 
 def record(method: str = "GET", kind: str = "GetObject") -> RequestRecord:
@@ -10,7 +10,7 @@ def record(method: str = "GET", kind: str = "GetObject") -> RequestRecord:
 
 
 def test_requests_are_counted_by_kind_and_status() -> None:
-    statistics = Statistics()
+    statistics = RequestStatistics()
     for one, size in ((record(), 5), (record(), 6), (record("PUT", "PutObject"), 0)):
         statistics.arrive(one)
         statistics.answer(one, 200)
@@ -24,7 +24,7 @@ def test_requests_are_counted_by_kind_and_status() -> None:
 
 
 def test_a_record_grows_with_its_request() -> None:
-    statistics = Statistics()
+    statistics = RequestStatistics()
     one = record()
     statistics.arrive(one)
     assert list(statistics.records) == [one]
@@ -36,7 +36,7 @@ def test_a_record_grows_with_its_request() -> None:
 
 
 def test_the_peak_of_requests_in_flight() -> None:
-    statistics = Statistics()
+    statistics = RequestStatistics()
     statistics.arrive(record())
     statistics.arrive(record())
     statistics.leave()
@@ -45,16 +45,16 @@ def test_the_peak_of_requests_in_flight() -> None:
 
 
 def test_clear_keeps_what_is_in_flight() -> None:
-    statistics = Statistics()
+    statistics = RequestStatistics()
     statistics.arrive(record())
     statistics.arrive(record())
     statistics.leave()
     statistics.clear()
-    assert statistics == Statistics(in_flight=1, peak_in_flight=1)
+    assert statistics == RequestStatistics(in_flight=1, peak_in_flight=1)
 
 
 def test_plain_data() -> None:
-    statistics = Statistics()
+    statistics = RequestStatistics()
     one = record()
     statistics.arrive(one)
     statistics.answer(one, 206)

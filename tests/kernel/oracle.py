@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType, FaultCode, KernelFault
 from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn, Ragged
 from streamrec.values.records import RecordRows
@@ -64,7 +64,7 @@ def _row(
     try:
         message = kind.FromString(record)
     except DecodeError:
-        raise Refused(Fault.MALFORMED, None) from None
+        raise Refused(FaultCode.MALFORMED, None) from None
     features = (message.features if lists is None else message.context).feature
     row = [_feature(features, plan) for plan in plans]
     return row + [_steps(message.feature_lists.feature_list, plan) for plan in lists or ()]
@@ -72,20 +72,20 @@ def _row(
 
 def _feature(features: Any, plan: ColumnPlan) -> Any:
     values = _values(features[plan.name], plan) if plan.name in features else None
-    if plan.kind is Kind.VARLEN:
+    if plan.kind is ColumnKind.VARLEN:
         return values or []
     if values is None:
         if plan.default is None:
-            raise Refused(Fault.MISSING, plan.name)
+            raise Refused(FaultCode.MISSING, plan.name)
         values = _bits(plan.default, plan)
-    if plan.kind is Kind.FIXED:
+    if plan.kind is ColumnKind.FIXED:
         if len(values) != plan.count:
-            raise Refused(Fault.WRONG_COUNT, plan.name)
+            raise Refused(FaultCode.WRONG_COUNT, plan.name)
         return nested(values, plan.shape)
     if len(values) != 1:
-        raise Refused(Fault.WRONG_COUNT, plan.name)
+        raise Refused(FaultCode.WRONG_COUNT, plan.name)
     if len(values[0]) != plan.count:
-        raise Refused(Fault.WRONG_SIZE, plan.name)
+        raise Refused(FaultCode.WRONG_SIZE, plan.name)
     return nested(list(values[0]), plan.shape)
 
 
@@ -93,7 +93,7 @@ def _steps(lists: Any, plan: ColumnPlan) -> Any:
     if plan.name in lists:
         return [_values(step, plan) or [] for step in lists[plan.name].feature]
     if plan.default is None:
-        raise Refused(Fault.MISSING, plan.name)
+        raise Refused(FaultCode.MISSING, plan.name)
     return []
 
 
@@ -102,7 +102,7 @@ def _values(feature: Any, plan: ColumnPlan) -> list[Any] | None:
     if kind is None:
         return None
     if kind != LISTS[plan.dtype]:
-        raise Refused(Fault.WRONG_KIND, plan.name)
+        raise Refused(FaultCode.WRONG_KIND, plan.name)
     return _bits(getattr(feature, kind).value, plan)
 
 
@@ -123,11 +123,11 @@ def nested(values: Sequence[Any], shape: tuple[int, ...]) -> Any:
 
 
 def _as_lists(column: Any, plan: ColumnPlan, rows: int) -> Any:
-    if plan.kind is Kind.STEPS:
+    if plan.kind is ColumnKind.STEPS:
         assert isinstance(column, Ragged)
         assert isinstance(column.values, Ragged)
         return _cut(_cut(_flat(column.values.values, plan), column.values), column)
-    if plan.kind is Kind.VARLEN:
+    if plan.kind is ColumnKind.VARLEN:
         return _cut(_flat(column.values, plan), column)
     if isinstance(column, BytesColumn):
         assert column.item_shape == plan.shape
@@ -146,7 +146,7 @@ def _cut(values: Sequence[Any], ragged: Ragged) -> list[Any]:
 
 
 def _flat(values: Any, plan: ColumnPlan) -> list[Any]:
-    if plan.kind is Kind.RAW:
+    if plan.kind is ColumnKind.RAW:
         assert values.dtype == np.uint8
         return list(values.tolist())
     if plan.dtype is DataType.BYTES:

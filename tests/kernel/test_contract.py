@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamrec.kernel.contract import Fault, fresh, mask, unmask
+from streamrec.kernel.contract import FaultCode, fresh, mask, unmask
 
 C = Path(__file__).parents[2] / "streamrec/kernel/c"
 
@@ -21,8 +21,8 @@ def enumerated(header: str, name: str) -> dict[str, int]:
 
 def test_faults() -> None:
     numbers = enumerated("fault.h", "sr_fault")
-    assert numbers.pop("NO_MEMORY") not in {*Fault}
-    assert numbers == {fault.name: fault.value for fault in Fault}
+    assert numbers.pop("NO_MEMORY") not in {*FaultCode}
+    assert numbers == {fault.name: fault.value for fault in FaultCode}
 
 
 def test_forms_and_types_of_columns() -> None:

@@ -21,11 +21,11 @@ from streamrec.kernel.contract import (
     FOOTER,
     HEADER,
     LARGEST_MESSAGE,
+    ColumnKind,
     ColumnPlan,
     DataType,
-    Fault,
+    FaultCode,
     KernelFault,
-    Kind,
 )
 from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
@@ -51,11 +51,11 @@ def many_features(count: int) -> RecordRows:
 
 
 def fixed(name: str, default: tuple[int, ...] | None = None) -> ColumnPlan:
-    return ColumnPlan(name, Kind.FIXED, DataType.INT64, (), default)
+    return ColumnPlan(name, ColumnKind.FIXED, DataType.INT64, (), default)
 
 
 def varlen(name: str) -> ColumnPlan:
-    return ColumnPlan(name, Kind.VARLEN, DataType.INT64)
+    return ColumnPlan(name, ColumnKind.VARLEN, DataType.INT64)
 
 
 def available_memory() -> int:
@@ -87,13 +87,13 @@ class TestAShardOfNoBytes:
     def test_it_has_no_frames(self, kernel: Any) -> None:
         found = kernel.scan_frames(np.empty(0, np.uint8), 0, 0, True)
         assert (len(found.offsets), len(found.lengths)) == (0, 0)
-        assert found[2:] == (0, 0, Fault.NONE)
+        assert found[2:] == (0, 0, FaultCode.NONE)
 
     def test_no_rows_give_empty_columns(self, kernel: Any) -> None:
-        plans = [fixed("a"), varlen("b"), ColumnPlan("c", Kind.RAW, DataType.BYTES, (3,))]
+        plans = [fixed("a"), varlen("b"), ColumnPlan("c", ColumnKind.RAW, DataType.BYTES, (3,))]
         columns = kernel.Parser(plans).parse(RecordRows.of([]))
         assert [len(column) for column in columns] == [0, 0, 0]
-        (steps,) = kernel.Parser([], [ColumnPlan("d", Kind.STEPS, DataType.BYTES)]).parse(
+        (steps,) = kernel.Parser([], [ColumnPlan("d", ColumnKind.STEPS, DataType.BYTES)]).parse(
             RecordRows.of([])
         )
         assert len(steps) == 0
@@ -144,15 +144,15 @@ class TestAFeatureOfManyValues:
         needs_memory(3)
         return 100_000_000
 
-    @pytest.mark.parametrize("kind", [Kind.FIXED, Kind.VARLEN])
+    @pytest.mark.parametrize("kind", [ColumnKind.FIXED, ColumnKind.VARLEN])
     def test_all_come_in_just_the_memory_that_they_take(
-        self, kernel: Any, count: int, kind: Kind
+        self, kernel: Any, count: int, kind: ColumnKind
     ) -> None:
         rows = extremes.rows_of(extremes.packed_values(count))
-        shape = (count,) if kind is Kind.FIXED else ()
+        shape = (count,) if kind is ColumnKind.FIXED else ()
         parser = kernel.Parser([ColumnPlan("a", kind, DataType.INT64, shape)])
         (column,), peak = peak_of(lambda: parser.parse(rows))
-        values = column if kind is Kind.FIXED else column.values
+        values = column if kind is ColumnKind.FIXED else column.values
         repeated = values.reshape(-1, extremes.PERIOD)
         assert values.size == count
         assert (repeated == np.arange(extremes.PERIOD)).all()
@@ -161,13 +161,13 @@ class TestAFeatureOfManyValues:
 
     def test_one_too_few_is_refused(self, kernel: Any, count: int) -> None:
         rows = extremes.rows_of(extremes.packed_values(count))
-        parser = kernel.Parser([ColumnPlan("a", Kind.FIXED, DataType.INT64, (count + 1,))])
+        parser = kernel.Parser([ColumnPlan("a", ColumnKind.FIXED, DataType.INT64, (count + 1,))])
         with pytest.raises(KernelFault, match="WRONG_COUNT in row 0"):
             parser.parse(rows)
 
     def test_a_count_that_no_bytes_bear_out_allocates_nothing(self, kernel: Any) -> None:
         rows = RecordRows.of([example(entry("a", int64_list(*range(10))))] * 100)
-        parser = kernel.Parser([ColumnPlan("a", Kind.FIXED, DataType.INT64, (10**9,))])
+        parser = kernel.Parser([ColumnPlan("a", ColumnKind.FIXED, DataType.INT64, (10**9,))])
 
         def refused() -> None:
             with pytest.raises(KernelFault, match="WRONG_COUNT in row 0"):
@@ -248,11 +248,11 @@ class TestARecordOfThreeGibibytes:
     def test_it_is_found_and_checked(self, kernel: Any, shard: ByteArray) -> None:
         found = kernel.scan_frames(shard, 0, len(shard), True)
         assert (found.offsets.tolist(), found.lengths.tolist()) == ([HEADER], [self.SIZE])
-        assert found[2:] == (len(shard), 0, Fault.NONE)
+        assert found[2:] == (len(shard), 0, FaultCode.NONE)
 
     def test_one_byte_less_is_not_enough(self, kernel: Any, shard: ByteArray) -> None:
         found = kernel.scan_frames(shard, 0, len(shard) - 1, True)
-        assert found[2:] == (0, len(shard), Fault.NONE)
+        assert found[2:] == (0, len(shard), FaultCode.NONE)
 
     def test_the_scanner_of_shards_gives_it_without_a_copy(self, shard: ByteArray) -> None:
         scanner = FrameScanner(url="mem://large")
@@ -270,7 +270,7 @@ class TestARecordOfThreeGibibytes:
         rows = extremes.rows_of(shard[HEADER:-FOOTER])
         with pytest.raises(KernelFault, match="TOO_LARGE in row 0") as caught:
             kernel.Parser([varlen("a")]).parse(rows)
-        assert caught.value.code is Fault.TOO_LARGE
+        assert caught.value.code is FaultCode.TOO_LARGE
 
     def test_it_is_refused_by_its_size_alone(self, kernel: Any, shard: ByteArray) -> None:
         rows = extremes.rows_of(shard[: LARGEST_MESSAGE + 1])

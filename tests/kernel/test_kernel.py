@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.kernel.contract import MAX_NEEDED, Fault
+from streamrec.kernel.contract import MAX_NEEDED, FaultCode
 from streamrec.values.records import RecordRows
 from tests.by_day import stops
 from tests.data.expected import shard_bytes
@@ -120,13 +120,13 @@ class TestScan:
         found = kernel.scan_frames(octets(b"?" * begin + frames), begin, begin + cut, True)
         assert len(found.offsets) == len(found.lengths) == whole
         assert found.stop == begin + ends[whole]
-        assert found.fault is Fault.NONE
+        assert found.fault is FaultCode.NONE
         header_is_complete = cut - ends[whole] >= 12
         assert found.needed == (len(records[whole]) + 16 if header_is_complete else 0)
 
     def test_finds_nothing_in_nothing(self, kernel: Any) -> None:
         found = kernel.scan_frames(octets(b""), 0, 0, True)
-        assert (found.stop, found.needed, found.fault) == (0, 0, Fault.NONE)
+        assert (found.stop, found.needed, found.fault) == (0, 0, FaultCode.NONE)
         assert found.offsets.dtype == found.lengths.dtype == np.int64
         assert len(found.offsets) == 0
 
@@ -138,7 +138,7 @@ class TestScan:
         broken = bytearray(frames)
         broken[start + bit // 8] ^= 1 << bit % 8
         found = kernel.scan_frames(octets(bytes(broken)), 0, len(broken), True)
-        assert found.fault is (Fault.LENGTH_CRC if bit < 96 else Fault.DATA_CRC)
+        assert found.fault is (FaultCode.LENGTH_CRC if bit < 96 else FaultCode.DATA_CRC)
         assert found.stop == start
         assert found.needed == 0
         assert found.offsets.tolist() == [12]
@@ -158,12 +158,12 @@ class TestScan:
         header += struct.pack("<I", kernel.masked_crc32c(header))
         found = kernel.scan_frames(octets(header + b"payload"), 0, 19, check_crc)
         assert found.needed == min(length + 16, MAX_NEEDED)
-        assert (found.stop, found.fault) == (0, Fault.NONE)
+        assert (found.stop, found.fault) == (0, FaultCode.NONE)
 
     @pytest.mark.parametrize("length", [2**63, 2**64 - 1])
     def test_a_huge_length_with_a_wrong_crc_is_a_fault(self, kernel: Any, length: int) -> None:
         found = kernel.scan_frames(octets(struct.pack("<QI", length, 7)), 0, 12, True)
-        assert (found.fault, found.needed) == (Fault.LENGTH_CRC, 0)
+        assert (found.fault, found.needed) == (FaultCode.LENGTH_CRC, 0)
 
     @given(kernel=KERNELS, junk=st.binary(max_size=100))
     def test_junk_never_crashes(self, kernel: Any, junk: bytes) -> None:
@@ -188,15 +188,15 @@ class TestCorruptRow:
         begins = np.cumsum(lengths + 16) - (lengths + 16)
         frames[begins[chosen] + 12 + at % (lengths[chosen] + 4)] ^= 1
         found = kernel.scan_frames(frames, 0, len(frames), True, large)
-        assert found.fault is (Fault.DATA_CRC if lengths[chosen] < large else Fault.NONE)
+        assert found.fault is (FaultCode.DATA_CRC if lengths[chosen] < large else FaultCode.NONE)
         rows = rows_of(frames, found)
         assert kernel.corrupt_row(rows, large) == (-1 if lengths[chosen] < large else chosen)
-        assert kernel.scan_frames(frames, 0, len(frames), False, large).fault is Fault.NONE
+        assert kernel.scan_frames(frames, 0, len(frames), False, large).fault is FaultCode.NONE
 
     def test_lengths_are_checked_at_once(self, kernel: Any) -> None:
         frames = kernel.frame_records(RecordRows.of([b"abc"]))
         frames[9] ^= 1
-        assert kernel.scan_frames(frames, 0, len(frames), True, 0).fault is Fault.LENGTH_CRC
+        assert kernel.scan_frames(frames, 0, len(frames), True, 0).fault is FaultCode.LENGTH_CRC
 
     @pytest.mark.parametrize("cut", range(1, 5))
     def test_a_row_with_no_crc_behind_it_is_corrupt(self, kernel: Any, cut: int) -> None:

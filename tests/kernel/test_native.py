@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamrec.kernel import reference
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.records import RecordRows
 from tests.kernel.test_parse import example
 from tests.support import another_ran_within, no_switching
@@ -140,10 +140,10 @@ class TestGlue:
 
 class TestParser:
     PLANS = (
-        ColumnPlan("a", Kind.FIXED, DataType.INT64),
-        ColumnPlan("b", Kind.VARLEN, DataType.FLOAT32),
-        ColumnPlan("c", Kind.FIXED, DataType.BYTES),
-        ColumnPlan("d", Kind.RAW, DataType.BYTES, (3,)),
+        ColumnPlan("a", ColumnKind.FIXED, DataType.INT64),
+        ColumnPlan("b", ColumnKind.VARLEN, DataType.FLOAT32),
+        ColumnPlan("c", ColumnKind.FIXED, DataType.BYTES),
+        ColumnPlan("d", ColumnKind.RAW, DataType.BYTES, (3,)),
     )
     RECORD = example(
         a=(DataType.INT64, [5]),
@@ -153,7 +153,7 @@ class TestParser:
     )
 
     def test_nothing_is_allocated_for_what_cannot_be_there(self) -> None:
-        plan = ColumnPlan("a", Kind.FIXED, DataType.INT64, (10**12,))
+        plan = ColumnPlan("a", ColumnKind.FIXED, DataType.INT64, (10**12,))
         with pytest.raises(native.examples.KernelFault, match="WRONG_COUNT"):
             native.Parser([plan]).parse(RecordRows.of([self.RECORD]))
 

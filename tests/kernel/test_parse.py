@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType, FaultCode, KernelFault
 from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn, Ragged
 from streamrec.values.records import RecordRows
@@ -43,7 +43,7 @@ def ints(*values: int) -> tuple[DataType, Any]:
 
 
 def fixed(name: str, shape: tuple[int, ...] = (), default: Any = None) -> ColumnPlan:
-    return ColumnPlan(name, Kind.FIXED, DataType.INT64, shape, default)
+    return ColumnPlan(name, ColumnKind.FIXED, DataType.INT64, shape, default)
 
 
 def as_lists(column: Any) -> Any:
@@ -78,7 +78,7 @@ class TestParseExamples:
         rows = RecordRows.of(
             [example() if row is None else example(a=(dtype, row)) for row in lists]
         )
-        (column,) = kernel.Parser([ColumnPlan("a", Kind.VARLEN, dtype)]).parse(rows)
+        (column,) = kernel.Parser([ColumnPlan("a", ColumnKind.VARLEN, dtype)]).parse(rows)
         assert isinstance(column, Ragged)
         assert column.row_splits.dtype == np.int64
         assert column.to_list() == [row or [] for row in lists]
@@ -94,7 +94,7 @@ class TestParseExamples:
         rows = RecordRows.of(
             [example() if row is None else example(a=(dtype, row)) for row in lists]
         )
-        plan = ColumnPlan("a", Kind.FIXED, dtype, shape, tuple(default))
+        plan = ColumnPlan("a", ColumnKind.FIXED, dtype, shape, tuple(default))
         (column,) = kernel.Parser([plan]).parse(rows)
         wanted = [default if row is None else row for row in lists]
         objects = np.empty((len(lists), *shape), object)
@@ -108,7 +108,7 @@ class TestParseExamples:
 
     def test_memory_is_writable_and_its_own(self, kernel: Any) -> None:
         rows = RecordRows.of([example(a=ints(1, 2), b=(DataType.BYTES, [b"x"]))])
-        plans = [fixed("a", (2,)), ColumnPlan("b", Kind.FIXED, DataType.BYTES)]
+        plans = [fixed("a", (2,)), ColumnPlan("b", ColumnKind.FIXED, DataType.BYTES)]
         a, b = kernel.Parser(plans).parse(rows)
         assert a.flags.writeable
         assert b.values.flags.writeable
@@ -130,29 +130,29 @@ class TestParseExamples:
         values = np.array(bits, np.uint32).view(np.float32)
         values[np.isnan(values)] = np.nan
         rows = RecordRows.of([example(a=(DataType.FLOAT32, values.tolist()))])
-        plan = ColumnPlan("a", Kind.VARLEN, DataType.FLOAT32)
+        plan = ColumnPlan("a", ColumnKind.VARLEN, DataType.FLOAT32)
         assert kernel.Parser([plan]).parse(rows)[0].values.tobytes() == values.tobytes()
 
     @pytest.mark.parametrize(
         ("record", "plan", "code"),
         [
-            (example(), fixed("a"), Fault.MISSING),
-            (example(a=None), fixed("a"), Fault.MISSING),
-            (example(a=ints()), fixed("a"), Fault.WRONG_COUNT),
-            (example(a=ints()), fixed("a", default=(1,)), Fault.WRONG_COUNT),
-            (example(a=ints(1, 2)), fixed("a"), Fault.WRONG_COUNT),
-            (example(a=ints(1)), fixed("a", (0,)), Fault.WRONG_COUNT),
-            (example(a=(DataType.FLOAT32, [1.0])), fixed("a"), Fault.WRONG_KIND),
-            (example(a=(DataType.FLOAT32, [])), fixed("a", default=(1,)), Fault.WRONG_KIND),
+            (example(), fixed("a"), FaultCode.MISSING),
+            (example(a=None), fixed("a"), FaultCode.MISSING),
+            (example(a=ints()), fixed("a"), FaultCode.WRONG_COUNT),
+            (example(a=ints()), fixed("a", default=(1,)), FaultCode.WRONG_COUNT),
+            (example(a=ints(1, 2)), fixed("a"), FaultCode.WRONG_COUNT),
+            (example(a=ints(1)), fixed("a", (0,)), FaultCode.WRONG_COUNT),
+            (example(a=(DataType.FLOAT32, [1.0])), fixed("a"), FaultCode.WRONG_KIND),
+            (example(a=(DataType.FLOAT32, [])), fixed("a", default=(1,)), FaultCode.WRONG_KIND),
             (
                 example(a=ints(1)),
-                ColumnPlan("a", Kind.VARLEN, DataType.BYTES),
-                Fault.WRONG_KIND,
+                ColumnPlan("a", ColumnKind.VARLEN, DataType.BYTES),
+                FaultCode.WRONG_KIND,
             ),
         ],
     )
     def test_faults_name_row_and_feature(
-        self, kernel: Any, record: bytes, plan: ColumnPlan, code: Fault
+        self, kernel: Any, record: bytes, plan: ColumnPlan, code: FaultCode
     ) -> None:
         good = example(a=(plan.dtype, [b"" if plan.dtype is DataType.BYTES else 0] * plan.count))
         with pytest.raises(KernelFault) as caught:
@@ -173,18 +173,18 @@ class TestParseExamples:
         with pytest.raises(KernelFault) as caught:
             kernel.Parser([fixed("a")]).parse(rows)
         fault = caught.value
-        assert (fault.code, fault.record, fault.feature) == (Fault.MALFORMED, 1, None)
+        assert (fault.code, fault.record, fault.feature) == (FaultCode.MALFORMED, 1, None)
 
     def test_a_record_cut_short(self, kernel: Any) -> None:
         whole = example(a=ints(1, 300, -1), b=(DataType.BYTES, [b"ab", b"c"]))
         for length in range(1, len(whole)):
             with pytest.raises(KernelFault) as caught:
                 kernel.Parser([]).parse(RecordRows.of([whole[:length]]))
-            assert caught.value.code is Fault.MALFORMED
+            assert caught.value.code is FaultCode.MALFORMED
 
     @given(kernel=KERNELS, junk=st.binary(max_size=60))
     def test_junk_never_crashes(self, kernel: Any, junk: bytes) -> None:
         with contextlib.suppress(KernelFault):
-            kernel.Parser([ColumnPlan("a", Kind.VARLEN, DataType.INT64)]).parse(
+            kernel.Parser([ColumnPlan("a", ColumnKind.VARLEN, DataType.INT64)]).parse(
                 RecordRows.of([junk])
             )

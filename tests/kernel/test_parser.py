@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from streamrec.kernel.contract import (
     LARGEST_MESSAGE,
+    ColumnKind,
     ColumnPlan,
     DataType,
-    Fault,
+    FaultCode,
     KernelFault,
-    Kind,
 )
 from streamrec.values.columns import BytesColumn, Ragged
 from streamrec.values.records import RecordRows
@@ -29,15 +29,15 @@ KERNELS = st.sampled_from(IMPLEMENTATIONS)
 
 def raw(shape: tuple[int, ...], default: bytes | None = None, name: str = "a") -> ColumnPlan:
     given = None if default is None else (default,)
-    return ColumnPlan(name, Kind.RAW, DataType.BYTES, shape, given)
+    return ColumnPlan(name, ColumnKind.RAW, DataType.BYTES, shape, given)
 
 
 def steps(dtype: DataType = DataType.INT64, *, missing: bool = True) -> ColumnPlan:
-    return ColumnPlan("a", Kind.STEPS, dtype, default=() if missing else None)
+    return ColumnPlan("a", ColumnKind.STEPS, dtype, default=() if missing else None)
 
 
 def varlen(dtype: DataType = DataType.INT64, name: str = "a") -> ColumnPlan:
-    return ColumnPlan(name, Kind.VARLEN, dtype)
+    return ColumnPlan(name, ColumnKind.VARLEN, dtype)
 
 
 def example(feature: bytes, name: str = "a") -> bytes:
@@ -79,24 +79,24 @@ class TestRaw:
     @pytest.mark.parametrize(
         ("feature", "code"),
         [
-            (b"", Fault.MISSING),
-            (wire.bytes_list(), Fault.WRONG_COUNT),
-            (wire.bytes_list(b"ab", b"cd"), Fault.WRONG_COUNT),
-            (wire.bytes_list(b"a"), Fault.WRONG_SIZE),
-            (wire.bytes_list(b"abc"), Fault.WRONG_SIZE),
-            (wire.bytes_list(b""), Fault.WRONG_SIZE),
-            (wire.int64_list(1, 2), Fault.WRONG_KIND),
-            (wire.float_list(), Fault.WRONG_KIND),
+            (b"", FaultCode.MISSING),
+            (wire.bytes_list(), FaultCode.WRONG_COUNT),
+            (wire.bytes_list(b"ab", b"cd"), FaultCode.WRONG_COUNT),
+            (wire.bytes_list(b"a"), FaultCode.WRONG_SIZE),
+            (wire.bytes_list(b"abc"), FaultCode.WRONG_SIZE),
+            (wire.bytes_list(b""), FaultCode.WRONG_SIZE),
+            (wire.int64_list(1, 2), FaultCode.WRONG_KIND),
+            (wire.float_list(), FaultCode.WRONG_KIND),
         ],
     )
-    def test_faults(self, kernel: Any, feature: bytes, code: Fault) -> None:
+    def test_faults(self, kernel: Any, feature: bytes, code: FaultCode) -> None:
         good = example(wire.bytes_list(b"ab"))
         fault = fault_of(kernel, [good, example(feature), b"\xff"], [raw((2,))])
         assert (fault.code, fault.record, fault.feature) == (code, 1, "a")
 
     def test_an_absent_feature(self, kernel: Any) -> None:
-        assert fault_of(kernel, [b""], [raw((2,))]).code is Fault.MISSING
-        assert fault_of(kernel, [b""], [raw((0,))]).code is Fault.MISSING
+        assert fault_of(kernel, [b""], [raw((2,))]).code is FaultCode.MISSING
+        assert fault_of(kernel, [b""], [raw((0,))]).code is FaultCode.MISSING
 
 
 class TestSteps:
@@ -127,13 +127,13 @@ class TestSteps:
         (column,) = kernel.Parser([], [plan]).parse(RecordRows.of([sequence()]))
         assert column.to_list() == [[]]
         fault = fault_of(kernel, [sequence(), b""], [], [plan])
-        assert (fault.code, fault.record, fault.feature) == (Fault.MISSING, 1, "a")
+        assert (fault.code, fault.record, fault.feature) == (FaultCode.MISSING, 1, "a")
 
     @pytest.mark.parametrize("step", [wire.float_list(1.0), wire.bytes_list()])
     def test_a_step_of_another_kind(self, kernel: Any, step: bytes) -> None:
         good = wire.int64_list(1)
         fault = fault_of(kernel, [sequence(good), sequence(good, b"", step)], [], [steps()])
-        assert (fault.code, fault.record, fault.feature) == (Fault.WRONG_KIND, 1, "a")
+        assert (fault.code, fault.record, fault.feature) == (FaultCode.WRONG_KIND, 1, "a")
 
     def test_context_and_lists_have_names_of_their_own(self, kernel: Any) -> None:
         record = example(wire.int64_list(1)) + sequence(wire.int64_list(2))
@@ -143,7 +143,7 @@ class TestSteps:
     def test_an_example_s_unknown_fields_are_a_sequence_example_s_lists(self, kernel: Any) -> None:
         junk = RecordRows.of([b"\x12\x01\xff"])
         assert kernel.Parser([varlen()]).parse(junk)[0].to_list() == [[]]
-        assert fault_of(kernel, [b"\x12\x01\xff"], [varlen()], []).code is Fault.MALFORMED
+        assert fault_of(kernel, [b"\x12\x01\xff"], [varlen()], []).code is FaultCode.MALFORMED
 
     def test_no_lists_are_sequence_examples_all_the_same(self, kernel: Any) -> None:
         assert kernel.Parser([], []).parse(RecordRows.of([sequence(b"")])) == []
@@ -156,9 +156,9 @@ class TestFaults:
         assert fault_of(kernel, [b"\xff"], plans, lists).feature is None
         assert fault_of(kernel, [b""], plans, lists).feature == "x"
         record = example(wire.bytes_list(b"a"), "x") + example(wire.int64_list())
-        assert fault_of(kernel, [record], plans, lists).code is Fault.WRONG_KIND
+        assert fault_of(kernel, [record], plans, lists).code is FaultCode.WRONG_KIND
         both = wire.example(*[wire.entry(name, wire.bytes_list(b"a")) for name in ("x", "a")])
-        assert fault_of(kernel, [both], plans, lists).code is Fault.MISSING
+        assert fault_of(kernel, [both], plans, lists).code is FaultCode.MISSING
 
     def test_the_first_row(self, kernel: Any) -> None:
         records = [example(wire.int64_list()), example(wire.float_list()), b"\xff"]
@@ -167,7 +167,7 @@ class TestFaults:
 
     def test_a_fault_that_no_plan_asks_about(self, kernel: Any) -> None:
         record = wire.example(wire.entry("unused", wire.delimited(3, wire.delimited(1, b"\x80"))))
-        assert fault_of(kernel, [record], [varlen()]).code is Fault.MALFORMED
+        assert fault_of(kernel, [record], [varlen()]).code is FaultCode.MALFORMED
 
     @pytest.mark.parametrize("lists", [None, []])
     def test_a_record_that_is_too_large(self, kernel: Any, lists: Any) -> None:
@@ -177,7 +177,7 @@ class TestFaults:
         with pytest.raises(KernelFault) as caught:
             kernel.Parser([], lists).parse(RecordRows.from_column(record))
         fault = caught.value
-        assert (fault.code, fault.record, fault.feature) == (Fault.TOO_LARGE, 1, None)
+        assert (fault.code, fault.record, fault.feature) == (FaultCode.TOO_LARGE, 1, None)
 
 
 class TestInput:
@@ -204,7 +204,11 @@ class TestInput:
 
     def test_nothing_in_nothing(self, kernel: Any) -> None:
         rows = RecordRows.of([])
-        plans = [varlen(), raw((2,), name="b"), ColumnPlan("c", Kind.FIXED, DataType.BYTES, (2,))]
+        plans = [
+            varlen(),
+            raw((2,), name="b"),
+            ColumnPlan("c", ColumnKind.FIXED, DataType.BYTES, (2,)),
+        ]
         ragged, octets, strings, found = kernel.Parser(plans, [steps()]).parse(rows)
         assert (ragged.to_list(), found.to_list(), strings.to_list()) == ([], [], [])
         assert octets.shape == (0, 2)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from tests.kernel import wire_bytes as wire
 from tests.kernel.conftest import IMPLEMENTATIONS
 from tests.kernel.oracle import expected, found
@@ -31,14 +31,18 @@ def dtypes(name: str) -> st.SearchStrategy[DataType]:
 
 @st.composite
 def plan(draw: st.DrawFn, name: str) -> ColumnPlan:
-    kind = draw(st.sampled_from([Kind.FIXED, Kind.VARLEN, Kind.VARLEN, Kind.RAW]))
-    dtype = DataType.BYTES if kind is Kind.RAW else draw(dtypes(name))
-    if kind is Kind.VARLEN:
+    kind = draw(
+        st.sampled_from([ColumnKind.FIXED, ColumnKind.VARLEN, ColumnKind.VARLEN, ColumnKind.RAW])
+    )
+    dtype = DataType.BYTES if kind is ColumnKind.RAW else draw(dtypes(name))
+    if kind is ColumnKind.VARLEN:
         return ColumnPlan(name, kind, dtype)
-    sizes = [1, 1, 2, 3] if dtype is DataType.BYTES and kind is Kind.FIXED else [0, 1, 1, 2, 3]
+    sizes = (
+        [1, 1, 2, 3] if dtype is DataType.BYTES and kind is ColumnKind.FIXED else [0, 1, 1, 2, 3]
+    )
     shape = tuple(draw(st.lists(st.sampled_from(sizes), max_size=2)))
     count = math.prod(shape)
-    if kind is Kind.RAW:
+    if kind is ColumnKind.RAW:
         default = st.binary(min_size=count, max_size=count).map(lambda data: (data,))
     else:
         default = st.tuples(*[DEFAULTS[dtype]] * count)
@@ -48,7 +52,7 @@ def plan(draw: st.DrawFn, name: str) -> ColumnPlan:
 @st.composite
 def steps_plan(draw: st.DrawFn, name: str) -> ColumnPlan:
     return ColumnPlan(
-        name, Kind.STEPS, draw(dtypes(name)), default=draw(st.sampled_from([None, (), ()]))
+        name, ColumnKind.STEPS, draw(dtypes(name)), default=draw(st.sampled_from([None, (), ()]))
     )
 
 
@@ -101,8 +105,8 @@ class TestDrawn:
         same(kernel, [inner], INTS)
 
 
-INTS = [ColumnPlan("a", Kind.VARLEN, DataType.INT64)]
-FLOATS = [ColumnPlan("a", Kind.VARLEN, DataType.FLOAT32)]
+INTS = [ColumnPlan("a", ColumnKind.VARLEN, DataType.INT64)]
+FLOATS = [ColumnPlan("a", ColumnKind.VARLEN, DataType.FLOAT32)]
 WHOLE = wire.example(
     wire.entry("a", wire.int64_list(1, 300, -1)),
     wire.entry("b", wire.bytes_list(b"ab", b"c")),
@@ -114,13 +118,13 @@ SEQUENCE = WHOLE + wire.feature_lists(
     wire.entry("b", wire.steps(wire.bytes_list(b"x"))),
 )
 EVERY = [
-    ColumnPlan("a", Kind.VARLEN, DataType.INT64),
-    ColumnPlan("b", Kind.FIXED, DataType.BYTES, (2,), (b"", b"-")),
-    ColumnPlan("c", Kind.FIXED, DataType.FLOAT32, (2,), (0.0, 1.0)),
+    ColumnPlan("a", ColumnKind.VARLEN, DataType.INT64),
+    ColumnPlan("b", ColumnKind.FIXED, DataType.BYTES, (2,), (b"", b"-")),
+    ColumnPlan("c", ColumnKind.FIXED, DataType.FLOAT32, (2,), (0.0, 1.0)),
 ]
 EVERY_LIST = [
-    ColumnPlan("a", Kind.STEPS, DataType.INT64, default=()),
-    ColumnPlan("b", Kind.STEPS, DataType.BYTES),
+    ColumnPlan("a", ColumnKind.STEPS, DataType.INT64, default=()),
+    ColumnPlan("b", ColumnKind.STEPS, DataType.BYTES),
 ]
 
 
@@ -246,6 +250,6 @@ class TestByHand:
 
     def test_many_features(self, kernel: Any) -> None:
         many = [wire.entry(f"f{i}", wire.int64_list(i)) for i in range(3000)]
-        plans = [ColumnPlan(f"f{i}", Kind.FIXED, DataType.INT64) for i in range(2999, 0, -7)]
+        plans = [ColumnPlan(f"f{i}", ColumnKind.FIXED, DataType.INT64) for i in range(2999, 0, -7)]
         same(kernel, [wire.example(*many), wire.example(*reversed(many))], plans)
         same(kernel, [wire.example(*many[:2500])], plans)

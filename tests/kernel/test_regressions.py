@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.records import RecordRows
 from tests.kernel.wire_bytes import (
     bytes_list,
@@ -50,13 +50,13 @@ class TestRowsThatChangeWhileTheyAreParsed:
             DataType.FLOAT32: float_list(0.5),
             DataType.BYTES: bytes_list(b"abc", b""),
         }
-        parser = native.Parser([ColumnPlan("a", Kind.VARLEN, dtype)])
+        parser = native.Parser([ColumnPlan("a", ColumnKind.VARLEN, dtype)])
         self.refuse(parser, example(entry("a", values[dtype])))
 
     def test_feature_lists(self) -> None:
         from streamrec.kernel import native
 
-        parser = native.Parser([], [ColumnPlan("a", Kind.STEPS, DataType.INT64)])
+        parser = native.Parser([], [ColumnPlan("a", ColumnKind.STEPS, DataType.INT64)])
         self.refuse(parser, feature_lists(entry("a", steps(int64_list(5), int64_list()))))
 
 
@@ -67,7 +67,7 @@ class TestNamesThatAreAlikeAtBothEnds:
         names = [f"features/{number:04}/embedding" for number in range(1000)]
         order = np.random.RandomState(3).permutation(len(names)).tolist()
         rows = RecordRows.of([example(*(entry(names[k], int64_list(k)) for k in order))])
-        plans = [ColumnPlan(name, Kind.FIXED, DataType.INT64) for name in names]
+        plans = [ColumnPlan(name, ColumnKind.FIXED, DataType.INT64) for name in names]
         columns = kernel.Parser(plans).parse(rows)
         assert [column.tolist() for column in columns] == [[k] for k in range(1000)]
 
@@ -77,6 +77,8 @@ class TestNamesThatAreAlikeAtBothEnds:
                 name = "x" * size
                 other = name[:place] + "y" + name[place + 1 :]
                 rows = RecordRows.of([example(entry(other, int64_list(1)))])
-                plans = [ColumnPlan(text, Kind.VARLEN, DataType.INT64) for text in (name, other)]
+                plans = [
+                    ColumnPlan(text, ColumnKind.VARLEN, DataType.INT64) for text in (name, other)
+                ]
                 columns = kernel.Parser(plans).parse(rows)
                 assert [column.to_list() for column in columns] == [[[]], [[1]]]

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.budget import Budget, BudgetSpent
 from streamrec.measure.figures import Limits
@@ -100,8 +100,8 @@ async def test_a_timeout_of_the_block_itself_stays_one() -> None:
 async def test_a_stream_with_retries_stays_within_it(requests: int) -> None:
     """Listing, first ranges, broken bodies and refusals: the store itself has counted them."""
     faults = [
-        Fault(ranged=True, probability=0.5, reset_after=5000),
-        Fault(ranged=True, nth=4, status=503),
+        FaultRule(ranged=True, probability=0.5, reset_after=5000),
+        FaultRule(ranged=True, nth=4, status=503),
     ]
     async with DevStore(faults=faults) as store:
         for number in range(8):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore import Fault
+from streamrec.devstore import FaultRule
 from streamrec.errors import ObjectNotFound
 from streamrec.measure.budget import BudgetSpent
 from streamrec.measure.cell import Transfer, measure_cell
@@ -58,7 +58,7 @@ async def test_ranges_are_as_large_as_the_largest_shard_and_share_memory() -> No
 
 @asynchronous
 async def test_requests_that_stall_do_not_hold_it_up() -> None:
-    faults = [Fault(ranged=True, probability=0.05, stall_after=1000, stall=3600.0)]
+    faults = [FaultRule(ranged=True, probability=0.05, stall_after=1000, stall=3600.0)]
     async with place(SHARDS, faults=faults) as found:
         measured = await measure_cell(found.store, found.shards, 64 << 10, 16, 0.05, MEMORY)
         assert measured.cell.bytes > 0
@@ -66,7 +66,7 @@ async def test_requests_that_stall_do_not_hold_it_up() -> None:
 
 @asynchronous
 async def test_answers_that_ask_to_slow_down_are_counted() -> None:
-    faults = [Fault(ranged=True, probability=0.2, status=503)]
+    faults = [FaultRule(ranged=True, probability=0.2, status=503)]
     async with place(SHARDS, faults=faults) as found:
         measured = await measure_cell(found.store, found.shards, 64 << 10, 8, 0.1, MEMORY)
         assert 0 < measured.cell.throttled <= found.devstore.statistics.by_status[503]
@@ -74,7 +74,7 @@ async def test_answers_that_ask_to_slow_down_are_counted() -> None:
 
 @asynchronous
 async def test_an_error_for_good_comes_alone() -> None:
-    faults = [Fault(ranged=True, nth=9, status=404, code="NoSuchKey")]
+    faults = [FaultRule(ranged=True, nth=9, status=404, code="NoSuchKey")]
     async with place(SHARDS, faults=faults) as found:
         with pytest.raises(ObjectNotFound):
             await measure_cell(found.store, found.shards, 64 << 10, 4, 60.0, MEMORY)
@@ -83,7 +83,7 @@ async def test_an_error_for_good_comes_alone() -> None:
 @asynchronous
 async def test_many_failures_in_a_row_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamrec.measure.cell.FAILURES", 1)
-    async with place(SHARDS, faults=[Fault(ranged=True, status=503)]) as found:
+    async with place(SHARDS, faults=[FaultRule(ranged=True, status=503)]) as found:
         with pytest.raises(ConnectionError):
             await measure_cell(found.store, found.shards, 64 << 10, 2, 60.0, MEMORY)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.devstore import Fault
+from streamrec.devstore import FaultRule
 from streamrec.errors import ObjectNotFound
 from streamrec.measure import first_byte
 from streamrec.measure.budget import BudgetSpent
@@ -42,7 +42,10 @@ async def test_there_are_no_more_than_it_takes(monkeypatch: pytest.MonkeyPatch) 
 
 @asynchronous
 async def test_failed_attempts_are_no_times() -> None:
-    faults = [Fault(ranged=True, nth=5, status=503), Fault(ranged=True, nth=7, reset_after=10)]
+    faults = [
+        FaultRule(ranged=True, nth=5, status=503),
+        FaultRule(ranged=True, nth=7, reset_after=10),
+    ]
     async with place(SHARDS, limits(requests=30), faults=faults) as found:
         times = await measure_first_byte(found.store, found.shards, found.budget)
         assert len(times.seconds) < 28
@@ -57,7 +60,7 @@ async def test_without_a_time_there_are_no_figures() -> None:
 
 @asynchronous
 async def test_an_error_comes_alone() -> None:
-    faults = [Fault(ranged=True, nth=20, status=404, code="NoSuchKey")]
+    faults = [FaultRule(ranged=True, nth=20, status=404, code="NoSuchKey")]
     async with place(SHARDS, faults=faults) as found:
         with pytest.raises(ObjectNotFound):
             await measure_first_byte(found.store, found.shards, found.budget)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import streamrec as sr
-from streamrec.devstore.faults import Fault
+from streamrec.devstore.faults import FaultRule
 from streamrec.errors import ConfigError
 from streamrec.measure.simulation import Simulation, Stall, parse_simulation, simulated
 
@@ -58,9 +58,9 @@ def test_the_documentation_names_each_setting() -> None:
 
 
 def test_faults_are_rules_of_the_store() -> None:
-    assert Fault.from_json(parse_simulation(EVERYTHING).faults()) == [
-        Fault(ranged=True, probability=0.01, stall_after=16 << 10, stall=10.0),
-        Fault(ranged=True, probability=0.001, status=503),
+    assert FaultRule.from_json(parse_simulation(EVERYTHING).faults()) == [
+        FaultRule(ranged=True, probability=0.01, stall_after=16 << 10, stall=10.0),
+        FaultRule(ranged=True, probability=0.001, status=503),
     ]
     assert parse_simulation("latency=1s").faults() == []
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.flow.attribution import STAGES
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.budget import Budget
@@ -34,7 +34,7 @@ def same(batch: Any) -> dict[str, Any]:
 
 async def traced(spans: Spans | None, **values: Any) -> Job:
     """Read shards, one of them compressed; the first request of each is refused once."""
-    with DevStore(faults=[Fault(ranged=True, first=1, status=503)]) as store:
+    with DevStore(faults=[FaultRule(ranged=True, first=1, status=503)]) as store:
         for number in range(2):
             store.objects[f"bucket/part-{number}"] = SHARD
         store.objects["bucket/part-2"] = gzip.compress(SHARD)

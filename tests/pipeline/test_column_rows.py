@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.pipeline.column_rows import are_columns, columns_of, rows_of
-from streamrec.values.records import RecordRows, Run, interleave
+from streamrec.values.records import EpochRows, RecordRows, interleave
 
 pytestmark = pytest.mark.both_kernels
 
@@ -48,7 +48,7 @@ def test_rows_of_lanes_come_in_the_order_of_their_keys(lanes: list[list[int]]) -
         for lane, given in enumerate(lanes)
         for number in range(len(given))
     )
-    runs = [[Run(rows(*given), 7)] for given in lanes]
+    runs = [[EpochRows(rows(*given), 7)] for given in lanes]
     found, epochs = interleave(runs, np.array(keys, np.int64))
     waiting = [iter(given) for given in lanes]
     assert are_columns(found) or not len(found)
@@ -63,9 +63,9 @@ def test_rows_of_lanes_come_in_the_order_of_their_keys(lanes: list[list[int]]) -
 def test_runs_of_rows_are_parts_of_them() -> None:
     four = rows(3, 1, 4, 1)
     runs = [
-        [Run(four.part(1, 2), 5), Run(rows(9, 2, 6).part(2, 3), 6)],
+        [EpochRows(four.part(1, 2), 5), EpochRows(rows(9, 2, 6).part(2, 3), 6)],
         [],
-        [Run(four.part(2, 3), 5)],
+        [EpochRows(four.part(2, 3), 5)],
     ]
     found, epochs = interleave(runs, np.array([0, 2, 3]))
     assert are_columns(found)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamrec as sr
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ConfigError, DataError
 from streamrec.plan.order.shard_names import Task
 from streamrec.sources.arrow import open_arrow
@@ -89,7 +89,7 @@ def test_tables_in_a_store(tmp_path: Path) -> None:
             assert there.total == (3000 if "parquet" in name else None)
             assert records_of(there) == records_of(here)
         there = open_arrow("s3://tables/x.arrow", storage_options=store.storage_options)
-        store.faults = [Fault(status=403, code="AccessDenied")]
+        store.faults = [FaultRule(status=403, code="AccessDenied")]
         with pytest.raises(AccessDenied, match=r"s3://tables/x\.arrow"):
             records_of(there)
 

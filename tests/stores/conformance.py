@@ -349,7 +349,7 @@ class FaultConformance:
     @pytest.mark.parametrize("fault", ["truncate_after", "reset_after"])
     @asynchronous
     async def test_body_cut_short(self, backend: Backend, fault: str) -> None:
-        from streamrec.devstore import Fault
+        from streamrec.devstore import FaultRule
 
         async with backend() as bench:
             assert bench.devstore
@@ -357,7 +357,7 @@ class FaultConformance:
             url = bench.url("large")
             await read(bench.store, url, 0, 1)
             bench.devstore.faults = [
-                Fault.model_validate({"nth": 1, "ranged": True, fault: 100_000})
+                FaultRule.model_validate({"nth": 1, "ranged": True, fault: 100_000})
             ]
             with pytest.raises(StoreUnavailable) as caught:
                 await read(bench.store, url, 0, len(LARGE))
@@ -368,24 +368,24 @@ class FaultConformance:
 
     @asynchronous
     async def test_refused_connection(self, backend: Backend) -> None:
-        from streamrec.devstore import Fault
+        from streamrec.devstore import FaultRule
 
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(refuse=True)]
+            bench.devstore.faults = [FaultRule(refuse=True)]
             with pytest.raises(StoreUnavailable):
                 await read(bench.store, bench.url("x"), 0, 10)
 
     @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
     @asynchronous
     async def test_busy_store(self, backend: Backend, status: int) -> None:
-        from streamrec.devstore import Fault
+        from streamrec.devstore import FaultRule
 
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(nth=1, status=status, retry_after=3)]
+            bench.devstore.faults = [FaultRule(nth=1, status=status, retry_after=3)]
             with pytest.raises(StoreUnavailable) as caught:
                 await read(bench.store, bench.url("x"), 0, 10)
             assert caught.value.retry_after == 3.0
@@ -394,7 +394,7 @@ class FaultConformance:
 
     @asynchronous
     async def test_stalled_body_is_cancelled(self, backend: Backend) -> None:
-        from streamrec.devstore import Fault
+        from streamrec.devstore import FaultRule
 
         async def stall(reached: asyncio.Event) -> None:
             async with bench.store.open_range(bench.url("x"), 0, len(DATA)) as body:
@@ -405,7 +405,7 @@ class FaultConformance:
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(nth=1, stall_after=1000)]
+            bench.devstore.faults = [FaultRule(nth=1, stall_after=1000)]
             reached = asyncio.Event()
             task = asyncio.create_task(stall(reached))
             await reached.wait()
@@ -417,11 +417,11 @@ class FaultConformance:
 
     @asynchronous
     async def test_store_that_ignores_preconditions(self, backend: Backend) -> None:
-        from streamrec.devstore import Fault
+        from streamrec.devstore import FaultRule
 
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(ignore_preconditions=True)]
+            bench.devstore.faults = [FaultRule(ignore_preconditions=True)]
             with pytest.raises(ObjectChanged, match='version "old"'):
                 await read(bench.store, bench.url("x"), 0, 10, etag='"old"')

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 from aiohttp import web
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.stores import ObjectInfo, Stores
 from streamrec.stores import open as open_module
@@ -232,7 +232,7 @@ def test_heavy_libraries_are_imported_where_they_are_used() -> None:
 @pytest.mark.parametrize("kind", ["s3", "gs", "http"])
 @asynchronous
 async def test_each_request_is_told_of_before_it_is_sent(kind: str) -> None:
-    faults = [Fault(ranged=True, nth=1, status=503)]
+    faults = [FaultRule(ranged=True, nth=1, status=503)]
     async with DevStore(faults=faults, anonymous=kind == "http") as devstore:
         devstore.put("bucket/x", b"0123456789")
         told: list[tuple[int, int]] = []

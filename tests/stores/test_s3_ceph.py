@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from streamrec.stores.http.http_body import HttpBody
-    from streamrec.stores.http.range_requests import RangeRequest
+    from streamrec.stores.http.range_requests import RangedGet
 
 ENDPOINT = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
 
@@ -91,7 +91,7 @@ class TestS3OnCeph(StoreConformance, ListingConformance, AccessConformance):
         fetched: list[str] = []
         fetch = RangeClient.open
 
-        async def record(client: RangeClient, request: RangeRequest) -> HttpBody:
+        async def record(client: RangeClient, request: RangedGet) -> HttpBody:
             fetched.append(request.address)
             return await fetch(client, request)
 

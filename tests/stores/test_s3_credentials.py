@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreError
 from streamrec.stores.s3.presign import get_object
 from tests.stores.conformance import DATA, read
@@ -30,7 +30,7 @@ ASSUMED = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15
 <SessionToken>token</SessionToken><Expiration>{expiry}</Expiration></Credentials>
 <AssumedRoleUser><Arn>arn:aws:sts::1:assumed-role/r/s</Arn><AssumedRoleId>r:s</AssumedRoleId>
 </AssumedRoleUser></AssumeRoleResult></AssumeRoleResponse>"""
-EXPIRED = Fault(status=400, code="ExpiredToken", nth=1)
+EXPIRED = FaultRule(status=400, code="ExpiredToken", nth=1)
 
 
 def keys_of(devstore: DevStore) -> list[tuple[str, int]]:
@@ -160,7 +160,7 @@ async def test_what_will_not_pass_fails_at_once(
     fault: dict[str, Any], kind: type[StoreError], count: int
 ) -> None:
     async with DevStore() as devstore, opened(devstore.storage_options) as store:
-        devstore.faults = [Fault.model_validate(fault)]
+        devstore.faults = [FaultRule.model_validate(fault)]
         with pytest.raises(kind) as caught:
             await read(store, "s3://bucket/x", 0, 10)
         assert type(caught.value) is kind

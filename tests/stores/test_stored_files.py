@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.config.places import escape
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, ObjectNotFound
 from streamrec.stores.stored_files import (
     _Remote,
@@ -130,7 +130,7 @@ def test_files_in_a_store_are_read_by_ranges() -> None:
             assert opened.read() == data[-10:]
             assert opened.seek(0) == 0
             assert opened.read(5) == data[:5]
-            store.faults = [Fault(status=403, code="AccessDenied")]
+            store.faults = [FaultRule(status=403, code="AccessDenied")]
             opened.seek(2000)
             with pytest.raises(AccessDenied, match="s3://bucket/x"):
                 opened.read(5)
@@ -179,7 +179,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
             with pytest.raises(ObjectNotFound, match="there is no such object"):
                 find_files(f"s3://bucket/{name}", store.storage_options)
         [file] = find_files("s3://bucket/x-1", store.storage_options)
-        store.faults = [Fault(status=403, code="AccessDenied")]
+        store.faults = [FaultRule(status=403, code="AccessDenied")]
         [error] = file_contents([file])
         assert isinstance(error, AccessDenied)
     (tmp_path / "x").touch()

@@ -16,7 +16,7 @@ import fsspec
 import pytest
 
 import streamrec as sr
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     AccessDenied,
     ConfigError,
@@ -133,7 +133,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def devstore(*faults: Fault) -> Iterator[DevStore]:
+def devstore(*faults: FaultRule) -> Iterator[DevStore]:
     with DevStore(keys={KEYS["key"]: KEYS["secret"]}) as store:
         store.objects.create_bucket("bucket")
         store.objects["bucket/x"] = b"data"
@@ -168,7 +168,7 @@ class TestS3:
     @pytest.mark.parametrize(("status", "code"), REFUSALS)
     def test_a_refusal(self, way: Any, status: int, code: str) -> None:
         region = {"x-amz-bucket-region": "eu-west-3"} if status == 301 else {}
-        with devstore(Fault(status=status, code=code, headers=region)) as store:
+        with devstore(FaultRule(status=status, code=code, headers=region)) as store:
             check(told(way, "s3://bucket/x", s3(store)), REFUSALS[status, code])
 
     @pytest.mark.parametrize("way", WAYS)
@@ -366,7 +366,7 @@ class TestGCS:
         with devstore() as store, pytest.MonkeyPatch.context() as patch:
             patch.setattr("gcsfs.retry.asyncio", Waiting(waits))
             options = store.gcs_options
-            store.faults = [Fault(status=status)]
+            store.faults = [FaultRule(status=status)]
             check(told(way, "gs://bucket/x", options), row)
         # A writer is told when gcsfs has tried again for half a minute.
         assert len(waits) == (5 if row.retryable and way is writing else 0)
@@ -375,7 +375,7 @@ class TestGCS:
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("status", [401, 403])
     def test_anonymous(self, way: Any, status: int) -> None:
-        with devstore(Fault(status=status)) as store:
+        with devstore(FaultRule(status=status)) as store:
             options = {"token": "anon", "endpoint_url": store.endpoint}
             check(told(way, "gs://bucket/x", options), ANONYMOUS)
 
@@ -468,7 +468,7 @@ class TestProxies:
 
 class TestHttp:
     def test_anonymous_and_not(self) -> None:
-        with devstore(Fault(status=403, code="AccessDenied")) as store:
+        with devstore(FaultRule(status=403, code="AccessDenied")) as store:
             url = f"{store.endpoint}/bucket/x"
             row = Row(AccessDenied, "no credentials were sent")
             check(told(reading, url, {}), row)

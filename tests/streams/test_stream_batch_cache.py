@@ -15,7 +15,7 @@ from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.folder import CacheFolder
 from tests.by_day import at_night
 from tests.feeder.support import serving
 from tests.pipeline.batch.test_payload import arrays_of, same
@@ -213,7 +213,7 @@ def test_a_small_budget_holds(store: DevStore, tmp_path: Path) -> None:
         for _ in range(3):
             for i, batch in enumerate(stream):
                 assert batch["x"][:, 0].tolist() == [*range(10 * i, 10 * i + 10)]
-                held = sum(entry.piece.nbytes for entry in Folder(folder).entries())
+                held = sum(entry.piece.nbytes for entry in CacheFolder(folder).entries())
                 assert 0 < held <= size
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     CorruptBudgetExceeded,
     CorruptCompression,
@@ -212,7 +212,7 @@ def test_a_bucket_that_is_not_there_ends_the_run(store: DevStore) -> None:
 
 
 def test_a_bucket_that_takes_nothing_ends_the_run_before_what_follows(store: DevStore) -> None:
-    store.faults = [Fault(method="PUT", status=403, code="AccessDenied")]
+    store.faults = [FaultRule(method="PUT", status=403, code="AccessDenied")]
     values = of_the_store(store, batch_size=1, lanes=1, shuffle=False)
     with sr.open("s3://data/s-*", engine="thread", **values) as stream:
         before = [next(stream), next(stream)]

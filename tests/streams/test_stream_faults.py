@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.devstore import Fault
+from streamrec.devstore import FaultRule
 from streamrec.errors import (
     AccessDenied,
     CorruptRecord,
@@ -105,7 +105,7 @@ def opened(proxied: ProxiedStore, **more: Any) -> Stream:
     return sr.open(source, storage_options=proxied.options or None, **settings)
 
 
-def deliver(proxied: ProxiedStore, *rules: Fault, **more: Any) -> dict[str, Any]:
+def deliver(proxied: ProxiedStore, *rules: FaultRule, **more: Any) -> dict[str, Any]:
     """Read everything, hold it against the order; what the statistics say."""
     proxied.proxy.fail(*rules)
     records: list[bytes] = []
@@ -125,7 +125,7 @@ def deliver(proxied: ProxiedStore, *rules: Fault, **more: Any) -> dict[str, Any]
     return statistics
 
 
-def refused(proxied: ProxiedStore, error: type[Exception], *rules: Fault, **more: Any) -> Any:
+def refused(proxied: ProxiedStore, error: type[Exception], *rules: FaultRule, **more: Any) -> Any:
     """Read until it fails; the error, which names an object of the store."""
     proxied.proxy.fail(*rules)
     records: list[bytes] = []
@@ -153,17 +153,17 @@ def test_without_any_fault_nothing_is_asked_for_twice(
 
 
 BROKEN = {
-    "before the answer": Fault(ranged=True, every=3, refuse=True),
-    "before the body": Fault(ranged=True, every=3, reset_after=0),
-    "in the body": Fault(ranged=True, every=3, reset_after=20_000),
-    "too short": Fault(ranged=True, every=3, truncate_after=20_000),
-    "empty": Fault(ranged=True, every=3, truncate_after=0),
+    "before the answer": FaultRule(ranged=True, every=3, refuse=True),
+    "before the body": FaultRule(ranged=True, every=3, reset_after=0),
+    "in the body": FaultRule(ranged=True, every=3, reset_after=20_000),
+    "too short": FaultRule(ranged=True, every=3, truncate_after=20_000),
+    "empty": FaultRule(ranged=True, every=3, truncate_after=0),
 }
 
 
 @pytest.mark.parametrize("fault", BROKEN.values(), ids=list(BROKEN))
 def test_connections_that_break_go_on_at_their_last_byte(
-    proxied: ProxiedStore, fault: Fault, unhedged: None
+    proxied: ProxiedStore, fault: FaultRule, unhedged: None
 ) -> None:
     statistics = deliver(proxied, fault)
     by_aiohttp = (
@@ -184,7 +184,7 @@ def test_a_storm_of_refusals(
     proxied: ProxiedStore, status: int, code: str, impatient: list[float | None], unhedged: None
 ) -> None:
     statistics = deliver(
-        proxied, Fault(ranged=True, first=6, status=status, code=code, retry_after=7)
+        proxied, FaultRule(ranged=True, first=6, status=status, code=code, retry_after=7)
     )
     assert statistics["throttled"] == statistics["retries"] == 6
     assert impatient == [7.0] * 6, "Retry-After was heard"
@@ -193,7 +193,9 @@ def test_a_storm_of_refusals(
 
 @pytest.mark.parametrize("status", [500, 502, 504])
 def test_a_broken_store_is_asked_again(proxied: ProxiedStore, status: int, unhedged: None) -> None:
-    statistics = deliver(proxied, Fault(ranged=True, every=3, status=status, code="InternalError"))
+    statistics = deliver(
+        proxied, FaultRule(ranged=True, every=3, status=status, code="InternalError")
+    )
     assert statistics["retries"] > 0
     assert statistics["throttled"] == 0
 
@@ -203,7 +205,7 @@ def test_stalls_are_hedged_or_cut(
     proxied: ProxiedStore, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_downloader, "SILENCE", 2.0)
-    statistics = deliver(proxied, Fault(ranged=True, nth=2, stall_after=place))
+    statistics = deliver(proxied, FaultRule(ranged=True, nth=2, stall_after=place))
     assert statistics["hedges_won"] + statistics["cut"] > 0
 
 
@@ -211,7 +213,7 @@ def test_stalls_are_cut_where_nothing_is_hedged(
     proxied: ProxiedStore, unhedged: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_downloader, "SILENCE", 1.0)
-    statistics = deliver(proxied, Fault(ranged=True, first=3, stall_after=20_000))
+    statistics = deliver(proxied, FaultRule(ranged=True, first=3, stall_after=20_000))
     assert statistics["cut"] >= 3
     assert statistics["hedges"] == 0
 
@@ -219,9 +221,9 @@ def test_stalls_are_cut_where_nothing_is_hedged(
 def test_an_outage(proxied: ProxiedStore, unhedged: None) -> None:
     """Bodies break off, then connections are refused, then the store answers 503 for a while."""
     phases = {
-        3: Fault(ranged=True, reset_after=10_000),
-        6: Fault(ranged=True, refuse=True),
-        40: Fault(ranged=True, status=503, code="SlowDown"),
+        3: FaultRule(ranged=True, reset_after=10_000),
+        6: FaultRule(ranged=True, refuse=True),
+        40: FaultRule(ranged=True, status=503, code="SlowDown"),
     }
 
     def pass_by(number: int) -> None:
@@ -243,7 +245,7 @@ def test_a_byte_that_is_wrong_once_is_read_again(
     proxied: ProxiedStore, place: int, unhedged: None
 ) -> None:
     """The byte is in a length, a record or their CRCs, in the first range or a later one."""
-    flip = Fault(path="part-00002", holding=place, flip_object_at=place, first=1)
+    flip = FaultRule(path="part-00002", holding=place, flip_object_at=place, first=1)
     statistics = deliver(proxied, flip)
     assert statistics["refetched"] == 1
     assert statistics["retries"] == 0
@@ -252,7 +254,7 @@ def test_a_byte_that_is_wrong_once_is_read_again(
 def test_a_store_that_answers_200_with_the_right_range(
     proxied: ProxiedStore, unhedged: None
 ) -> None:
-    statistics = deliver(proxied, Fault(ranged=True, partial_status=200))
+    statistics = deliver(proxied, FaultRule(ranged=True, partial_status=200))
     assert statistics["bytes_read"] == statistics["bytes_used"]
     assert statistics["retries"] == 0
 
@@ -261,7 +263,7 @@ def test_a_store_that_answers_200_with_the_right_range(
 
 
 def test_a_byte_that_stays_wrong_is_corrupt(proxied: ProxiedStore) -> None:
-    flip = Fault(ranged=True, path="part-00002", flip_object_at=3 * (SIZE + 16) + 500)
+    flip = FaultRule(ranged=True, path="part-00002", flip_object_at=3 * (SIZE + 16) + 500)
     error = refused(proxied, CorruptRecord, flip)
     assert error.url == proxied.url("part-00002.tfrecord")
     assert (error.offset, error.record) == (3 * (SIZE + 16), 3)
@@ -282,13 +284,13 @@ def test_an_object_that_changes_in_mid_epoch(proxied: ProxiedStore, unhedged: No
 
 
 def test_an_object_that_is_gone(proxied: ProxiedStore) -> None:
-    missing = Fault(ranged=True, path="part-00001", status=404, code="NoSuchKey")
+    missing = FaultRule(ranged=True, path="part-00001", status=404, code="NoSuchKey")
     error = refused(proxied, ObjectNotFound, missing)
     assert error.fields() == {"url": proxied.url("part-00001.tfrecord"), "offset": 0}
 
 
 def test_access_that_is_denied(proxied: ProxiedStore, impatient: list[float | None]) -> None:
-    denied = Fault(ranged=True, path="part-00001", status=403, code="AccessDenied")
+    denied = FaultRule(ranged=True, path="part-00001", status=403, code="AccessDenied")
     error = refused(proxied, AccessDenied, denied)
     assert error.fields() == {"url": proxied.url("part-00001.tfrecord"), "offset": 0}
     assert impatient == [], "it will not pass"
@@ -297,21 +299,21 @@ def test_access_that_is_denied(proxied: ProxiedStore, impatient: list[float | No
 
 @pytest.mark.parametrize("written", ["bytes 7-20/100", "bytes 0-1/*", ""])
 def test_a_wrong_content_range(proxied: ProxiedStore, written: str) -> None:
-    error = refused(proxied, StoreMisbehaved, Fault(ranged=True, content_range=written))
+    error = refused(proxied, StoreMisbehaved, FaultRule(ranged=True, content_range=written))
     assert (written or "missing") in str(error)
     assert error.offset == 0
 
 
 def test_a_store_that_never_answers(proxied: ProxiedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_downloader, "PATIENCE_AT_START", 0.2)
-    error = refused(proxied, StoreUnavailable, Fault(ranged=True, refuse=True))
+    error = refused(proxied, StoreUnavailable, FaultRule(ranged=True, refuse=True))
     assert "fetch stalls" in str(error)
     assert error.offset == 0
 
 
 def test_a_store_that_goes_for_good(proxied: ProxiedStore) -> None:
     """The store has answered before, so stall_timeout alone limits the wait."""
-    gone = Fault(ranged=True, refuse=True)
+    gone = FaultRule(ranged=True, refuse=True)
     numbers = count(1)
 
     def leave(_: int) -> None:
@@ -337,14 +339,14 @@ def signed(request: pytest.FixtureRequest) -> Iterator[ProxiedStore]:
 def test_signatures_that_have_expired_are_renewed_once(
     signed: ProxiedStore, unhedged: None
 ) -> None:
-    expired = Fault(ranged=True, nth=3, status=400, code="ExpiredToken")
+    expired = FaultRule(ranged=True, nth=3, status=400, code="ExpiredToken")
     statistics = deliver(signed, expired)
     assert statistics["bytes_read"] == statistics["bytes_used"]
     assert statistics["retries"] == 0, "a renewal is no failure"
 
 
 def test_a_store_that_refuses_renewed_signatures(signed: ProxiedStore) -> None:
-    expired = Fault(ranged=True, path="part-00001", status=400, code="ExpiredToken")
+    expired = FaultRule(ranged=True, path="part-00001", status=400, code="ExpiredToken")
     error = refused(signed, AccessDenied, expired)
     assert error.url == signed.url("part-00001.tfrecord")
 
@@ -371,7 +373,7 @@ def test_leaving_in_mid_fetch_leaves_nothing_behind(proxied: ProxiedStore, place
 
     def stall(number: int) -> None:
         if number == 2 * SHARDS - 1:
-            proxied.proxy.fail(Fault(ranged=True, stall_after=place))
+            proxied.proxy.fail(FaultRule(ranged=True, stall_after=place))
 
     proxied.proxy.before = stall
     leave_in_mid_fetch(proxied)
@@ -399,5 +401,5 @@ def test_a_cancelled_wait_loses_nothing(
     proxied: ProxiedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_downloader, "SILENCE", 0.3)
-    proxied.proxy.fail(Fault(ranged=True, stall_after=0))
+    proxied.proxy.fail(FaultRule(ranged=True, stall_after=0))
     cancel_in_mid_fetch(proxied)

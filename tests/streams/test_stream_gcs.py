@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ObjectChanged
 from tests.pipeline.small_datasets import write
 
@@ -91,11 +91,11 @@ def test_async_for(local: str, store: DevStore) -> None:
 def test_faults_on_the_way_change_nothing(local: str, store: DevStore) -> None:
     expected = batches(sr.open(local, **ORDER, engine="thread"))
     store.faults = [
-        Fault(ranged=True, nth=1, status=503, retry_after=0),
-        Fault(ranged=True, nth=2, status=429, retry_after=0),
-        Fault(ranged=True, nth=3, reset_after=10),
-        Fault(ranged=True, nth=4, truncate_after=10),
-        Fault(ranged=True, nth=5, refuse=True),
+        FaultRule(ranged=True, nth=1, status=503, retry_after=0),
+        FaultRule(ranged=True, nth=2, status=429, retry_after=0),
+        FaultRule(ranged=True, nth=3, reset_after=10),
+        FaultRule(ranged=True, nth=4, truncate_after=10),
+        FaultRule(ranged=True, nth=5, refuse=True),
     ]
     with remote(store) as stream:
         assert batches(stream) == expected
@@ -106,8 +106,8 @@ def test_an_object_that_changes_in_the_epoch(store: DevStore) -> None:
     name = "part-00003.tfrecord"
     before = str(asyncio.run(store.objects.describe("bucket", name)).generation)
     store.faults = [
-        Fault(path=name, ranged=True, etag="7"),  # the generation from now on, but that
-        Fault(path=name, ranged=True, nth=1, etag=None, truncate_after=20_000),
+        FaultRule(path=name, ranged=True, etag="7"),  # the generation from now on, but that
+        FaultRule(path=name, ranged=True, nth=1, etag=None, truncate_after=20_000),
     ]
     with remote(store, shuffle=False) as stream, pytest.raises(ObjectChanged) as caught:
         batches(stream)
@@ -137,7 +137,7 @@ def test_what_fails_is_not_written(store: DevStore) -> None:
         with sr.TFRecordWriter("gs://bucket/x", storage_options=store.gcs_options) as out:
             out.write(b"one")
             raise ZeroDivisionError
-    store.faults = [Fault(method="POST", status=403)]
+    store.faults = [FaultRule(method="POST", status=403)]
     out = sr.TFRecordWriter("gs://bucket/x", storage_options=store.gcs_options)
     with pytest.raises(AccessDenied, match="gs://bucket/x"):
         out.close()

@@ -17,7 +17,7 @@ from streamrec.cli.configuration import effective
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.daemon import DaemonSettings
 from streamrec.datasets.verify import ShardReport
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import StreamrecError
 from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.retry import Backoff
@@ -25,7 +25,7 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.fingerprint import names_digest
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.http.transport import Transport
 from streamrec.wire.messages import Hello
 from tests.by_day import pairwise
@@ -126,11 +126,11 @@ async def test_a_stream_in_a_loop(form: Form, seen: list[Any]) -> None:
         seen += told_by(stream)
 
 
-FAULTS: dict[str, tuple[str, dict[str, Any], list[Fault]]] = {
+FAULTS: dict[str, tuple[str, dict[str, Any], list[FaultRule]]] = {
     "missing": ("absent.tfrecord", {}, []),
-    "denied": ("a.tfrecord", {}, [Fault(status=403, code="AccessDenied")]),
-    "silent": ("a.tfrecord", {"stall_timeout": 0.2}, [Fault(status=503)]),
-    "redirected": ("a.tfrecord", {}, [Fault(status=301, code="PermanentRedirect")]),
+    "denied": ("a.tfrecord", {}, [FaultRule(status=403, code="AccessDenied")]),
+    "silent": ("a.tfrecord", {"stall_timeout": 0.2}, [FaultRule(status=503)]),
+    "redirected": ("a.tfrecord", {}, [FaultRule(status=301, code="PermanentRedirect")]),
     "damaged": ("damaged.tfrecord", {}, []),
     "cut": ("cut.tfrecord", {}, []),
     "too much": ("damaged.tfrecord", {"on_corrupt": "skip", "corrupt_budget": 0.0001}, []),
@@ -282,7 +282,7 @@ def test_descriptions(seen: list[Any]) -> None:
     }
     settings = validate(DaemonSettings, daemon)
     seen += [settings, settings.datasets["d"], json.dumps(effective(settings))]
-    seen += [RangeRequest(url, url, 0, 1), ObjectInfo(url), Transport(proxy=url), ShardReport(url)]
+    seen += [RangedGet(url, url, 0, 1), ObjectInfo(url), Transport(proxy=url), ShardReport(url)]
     seen.append(Hello(dataset="d", world_size=1, token=SECRET))
 
 

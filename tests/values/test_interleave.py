@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.values.records import RecordRows, Run, interleave
+from streamrec.values.records import EpochRows, RecordRows, interleave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Lanes: TypeAlias = "list[list[Run]]"
+Lanes: TypeAlias = "list[list[EpochRows]]"
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -22,7 +22,7 @@ def int64(*values: int) -> Any:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn) -> EpochRows:
     """Some of some rows, whose columns hold anything: they are moved, not looked at."""
     n = draw(st.integers(0, 6))
     first, last = sorted(draw(st.tuples(*[st.integers(0, n)] * 2)))
@@ -35,7 +35,7 @@ def runs(draw: st.DrawFn) -> Run:
         fill.integers(narrow.min, narrow.max, n, np.int32, endpoint=True),
         fill.integers(wide.min, wide.max, n, np.int64, endpoint=True),
     ]
-    return Run(RecordRows(buffers, *columns).part(first, last), draw(INT64))
+    return EpochRows(RecordRows(buffers, *columns).part(first, last), draw(INT64))
 
 
 @st.composite
@@ -51,7 +51,7 @@ def merges(draw: st.DrawFn) -> tuple[Lanes, Any]:
     return lanes, int64(*sorted(keys))
 
 
-def rows_of(given: Sequence[Run]) -> int:
+def rows_of(given: Sequence[EpochRows]) -> int:
     return sum(len(run.rows) for run in given)
 
 
@@ -67,7 +67,7 @@ def one_by_one(lanes: Lanes, keys: list[int]) -> list[tuple[int, ...]]:
     return [next(waiting[key % len(lanes)]) for key in keys]
 
 
-def listed(run: Run) -> list[tuple[int, ...]]:
+def listed(run: EpochRows) -> list[tuple[int, ...]]:
     """The columns of each of the run's rows."""
     columns = [column.tolist() for column in columns_of(run.rows)]
     return list(zip(*columns, strict=True))
@@ -101,7 +101,7 @@ def test_all_columns_have_memory_of_their_own(merge: tuple[Lanes, Any]) -> None:
 def test_many_rows() -> None:
     rows = 1 << 17
     many = RecordRows.of([b"ab"] * rows)
-    lanes = [[Run(many, 1)], [Run(many.part(1, rows), 2)]]
+    lanes = [[EpochRows(many, 1)], [EpochRows(many.part(1, rows), 2)]]
     found, epochs = interleave(lanes, np.arange(2 * rows - 1))
     assert found.ordinals[::2].tolist() == list(range(rows))
     assert found.ordinals[1::2].tolist() == list(range(1, rows))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamrec.errors import BatchTooLarge, PictureTooLarge
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.images.picture import MOST_PIXELS
-from streamrec.kernel.contract import DataType, Kind
+from streamrec.kernel.contract import ColumnKind, DataType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import ColumnPlan
 
-__all__ = ["UNLIMITED", "Claims", "Filling", "Limits"]
+__all__ = ["UNLIMITED", "Claims", "DecodeLimits", "Filling"]
 
 MIB = 1 << 20
-_FIXED = frozenset({Kind.FIXED, Kind.RAW})
+_FIXED = frozenset({ColumnKind.FIXED, ColumnKind.RAW})
 """The kinds of columns that have as many values in every row, so that a record may lack them."""
 _ITEM = {DataType.INT64: 8, DataType.FLOAT32: 4, DataType.BYTES: 1}
 """Bytes of a number, or of a byte."""
@@ -34,7 +34,7 @@ _WIDEST = {DataType.INT64: 8, DataType.FLOAT32: 1, DataType.BYTES: 4}
 string two, which become an offset of eight."""
 
 
-class Limits(NamedTuple):
+class DecodeLimits(NamedTuple):
     """The limits of a stream."""
 
     max_bytes: int | None = None
@@ -68,13 +68,13 @@ class Filling(NamedTuple):
 
 
 def _row_size(plan: ColumnPlan) -> int:
-    if plan.dtype is not DataType.BYTES or plan.kind is Kind.RAW:
+    if plan.dtype is not DataType.BYTES or plan.kind is ColumnKind.RAW:
         return plan.count * _ITEM[plan.dtype]
     texts = [value for value in plan.default or () if isinstance(value, bytes)]
     return sum(map(len, texts)) + _OFFSET * len(texts)
 
 
-UNLIMITED = Limits()
+UNLIMITED = DecodeLimits()
 """The limits of a call that parses records which are in memory already."""
 
 
@@ -89,7 +89,7 @@ class Claims(threading.local):
         limits: The limits of the stream.
     """
 
-    def __init__(self, limits: Limits = UNLIMITED) -> None:
+    def __init__(self, limits: DecodeLimits = UNLIMITED) -> None:
         self.limits = limits
         self._claimed = 0
         self._lengths: npt.NDArray[np.int64] | None = None

@@ -41,7 +41,7 @@ Note: TypeAlias = Callable[[str, str | None, int], None]
 and the row."""
 
 
-class _Strings(tuple[bytes, ...]):
+class _ByteStrings(tuple[bytes, ...]):
     """Byte strings, one a row, which are not copied."""
 
     __slots__ = ()
@@ -94,9 +94,9 @@ def _of_scalars(values: Sequence[Any]) -> Any:
     kinds = set(map(type, values))
     try:
         if kinds == {str}:
-            return _Strings(map(str.encode, values))
+            return _ByteStrings(map(str.encode, values))
         if kinds == {bytes}:
-            return _Strings(values)
+            return _ByteStrings(values)
         if kinds in ({bool}, {int}):
             return np.array(values, np.int64)
         if kinds == {float}:
@@ -110,7 +110,7 @@ def _of_lists(rows: Sequence[Sequence[Any]]) -> Any:
     """Convert lists of scalars of one type to ragged rows; return others as they are."""
     # An empty list has no type, so rows with one are not converted.
     inner = _of_scalars(list(chain.from_iterable(rows))) if all(rows) else rows
-    if isinstance(inner, _Strings):
+    if isinstance(inner, _ByteStrings):
         inner = BytesColumn.of(inner)
     if not isinstance(inner, np.ndarray | BytesColumn):
         return rows
@@ -119,7 +119,7 @@ def _of_lists(rows: Sequence[Sequence[Any]]) -> Any:
 
 def _by_column(column: Any) -> tuple[str | None, FieldColumn] | None:
     """Describe all rows' features at once; return ``None`` where each must be encoded by itself."""
-    if isinstance(column, _Strings):
+    if isinstance(column, _ByteStrings):
         return "bytes_list", FieldColumn((_BYTES_LIST, FIRST), column, None)
     values, splits = _flat(column)
     if isinstance(values, BytesColumn):

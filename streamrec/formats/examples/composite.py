@@ -23,7 +23,7 @@ from streamrec.formats.examples.partitions import (
     UniformRowLength,
     ValueRowIds,
 )
-from streamrec.kernel.contract import Kind
+from streamrec.kernel.contract import ColumnKind
 from streamrec.values.aligned import aligned
 from streamrec.values.columns import BytesColumn, Ragged, Sparse, offsets_of
 
@@ -45,7 +45,7 @@ MOST_EMPTY_ROWS = 1 << 16
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 
-def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: Kind) -> Make:
+def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: ColumnKind) -> Make:
     """Return a function that makes a ragged column.
 
     Its values are an Example's list (``VARLEN``) or the steps of a feature list (``STEPS``).
@@ -64,7 +64,7 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: Kind) -> 
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
-        outer: Any = column if kind is Kind.STEPS else None
+        outer: Any = column if kind is ColumnKind.STEPS else None
         column = column.values if outer is not None else column
         for (partition, by), numbers_of in zip(parts, keys, strict=True):
             numbers: Any = numbers_of(columns) if numbers_of else None
@@ -234,9 +234,9 @@ def _rising(lengths: Integers, rows: Integers) -> Integers:
 
 def compile_sparse(spec: SparseFeature, needs: Needs) -> Make:
     """Return a function that makes a sparse column."""
-    places = [values_of(key, "int64", needs, Kind.VARLEN) for key in spec.index_keys]
+    places = [values_of(key, "int64", needs, ColumnKind.VARLEN) for key in spec.index_keys]
     key = spec.value_key
-    get = values_of(key, spec.dtype, needs, Kind.VARLEN)
+    get = values_of(key, spec.dtype, needs, ColumnKind.VARLEN)
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)

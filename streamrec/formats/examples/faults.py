@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from streamrec.errors import DataError, MalformedExample, MissingFeature, WrongFeatureType
 from streamrec.formats.examples.example import Example, SequenceExample
-from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnPlan, Fault, KernelFault, Kind
+from streamrec.kernel.contract import (
+    LARGEST_MESSAGE,
+    ColumnKind,
+    ColumnPlan,
+    FaultCode,
+    KernelFault,
+)
 from streamrec.values.message_schema import UNREADABLE
 
 if TYPE_CHECKING:
@@ -137,7 +143,7 @@ def explain(
 
 
 def _whole(fault: KernelFault, size: int, sequence: bool) -> str:
-    if fault.code is Fault.TOO_LARGE:
+    if fault.code is FaultCode.TOO_LARGE:
         return (
             f"the record has {size:,} bytes, but a protobuf message has at most "
             f"{LARGEST_MESSAGE:,}; leave the features out to read the records as they are"
@@ -153,14 +159,14 @@ def record_bytes(rows: RecordRows, row: int) -> bytes:
 
 
 def _words(
-    code: Fault,
+    code: FaultCode,
     name: str,
     needs: Mapping[tuple[str, bool], Need],
     record: bytes,
     *,
     sequence: bool,
 ) -> tuple[type[DataError], str]:
-    if code is Fault.MISSING and not sequence and name in feature_lists(record):
+    if code is FaultCode.MISSING and not sequence and name in feature_lists(record):
         return MissingFeature, of_a_list()
     features, lists = _read(record, sequence)
     # The context goes first: where a name is in both and wrong in both, the kernel means that one.
@@ -187,17 +193,17 @@ def _held(need: Need, there: Mapping[str, Any]) -> list[str | None]:
     name = need.plan.name
     if name not in there:
         return []
-    steps = there[name].feature if need.plan.kind is Kind.STEPS else [there[name]]
+    steps = there[name].feature if need.plan.kind is ColumnKind.STEPS else [there[name]]
     return [step.WhichOneof("kind") for step in steps]
 
 
-def _is_wrong(code: Fault, need: Need, there: Mapping[str, Any]) -> bool:
+def _is_wrong(code: FaultCode, need: Need, there: Mapping[str, Any]) -> bool:
     held = _held(need, there)
-    absent = need.plan.name not in there if need.plan.kind is Kind.STEPS else not any(held)
-    if code is Fault.MISSING:
+    absent = need.plan.name not in there if need.plan.kind is ColumnKind.STEPS else not any(held)
+    if code is FaultCode.MISSING:
         return absent
     wrong = _wrong_kind(need, held) is not None
-    return wrong if code is Fault.WRONG_KIND else not absent and not wrong
+    return wrong if code is FaultCode.WRONG_KIND else not absent and not wrong
 
 
 def _wrong_kind(need: Need, held: list[str | None]) -> str | None:
@@ -206,11 +212,11 @@ def _wrong_kind(need: Need, held: list[str | None]) -> str | None:
 
 
 def _words_of(
-    code: Fault, need: Need, there: Mapping[str, Any], others: list[str]
+    code: FaultCode, need: Need, there: Mapping[str, Any], others: list[str]
 ) -> tuple[type[DataError], str]:
-    if code is Fault.MISSING:
+    if code is FaultCode.MISSING:
         return MissingFeature, _missing(need, there, others)
-    if code is Fault.WRONG_KIND:
+    if code is FaultCode.WRONG_KIND:
         dtype = _wrong_kind(need, _held(need, there))
         if need.dtype in _TAKERS:
             return WrongFeatureType, _not_taken(f"{dtype}", need)
@@ -220,7 +226,7 @@ def _words_of(
         )
     feature = there[need.plan.name]
     values = getattr(feature, feature.WhichOneof("kind")).value
-    if need.plan.kind is Kind.RAW:
+    if need.plan.kind is ColumnKind.RAW:
         return WrongFeatureType, _wrong_raw(need, values)
     if need.dtype in _TAKERS:
         kind = "numbers" if need.dtype == SIZES else "byte strings"
@@ -246,7 +252,7 @@ def _wrong_raw(need: Need, values: Any) -> str:
 
 def _missing(need: Need, there: Mapping[str, Any], others: list[str]) -> str:
     nearest = _nearest(need.plan.name, there, others)
-    steps = need.plan.kind is Kind.STEPS
+    steps = need.plan.kind is ColumnKind.STEPS
     if need.dtype in _TAKERS:
         otherwise = "leave the spec out"
     elif steps:

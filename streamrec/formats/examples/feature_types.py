@@ -10,7 +10,7 @@ from streamrec.formats.examples.example import encode_noted
 from streamrec.formats.examples.needs import Needs
 from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import as_specs, feature_of
-from streamrec.kernel.contract import Kind
+from streamrec.kernel.contract import ColumnKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ class FeatureTypes:
         if features is not None:
             needs = Needs()
             for name, spec in as_specs(features).items():
-                compile_spec(feature_of(name, spec), spec, needs, Kind.VARLEN, pad=True)
+                compile_spec(feature_of(name, spec), spec, needs, ColumnKind.VARLEN, pad=True)
             self.codes = {plan.name: _CODE_OF[plan.dtype.value] for plan in needs.plans}
 
     def encode(self, features: Mapping[str, Any], record: int) -> bytes:

@@ -47,7 +47,7 @@ from streamrec.formats.examples.specs import (
     feature_of,
 )
 from streamrec.formats.images.image import READ_FORMATS, format_of
-from streamrec.kernel.contract import KernelFault, Kind, fresh
+from streamrec.kernel.contract import ColumnKind, KernelFault, fresh
 from streamrec.masking import masked
 from streamrec.values.aligned import aligned
 from streamrec.values.message_schema import UNREADABLE
@@ -129,11 +129,11 @@ class FeatureParser:
         claims = claims or Claims()
         needs, steps = (Needs(allocate, share, fill_picture, claims) for _ in range(2))
         self._context = {
-            name: compile_spec(feature_of(name, spec), spec, needs, Kind.VARLEN, pad=pad)
+            name: compile_spec(feature_of(name, spec), spec, needs, ColumnKind.VARLEN, pad=pad)
             for name, spec in specs.context.items()
         }
         self._sequence = {
-            name: compile_spec(feature_of(name, spec), spec, steps, Kind.STEPS, pad=pad)
+            name: compile_spec(feature_of(name, spec), spec, steps, ColumnKind.STEPS, pad=pad)
             for name, spec in specs.sequence.items()
         }
         self._renamed = _renamed(specs)
@@ -148,7 +148,7 @@ class FeatureParser:
         self._unproven = {
             need.plan.name: at
             for at, need in enumerate(needs.by_name.values())
-            if need.plan.kind is Kind.VARLEN and not self._of_sequences
+            if need.plan.kind is ColumnKind.VARLEN and not self._of_sequences
         }
         lists = steps.plans if self._of_sequences else None
         # Pictures, sizes and indices are read again: nobody else may be able to change them.

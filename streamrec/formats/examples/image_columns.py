@@ -15,7 +15,7 @@ from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted, Window, library
 from streamrec.formats.images.resize import at_least, fill_resized, work_of
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ USUAL_GROWTH = 12
 pixel. PNG has more."""
 
 
-def compile_image(name: str, spec: Image, needs: Needs, kind: Kind) -> Make:
+def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Make:
     """Prepare a column of pictures.
 
     Args:
@@ -51,7 +51,7 @@ def compile_image(name: str, spec: Image, needs: Needs, kind: Kind) -> Make:
 
     def make(columns: Sequence[Any]) -> Column:
         column = columns[index]
-        if kind is Kind.FIXED:
+        if kind is ColumnKind.FIXED:
             return _decoded(column, name, spec, needs)
         try:
             _check_each_is_one(column.values, name)

@@ -11,7 +11,7 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.claims import Claims
 from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_of
 from streamrec.formats.examples.faults import ColumnFault, Need
-from streamrec.kernel.contract import ColumnPlan, Kind, fresh
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, fresh
 from streamrec.values.aligned import aligned_copy
 from streamrec.values.columns import BytesColumn, Ragged
 
@@ -144,13 +144,13 @@ def _copied(column: Any) -> Any:
 
 
 def _words(plan: ColumnPlan) -> str:
-    missing = ", never absent" if plan.kind is Kind.STEPS and plan.default is None else ""
+    missing = ", never absent" if plan.kind is ColumnKind.STEPS and plan.default is None else ""
     return f"{plan.kind.value} {plan.dtype.value}{missing}"
 
 
-def values_of(name: str, dtype: str, needs: Needs, kind: Kind) -> Make:
+def values_of(name: str, dtype: str, needs: Needs, kind: ColumnKind) -> Make:
     """Return a function that gives a feature's values, any number a row; it may be absent."""
-    default = () if kind is Kind.STEPS else None
+    default = () if kind is ColumnKind.STEPS else None
     return column_of(ColumnPlan(name, kind, HELD_AS[dtype], default=default), dtype, needs)
 
 

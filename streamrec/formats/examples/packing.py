@@ -109,7 +109,7 @@ class Pieces(NamedTuple):
     """int64 ``[pieces, features]``: the place of its first value in the pack."""
 
 
-class Plan(NamedTuple):
+class PackPlan(NamedTuple):
     """The packs to make of the documents at hand, and the documents that wait for others."""
 
     pieces: Pieces
@@ -190,7 +190,7 @@ class Packer:
         self._used = plan.used
         return packs
 
-    def _made(self, held: Sequences, plan: Plan, limits: Indices) -> Packs:
+    def _made(self, held: Sequences, plan: PackPlan, limits: Indices) -> Packs:
         skip = min(self._skip, len(plan.next))
         self._skip -= skip
         columns = assemble(held, plan.pieces, len(plan.next), limits, self._pack.padding)
@@ -252,7 +252,7 @@ def _sequence(name: str, columns: Mapping[str, Any]) -> tuple[npt.NDArray[Any], 
     )
 
 
-def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Plan:
+def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> PackPlan:
     """Plan packs that are filled to the end; a document that does not fit goes on in the next one.
 
     Args:
@@ -288,9 +288,9 @@ def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Plan
     part = bounds[1:] - begins[after]
     if at_end:
         after[-1:] = documents
-        return Plan(pieces, after, part, documents, 0)
+        return PackPlan(pieces, after, part, documents, 0)
     held = int(after[-1]) if packs else 0
-    return Plan(pieces, after, part, held, int(part[-1]) if packs else used)
+    return PackPlan(pieces, after, part, held, int(part[-1]) if packs else used)
 
 
 class FirstFit:
@@ -315,7 +315,7 @@ class FirstFit:
         self._free: list[list[int]] = [[] for _ in self._limits]  # of each feature, in each pack
         self._documents: list[int] = []  # how many are in each pack
 
-    def plan(self, lengths: Indices, *, at_end: bool) -> Plan:
+    def plan(self, lengths: Indices, *, at_end: bool) -> PackPlan:
         """Place the documents that came since the last plan.
 
         Args:
@@ -396,7 +396,7 @@ def _plan(
     after: list[tuple[int, int]],
     counts: Indices,
     held: int,
-) -> Plan:
+) -> PackPlan:
     rows = sorted(rows, key=lambda row: row[:2])
     table = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
     place = np.array([row[3] for row in rows], np.int64).reshape(-1, counts.shape[1])
@@ -404,7 +404,7 @@ def _plan(
     taken = counts[document]
     pieces = Pieces(pack, document, segment, np.zeros_like(taken), taken, place)
     points = np.array(after, np.int64).reshape(-1, 2)
-    return Plan(pieces, points[:, 0], points[:, 1], held, 0)
+    return PackPlan(pieces, points[:, 0], points[:, 1], held, 0)
 
 
 def assemble(

@@ -9,7 +9,7 @@ import numpy as np
 from streamrec.formats.examples.dtypes import numpy_dtype
 from streamrec.formats.examples.faults import OCTETS, SIZES, ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of, values_of
-from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnPlan, DataType, Kind
+from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnKind, ColumnPlan, DataType
 from streamrec.values.columns import Arrays, Ragged, volumes
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def compile_shaped(name: str, spec: ShapedFeature, needs: Needs) -> Make:
     key = spec.value_key or name
     get_shapes = _shapes(spec, needs)
     if not spec.raw:
-        get_list: Any = values_of(key, spec.dtype, needs, Kind.VARLEN)
+        get_list: Any = values_of(key, spec.dtype, needs, ColumnKind.VARLEN)
     else:
-        get_octets = needs.getter(ColumnPlan(key, Kind.FIXED, DataType.BYTES), OCTETS)
+        get_octets = needs.getter(ColumnPlan(key, ColumnKind.FIXED, DataType.BYTES), OCTETS)
 
     def make(columns: Sequence[Any]) -> Column:
         shapes = get_shapes(columns)
@@ -54,11 +54,11 @@ def compile_shaped(name: str, spec: ShapedFeature, needs: Needs) -> Make:
 def _shapes(spec: ShapedFeature, needs: Needs) -> Callable[[Sequence[Any]], Indices]:
     """Return a function that gives the records' shapes: int64 ``[rows, dimensions]``."""
     if isinstance(spec.shape, str):
-        plan = ColumnPlan(spec.shape, Kind.FIXED, DataType.INT64, (spec.rank or 0,))
+        plan = ColumnPlan(spec.shape, ColumnKind.FIXED, DataType.INT64, (spec.rank or 0,))
         index = needs.add(plan, SIZES)
         # Copied, as the feature may be a column of its own, too.
         return lambda columns: columns[index].copy()
-    plans = {key: ColumnPlan(key, Kind.FIXED, DataType.INT64) for key in spec.shape_keys}
+    plans = {key: ColumnPlan(key, ColumnKind.FIXED, DataType.INT64) for key in spec.shape_keys}
     numbers = {key: needs.add(plan, SIZES) for key, plan in plans.items()}
 
     def stack(columns: Sequence[Any]) -> Indices:

@@ -24,7 +24,7 @@ from streamrec.formats.examples.specs import (
     SparseFeature,
     VarLenFeature,
 )
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.aligned import empty
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
@@ -42,7 +42,9 @@ _OFFSET = 8
 """Bytes of the place of a string, which an empty one has too."""
 
 
-def compile_spec(name: str, spec: FeatureSpec, needs: Needs, kind: Kind, *, pad: bool) -> Make:
+def compile_spec(
+    name: str, spec: FeatureSpec, needs: Needs, kind: ColumnKind, *, pad: bool
+) -> Make:
     """Return a function that makes the column of a spec.
 
     Args:
@@ -55,7 +57,7 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, kind: Kind, *, pad:
     Raises:
         ConfigError: The spec is wrong, or contradicts another spec.
     """
-    of_lists = kind is Kind.STEPS
+    of_lists = kind is ColumnKind.STEPS
     if isinstance(spec, VarLenFeature):
         return values_of(name, spec.dtype, needs, kind)
     if isinstance(spec, RaggedFeature):
@@ -63,7 +65,7 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, kind: Kind, *, pad:
     if isinstance(spec, FixedLenSequenceFeature):
         return (_steps if of_lists else _sequence)(name, spec, needs, pad)
     if isinstance(spec, Image):
-        return compile_image(name, spec, needs, Kind.STEPS if of_lists else Kind.FIXED)
+        return compile_image(name, spec, needs, ColumnKind.STEPS if of_lists else ColumnKind.FIXED)
     if of_lists:
         raise ConfigError(
             f"feature {name!r} is a feature list, which cannot be read by a "
@@ -92,14 +94,14 @@ def _fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     default = given if spec.shape or given is None else (given,)
     if default is not None and HELD_AS[spec.dtype] is DataType.INT64:
         default = tuple(map(int, default))
-    plan = ColumnPlan(name, Kind.FIXED, HELD_AS[spec.dtype], spec.shape, default)
+    plan = ColumnPlan(name, ColumnKind.FIXED, HELD_AS[spec.dtype], spec.shape, default)
     return column_of(plan, spec.dtype, needs, spec.shape)
 
 
 def _raw(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     size = math.prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
     default = None if spec.default_value is None else (spec.default_value,)
-    plan = ColumnPlan(name, Kind.RAW, DataType.BYTES, (size,), default)
+    plan = ColumnPlan(name, ColumnKind.RAW, DataType.BYTES, (size,), default)
     get = needs.getter(plan, spec.dtype, spec.shape)
 
     def make(columns: Sequence[Any]) -> Column:
@@ -115,7 +117,7 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
             f"feature {name!r} may be missing, as any list of an Example may; give its "
             "FixedLenSequenceFeature allow_missing=True"
         )
-    get = values_of(name, "bytes" if spec.raw else spec.dtype, needs, Kind.VARLEN)
+    get = values_of(name, "bytes" if spec.raw else spec.dtype, needs, ColumnKind.VARLEN)
     count, claims = math.prod(spec.shape), needs.claims if pad else None
 
     def make(columns: Sequence[Column]) -> Column:
@@ -135,7 +137,7 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
 def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
     default = () if spec.allow_missing else None
     dtype = "bytes" if spec.raw else spec.dtype
-    plan = ColumnPlan(name, Kind.STEPS, HELD_AS[dtype], default=default)
+    plan = ColumnPlan(name, ColumnKind.STEPS, HELD_AS[dtype], default=default)
     get = column_of(plan, dtype, needs, spec.shape)
     count = 1 if spec.raw else math.prod(spec.shape)
     claims = needs.claims if pad else None

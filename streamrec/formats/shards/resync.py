@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray, Indices
 
-__all__ = ["LARGEST", "LARGEST_PART", "Resync", "Verdict", "length_of_crc"]
+__all__ = ["LARGEST", "LARGEST_PART", "LostBytes", "Resync", "length_of_crc"]
 
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -63,8 +63,8 @@ STRIDE = 1 << 16
 """The number of offsets checked together, so that their arrays stay in the processor's cache."""
 
 
-class Verdict(NamedTuple):
-    """A verdict that the first bytes are lost."""
+class LostBytes(NamedTuple):
+    """The first bytes, which are lost."""
 
     size: int
     """The number of lost bytes; 0 where a part was given up right before an intact record."""
@@ -76,8 +76,8 @@ class Verdict(NamedTuple):
     """True where a record, or the shard's end, follows; else the search goes on."""
 
 
-Answer: TypeAlias = Verdict | int
-"""A verdict, or the number of bytes, in all, that are needed for one."""
+Answer: TypeAlias = LostBytes | int
+"""The lost bytes, or the number of bytes, in all, that are needed to know them."""
 
 
 class Resync:
@@ -98,11 +98,11 @@ class Resync:
         self._records = 1
 
     def look(self, held: ByteArray, left: int | None) -> Answer:
-        """Search the bytes that are held, and return a verdict or the number of bytes needed.
+        """Search the bytes that are held, and return the lost bytes, or the number of bytes needed.
 
         Args:
             held: uint8, contiguous: the bytes from the damaged frame on, without those that an
-                earlier verdict gave up.
+                earlier search gave up.
             left: The number of bytes from the first of these to the shard's end; ``None`` while it
                 is not known.
         """
@@ -136,7 +136,7 @@ class Resync:
 
     def _whole(self, size: int, held: ByteArray) -> Answer:
         """Give up one record, once all of its bytes are held."""
-        return Verdict(size, 1, exact=True, done=True) if len(held) >= size else size
+        return LostBytes(size, 1, exact=True, done=True) if len(held) >= size else size
 
     def _pass_over(self, held: ByteArray, left: int | None) -> Answer:
         """Give up a record that is too large, part by part."""
@@ -145,8 +145,8 @@ class Resync:
             return size
         size, is_first = min(size, len(held)), self._records == 1
         self._rest -= size
-        verdict = self._lose(size, done=not self._rest or size == left)
-        return verdict._replace(exact=is_first)
+        lost = self._lose(size, done=not self._rest or size == left)
+        return lost._replace(exact=is_first)
 
     def _to_the_end(self, held: ByteArray, left: int | None) -> Answer:
         if len(held) == left or len(held) >= LARGEST_PART:
@@ -190,15 +190,15 @@ class Resync:
         self._step = min(2 * self._step, LARGEST_STEP)
         return wanted if left is None else min(wanted, left)
 
-    def _give_up(self, held: ByteArray, left: int | None) -> Verdict:
+    def _give_up(self, held: ByteArray, left: int | None) -> LostBytes:
         """Give up the held bytes, or the first part of them, in which nothing intact begins."""
         size = min(len(held), LARGEST_PART)
         self._next = max(0, self._next - size)
         return self._lose(size, done=size == left)
 
-    def _lose(self, size: int, *, done: bool = True) -> Verdict:
+    def _lose(self, size: int, *, done: bool = True) -> LostBytes:
         records, self._records = self._records, 0
-        return Verdict(size, records, exact=False, done=done)
+        return LostBytes(size, records, exact=False, done=done)
 
 
 def length_of_crc(crc: int) -> int:

@@ -23,7 +23,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.shards.foreign_kinds import hint_at_kind
 from streamrec.formats.shards.resync import LARGEST, LARGEST_PART, Resync
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, fresh
 from streamrec.masking import masked
 from streamrec.values.records import RecordBlock
 
@@ -341,7 +341,7 @@ class FrameScanner:
         first = int(too_large[0])
         offsets, lengths = found.offsets[:first], found.lengths[:first]
         stop, needed = int(found.offsets[first]) - HEADER, _frame_size(int(found.lengths[first]))
-        return FrameScan(offsets, lengths, stop, needed, Fault.NONE)
+        return FrameScan(offsets, lengths, stop, needed, FaultCode.NONE)
 
     def _fault_of(self, buffer: ByteArray, found: FrameScan) -> DataError | None:
         """Return the error for the frame at which a scan stopped; ``None`` if nothing is wrong."""
@@ -349,7 +349,7 @@ class FrameScanner:
         if not found.fault and (may_come or not found.needed):
             return None
         length, crc = _HEADER.unpack_from(buffer.data, found.stop)
-        if found.fault is Fault.LENGTH_CRC:
+        if found.fault is FaultCode.LENGTH_CRC:
             return self._corrupt_length(length, crc)
         if length > self._most or not self._fits(_frame_size(length)):
             return self._too_long(length, crc)

@@ -14,7 +14,7 @@
 #include "names.h"
 #include "rows.h"
 
-/* How a feature's values become a column: streamrec.kernel.contract.Kind. */
+/* How a feature's values become a column: streamrec.kernel.contract.ColumnKind. */
 enum sr_kind { SR_FIXED = 0, SR_VARLEN = 1, SR_RAW = 2, SR_STEPS = 3 };
 
 struct sr_plan {

@@ -1,4 +1,4 @@
-/* What is wrong with the bytes: streamrec.kernel.contract.Fault. */
+/* What is wrong with the bytes: streamrec.kernel.contract.FaultCode. */
 #ifndef SR_FAULT_H
 #define SR_FAULT_H
 

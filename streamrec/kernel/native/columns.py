@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.aligned import ALIGNMENT, empty
 from streamrec.values.columns import BytesColumn, Ragged
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGE", "Filled", "Layout", "Measured", "PlannedColumn", "Room", "Size", "layout"]
 
 # The extension's numbers: enum sr_kind in c/examples.h, enum sr_type in c/list.h.
-_KINDS = {Kind.FIXED: 0, Kind.VARLEN: 1, Kind.RAW: 2, Kind.STEPS: 3}
+_KINDS = {ColumnKind.FIXED: 0, ColumnKind.VARLEN: 1, ColumnKind.RAW: 2, ColumnKind.STEPS: 3}
 _TYPES = {DataType.BYTES: 1, DataType.FLOAT32: 2, DataType.INT64: 3}
 _DTYPES: dict[DataType, np.dtype[Any]] = {
     DataType.BYTES: np.dtype(np.uint8),
@@ -60,8 +60,8 @@ class PlannedColumn:
     def __init__(self, plan: ColumnPlan) -> None:
         self.plan = plan
         self._shape, self._dtype = plan.shape, _DTYPES[plan.dtype]
-        self._is_fixed = plan.kind is Kind.FIXED
-        self._has_place = plan.kind is Kind.RAW or (
+        self._is_fixed = plan.kind is ColumnKind.FIXED
+        self._has_place = plan.kind is ColumnKind.RAW or (
             self._is_fixed and plan.dtype is not DataType.BYTES
         )
         self._least = plan.count if plan.default is None else 0
@@ -70,7 +70,7 @@ class PlannedColumn:
         self._counted = 1 if plan.dtype is DataType.BYTES else 0
         self.to_fill = self._counted, 0 if self._has_place else size
         """The number of a :data:`Size` that counts the items to fill, and the bytes of each."""
-        self._has_steps = plan.kind is Kind.STEPS
+        self._has_steps = plan.kind is ColumnKind.STEPS
 
     def described(self) -> tuple[Any, ...]:
         """Return (name, kind, type, count, may lack, the default's values, its strings' ends)."""
@@ -81,7 +81,7 @@ class PlannedColumn:
             values = b"".join(default)
         else:
             values = np.array(default, self._dtype).tobytes()
-        count = plan.count if plan.kind in (Kind.FIXED, Kind.RAW) else 0
+        count = plan.count if plan.kind in (ColumnKind.FIXED, ColumnKind.RAW) else 0
         kind, dtype = _KINDS[plan.kind], _TYPES[plan.dtype]
         return plan.name.encode(), kind, dtype, count, plan.default is not None, values, ends
 

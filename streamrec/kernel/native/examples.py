@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamrec.kernel import _native
-from streamrec.kernel.contract import ColumnPlan, Fault, KernelFault, fresh
+from streamrec.kernel.contract import ColumnPlan, FaultCode, KernelFault, fresh
 from streamrec.kernel.native.columns import LARGE, Layout, PlannedColumn, Room, layout
 from streamrec.kernel.native.rows import hold
 
@@ -103,5 +103,5 @@ class Parser:
         fault, row, plan, offset, sizes = _native.measure(self._schema, held, memory)
         if fault:
             name = self._columns[plan].plan.name if plan >= 0 else None
-            raise KernelFault(Fault(fault), row, name, offset if offset >= 0 else None)
+            raise KernelFault(FaultCode(fault), row, name, offset if offset >= 0 else None)
         return sizes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.kernel import _native
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, mask
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, mask
 from streamrec.kernel.native.rows import hold
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def scan_frames(
         full = records == capacity
         # The rest is expected to hold as many records a byte as the part before, and some more.
         capacity = (end - stop) * records // max(stop - before, 1) * 9 // 8 + _FIRST_CAPACITY
-    return FrameScan(_joined(offsets), _joined(lengths), stop, needed, Fault(fault))
+    return FrameScan(_joined(offsets), _joined(lengths), stop, needed, FaultCode(fault))
 
 
 def _joined(arrays: list[Indices]) -> Indices:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.kernel import contract
-from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, Kind, fresh
+from streamrec.kernel.contract import (
+    ColumnKind,
+    ColumnPlan,
+    DataType,
+    FaultCode,
+    KernelFault,
+    fresh,
+)
 from streamrec.values.aligned import aligned
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
@@ -82,11 +89,11 @@ class Parser:
         sizes = rows.lengths.tolist()
         for row, payload in enumerate(rows.payloads()):
             if sizes[row] > contract.LARGEST_MESSAGE:
-                raise KernelFault(Fault.TOO_LARGE, row)
+                raise KernelFault(FaultCode.TOO_LARGE, row)
             try:
                 message = parse(payload)
             except UNREADABLE:
-                raise KernelFault(Fault.MALFORMED, row) from None
+                raise KernelFault(FaultCode.MALFORMED, row) from None
             if self._of_sequences:
                 yield row, message.context.feature, message.feature_lists.feature_list
             else:
@@ -158,39 +165,39 @@ class _Builder(ABC):
         self.extend = self.values.extend
 
     @abstractmethod
-    def add(self, features: Any) -> Fault:
+    def add(self, features: Any) -> FaultCode:
         """Append the row's values, or return their fault."""
 
     @abstractmethod
     def column(self) -> Column:
         """Return the column of all rows."""
 
-    def why_empty(self, feature: Any) -> Fault:
+    def why_empty(self, feature: Any) -> FaultCode:
         """Return the fault of a feature without values of the plan's type; ``NONE``: empty list."""
         kind = feature.WhichOneof("kind")
         # As in TensorFlow, a feature without a list is absent.
         if kind is None:
-            return Fault.MISSING
-        return Fault.NONE if kind == self.list_name else Fault.WRONG_KIND
+            return FaultCode.MISSING
+        return FaultCode.NONE if kind == self.list_name else FaultCode.WRONG_KIND
 
 
 class _FixedBuilder(_Builder):
-    def add(self, features: Any) -> Fault:
+    def add(self, features: Any) -> FaultCode:
         # Indexing a protobuf map creates a missing key: an absent feature is one without values.
         feature = features[self.plan.name]
         values = getattr(feature, self.list_name).value
         count = len(values)
         if count == self.plan.count and count:
             self.extend(values)
-            return Fault.NONE
-        return Fault.WRONG_COUNT if count else self._add_empty(feature)
+            return FaultCode.NONE
+        return FaultCode.WRONG_COUNT if count else self._add_empty(feature)
 
-    def _add_empty(self, feature: Any) -> Fault:
+    def _add_empty(self, feature: Any) -> FaultCode:
         fault = self.why_empty(feature)
-        if fault is Fault.MISSING and self.plan.default is not None:
+        if fault is FaultCode.MISSING and self.plan.default is not None:
             self.extend(self.plan.default)
-            return Fault.NONE
-        return Fault.WRONG_COUNT if fault is Fault.NONE and self.plan.count else fault
+            return FaultCode.NONE
+        return FaultCode.WRONG_COUNT if fault is FaultCode.NONE and self.plan.count else fault
 
     def column(self) -> Column:
         if self.plan.dtype is DataType.BYTES:
@@ -200,17 +207,17 @@ class _FixedBuilder(_Builder):
 
 
 class _RawBuilder(_Builder):
-    def add(self, features: Any) -> Fault:
+    def add(self, features: Any) -> FaultCode:
         feature = features[self.plan.name]
         strings = feature.bytes_list.value
-        if not strings and self.why_empty(feature) is Fault.MISSING and self.plan.default:
+        if not strings and self.why_empty(feature) is FaultCode.MISSING and self.plan.default:
             strings = self.plan.default
         if len(strings) == 1 and len(strings[0]) == self.plan.count:
             self.extend(strings)
-            return Fault.NONE
+            return FaultCode.NONE
         if strings:
-            return Fault.WRONG_SIZE if len(strings) == 1 else Fault.WRONG_COUNT
-        return self.why_empty(feature) or Fault.WRONG_COUNT
+            return FaultCode.WRONG_SIZE if len(strings) == 1 else FaultCode.WRONG_COUNT
+        return self.why_empty(feature) or FaultCode.WRONG_COUNT
 
     def column(self) -> Column:
         octets = BytesColumn.of(self.values).values
@@ -222,17 +229,17 @@ class _VarLenBuilder(_Builder):
         super().__init__(plan, rows)
         self._lengths: list[int] = []
 
-    def add(self, features: Any) -> Fault:
+    def add(self, features: Any) -> FaultCode:
         fault = self.add_one(features[self.plan.name])
-        return Fault.NONE if fault is Fault.MISSING else fault
+        return FaultCode.NONE if fault is FaultCode.MISSING else fault
 
-    def add_one(self, feature: Any) -> Fault:
+    def add_one(self, feature: Any) -> FaultCode:
         """Append one list's values."""
         values = getattr(feature, self.list_name).value
         self._lengths.append(len(values))
         if values:
             self.extend(values)
-            return Fault.NONE
+            return FaultCode.NONE
         return self.why_empty(feature)
 
     def column(self) -> Ragged:
@@ -244,25 +251,25 @@ class _StepsBuilder(_VarLenBuilder):
         super().__init__(plan, rows)
         self._steps: list[int] = []
 
-    def add(self, features: Any) -> Fault:
+    def add(self, features: Any) -> FaultCode:
         if self.plan.name not in features:
             self._steps.append(0)
-            return Fault.MISSING if self.plan.default is None else Fault.NONE
+            return FaultCode.MISSING if self.plan.default is None else FaultCode.NONE
         steps = features[self.plan.name].feature
         self._steps.append(len(steps))
         for step in steps:
-            if self.add_one(step) is Fault.WRONG_KIND:
-                return Fault.WRONG_KIND
-        return Fault.NONE
+            if self.add_one(step) is FaultCode.WRONG_KIND:
+                return FaultCode.WRONG_KIND
+        return FaultCode.NONE
 
     def column(self) -> Ragged:
         values = super().column()
         return Ragged(values, offsets_of(np.array(self._steps, np.int64)))
 
 
-_BUILDERS: dict[Kind, type[_Builder]] = {
-    Kind.FIXED: _FixedBuilder,
-    Kind.RAW: _RawBuilder,
-    Kind.VARLEN: _VarLenBuilder,
-    Kind.STEPS: _StepsBuilder,
+_BUILDERS: dict[ColumnKind, type[_Builder]] = {
+    ColumnKind.FIXED: _FixedBuilder,
+    ColumnKind.RAW: _RawBuilder,
+    ColumnKind.VARLEN: _VarLenBuilder,
+    ColumnKind.STEPS: _StepsBuilder,
 }

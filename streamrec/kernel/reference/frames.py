@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import crc32c as _crc32c
 import numpy as np
 
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, mask
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, mask
 
 if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes
@@ -54,11 +54,11 @@ def scan_frames(
     lengths: list[int] = []
     view = buffer.data
     checksum, unpack_header, unpack_footer = _crc32c.crc32c, _HEADER.unpack_from, _CRC.unpack_from
-    stop, needed, fault = begin, 0, Fault.NONE
+    stop, needed, fault = begin, 0, FaultCode.NONE
     while stop + HEADER <= end:
         length, length_crc = unpack_header(view, stop)
         if check_crc and mask(checksum(view[stop : stop + 8])) != length_crc:
-            fault = Fault.LENGTH_CRC
+            fault = FaultCode.LENGTH_CRC
             break
         payload = stop + HEADER
         footer = payload + length
@@ -67,7 +67,7 @@ def scan_frames(
             break
         checked = check_crc and length < large
         if checked and mask(checksum(view[payload:footer])) != unpack_footer(view, footer)[0]:
-            fault = Fault.DATA_CRC
+            fault = FaultCode.DATA_CRC
             break
         offsets.append(payload)
         lengths.append(length)

@@ -11,7 +11,7 @@ from streamrec import kernel
 from streamrec.errors import BatchTooLarge, OutOfMemory
 from streamrec.flow.attribution import WaitClock
 from streamrec.flow.pool import BatchMemory
-from streamrec.formats.examples.claims import UNLIMITED, Claims, Limits
+from streamrec.formats.examples.claims import UNLIMITED, Claims, DecodeLimits
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import made_anew, one_by_one
@@ -135,7 +135,7 @@ class Decoder:
         allocate: Allocate | None = None,
         fill_picture: FillPicture = made_anew,
         mapped: MappedCache | None = None,
-        limits: Limits = UNLIMITED,
+        limits: DecodeLimits = UNLIMITED,
     ) -> None:
         self._mapped = mapped
         self._is_padded = not single and is_padded(features)

@@ -29,7 +29,7 @@ __all__ = ["MOST_DIMENSIONS", "PayloadReader", "check", "layout"]
 MOST_DIMENSIONS = 32
 
 
-class Layout(NamedTuple):
+class PayloadLayout(NamedTuple):
     """The arrays of a batch's columns."""
 
     arrays: list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]
@@ -39,7 +39,7 @@ class Layout(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def layout(description: bytes) -> Layout | None:
+def layout(description: bytes) -> PayloadLayout | None:
     """Return the arrays that a batch's metadata describes.
 
     It is ``None`` unless all columns are arrays that need no look at their values.
@@ -56,7 +56,7 @@ def layout(description: bytes) -> Layout | None:
             return None
         found[column.name] = column.name, dtype, shape, begin, size
         end = begin + size
-    return Layout(list(found.values()), end) if len(found) == len(metadata.columns) else None
+    return PayloadLayout(list(found.values()), end) if len(found) == len(metadata.columns) else None
 
 
 def check(valid: bool, message: str, *values: object) -> None:
@@ -116,7 +116,7 @@ class PayloadReader:
         self._begin = begin + size
         return np.ndarray(shape, kind, self._buffer, begin)
 
-    def take_all(self, layout: Layout) -> dict[str, Column]:
+    def take_all(self, layout: PayloadLayout) -> dict[str, Column]:
         """Return the arrays of a layout, which are the next, by name."""
         first = self._seek()
         buffer = self._buffer

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
     from streamrec.plan.reading.concurrency import Concurrency
     from streamrec.plan.reading.next_use import NextUse
-    from streamrec.plan.reading.ranges import MemoryPlan, RangeRequest, Room
+    from streamrec.plan.reading.ranges import MemoryPlan, RangeMemory, RangeRequest
     from streamrec.values.columns import ByteArray
 
 __all__ = ["COUNTERS", "Fetcher", "OpensStores"]
@@ -217,7 +217,9 @@ class Fetcher:
         self._at_limit = bool(nearest)
         self._limited = self._limited or self._at_limit
 
-    def _nearest(self, room: Room, charged: list[float], beyond: float) -> list[tuple[float, int]]:
+    def _nearest(
+        self, room: RangeMemory, charged: list[float], beyond: float
+    ) -> list[tuple[float, int]]:
         """Return a heap of the lanes that may ask for more, by how soon they need it."""
         self._full = False
         nearest = []

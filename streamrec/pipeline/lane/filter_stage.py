@@ -22,7 +22,7 @@ from streamrec.errors import (
     PictureTooLarge,
     StreamrecError,
 )
-from streamrec.formats.examples.claims import UNLIMITED, Claims, Limits
+from streamrec.formats.examples.claims import UNLIMITED, Claims, DecodeLimits
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.needs import one_by_one
@@ -66,7 +66,7 @@ class Filter:
     function: Function
     features: dict[str, Any] | None
     urls: Sequence[str]
-    limits: Limits = UNLIMITED
+    limits: DecodeLimits = UNLIMITED
     share: Share = one_by_one
     _used: tuple[str, ...] = ()
 

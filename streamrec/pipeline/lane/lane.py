@@ -10,7 +10,7 @@ from streamrec.errors import StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.lane.segment import Segment, Source
 from streamrec.plan.order.coordinates import Coordinates
-from streamrec.values.records import Run
+from streamrec.values.records import EpochRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,9 +62,9 @@ class Lane:
         except StreamrecError as error:
             self.error = error
 
-    def take(self, count: int) -> list[Run]:
+    def take(self, count: int) -> list[EpochRows]:
         """Take the next ``count`` rows for the round robin."""
-        runs = []
+        parts = []
         self.available -= count
         for segment in self._segments:
             if not count:
@@ -73,11 +73,11 @@ class Lane:
             if given := min(count, len(rows) - first):
                 count -= given
                 segment.merged = first + given
-                runs.append(Run(rows.part(first, first + given), segment.epoch))
+                parts.append(EpochRows(rows.part(first, first + given), segment.epoch))
                 self._ready -= segment.row_bytes * given
         if not self.available:
             self._ready = 0  # a sum of fractions, so clear its rounding error
-        return runs
+        return parts
 
     def deliver(self, count: int) -> Sequence[int] | Indices:
         """Mark ``count`` more rows as delivered; return the coordinates behind them as numbers."""

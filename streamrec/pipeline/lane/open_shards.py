@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order.window import Windows
     from streamrec.values.columns import Indices
 
-__all__ = ["OpenShards", "Turn"]
+__all__ = ["OpenShards", "ShardTurn"]
 
 SHARE_OF_LATER = 1e-4
 """The share of an open shard that waits for the next epoch: its ranges are needed last."""
@@ -37,7 +37,7 @@ Point: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turn:
+class ShardTurn:
     """The places of records that one open shard gives in its turn."""
 
     span: Extent
@@ -175,7 +175,9 @@ class OpenShards:
         self._rests[number] = None if is_all else span.cut(count, None)
         given = span if is_all else span.cut(0, count)
         self._points[number] = given.after(count - 1).point
-        turn = Turn(given.extent, given.places, given.numbers, taken, self._turn, number, points)
+        turn = ShardTurn(
+            given.extent, given.places, given.numbers, taken, self._turn, number, points
+        )
         extent = Extent(self._epoch, self._epoch, -1)
         return RecordSpan(extent, given.rows, given.lengths, turn, rising(0, count))
 

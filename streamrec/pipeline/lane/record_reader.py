@@ -18,7 +18,7 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.flow.attribution import WaitClock
-from streamrec.formats.shards.resync import Resync, Verdict
+from streamrec.formats.shards.resync import LostBytes, Resync
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, DamagedSpan, footers, is_intact
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
@@ -380,7 +380,7 @@ class RecordReader:
         assert fault.offset is not None
         shard = self._extent.shard
         found = Resync().look(read.unused, self.shards.sizes[shard] - fault.offset)
-        if isinstance(found, Verdict) and found.exact:
+        if isinstance(found, LostBytes) and found.exact:
             return fault
         return StaleIndex(
             f"the index says that record {fault.record} begins at byte {fault.offset}, and no "

@@ -49,7 +49,7 @@ GROWTH = (2,)
 sixteenth of it, as by shard, would be a single one: its batches would have few classes."""
 
 
-class _Piece(NamedTuple):
+class _LanePiece(NamedTuple):
     """A lane's part of an epoch: stretches of records, which are numbered as in the table."""
 
     units: Numbers
@@ -267,7 +267,7 @@ class RecordOrder:
             int(table.first_record[end] + table.records[end]),
         )
 
-    def _piece(self, lane: int, epoch: int) -> _Piece:
+    def _piece(self, lane: int, epoch: int) -> _LanePiece:
         """Return the lane's stretches of records in the epoch's sequence."""
         order, before = self._sequence(epoch)
         begin, end, low, high = self._bounds(lane, epoch)
@@ -277,7 +277,7 @@ class RecordOrder:
             first[0] += low - before[begin]
             last[-1] -= before[end] - high
         counted = np.concatenate([[0], np.cumsum(last - first)]).astype(np.int64)
-        return _Piece(units, first, last, counted)
+        return _LanePiece(units, first, last, counted)
 
     def _own_places(self, lane: int, epoch: int) -> list[int]:
         """Return the places of the lane's units in the epoch's sequence, in the lane's order."""

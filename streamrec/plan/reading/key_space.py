@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["MOST", "KeySpace", "OutOfOrder", "Span", "cuts"]
+__all__ = ["MOST", "KeySpace", "NameSpan", "OutOfOrder", "cuts"]
 
 MOST = 32
 """Requests for pages in flight; the stores allow thousands a second."""
@@ -44,7 +44,7 @@ class OutOfOrder(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Span:
+class NameSpan:
     """The names behind ``after``, up to and including ``until``."""
 
     after: str
@@ -64,12 +64,14 @@ class KeySpace:
     """
 
     def __init__(self, prefix: str, most: int = MOST) -> None:
-        self.spans = [Span("", None)]
+        self.spans = [NameSpan("", None)]
         """The spans; the user removes the first ones once it has all of their names."""
         self._prefix, self._most = prefix, most
         self._guesses = FIRST
 
-    def take(self, span: Span, names: Sequence[str], *, more: bool) -> tuple[int, list[Span]]:
+    def take(
+        self, span: NameSpan, names: Sequence[str], *, more: bool
+    ) -> tuple[int, list[NameSpan]]:
         """Add a page to a span, and cut what is left of the span.
 
         Args:
@@ -91,13 +93,13 @@ class KeySpace:
         span.over = not more or (span.until is not None and span.after >= span.until)
         return count, self._divide(span, names) if names and not span.over else []
 
-    def _divide(self, span: Span, names: Sequence[str]) -> list[Span]:
+    def _divide(self, span: NameSpan, names: Sequence[str]) -> list[NameSpan]:
         """Cut what is left of a span into as many spans as may be read besides."""
         self._guesses += FURTHER
         room = self._most - sum(not each.over for each in self.spans)
         found = cuts(names, span.until, min(room, self._guesses), begin=len(self._prefix))
         self._guesses -= len(found)
-        spans = [Span(after, until) for after, until in pairwise([*found, span.until]) if after]
+        spans = [NameSpan(after, until) for after, until in pairwise([*found, span.until]) if after]
         if found:
             span.until = found[0]
         place = self.spans.index(span) + 1
@@ -127,7 +129,7 @@ def cuts(names: Sequence[str], until: str | None, most: int, *, begin: int = 0) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Counter:
+class _NameCounter:
     """A counter inside of a name: characters that count up from name to name."""
 
     head: str
@@ -177,13 +179,13 @@ class _Counter:
             digits = self.alphabet[digit] + digits
         return self.head + digits + self.tail
 
-    def stepping_from(self, name: str) -> _Counter:
+    def stepping_from(self, name: str) -> _NameCounter:
         """Return this counter with the step of a page whose first name is ``name``."""
         step = self._value(self.digits) - self._value(name[len(self.head) :]) + 1
-        return _Counter(self.head, self.digits, self.alphabet, self.tail, max(1, step))
+        return _NameCounter(self.head, self.digits, self.alphabet, self.tail, max(1, step))
 
 
-def _counters(names: Sequence[str], begin: int) -> Iterator[_Counter]:
+def _counters(names: Sequence[str], begin: int) -> Iterator[_NameCounter]:
     """Yield the counters in a page's last name: where names differ, then numbers on the left."""
     first, last = names[0], names[-1]
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
@@ -193,12 +195,12 @@ def _counters(names: Sequence[str], begin: int) -> Iterator[_Counter]:
     )
     if alphabet is not None and begin <= differs < len(last):
         start, stop = _run(last, differs, alphabet, begin)
-        counter = _Counter(last[:start], last[start:stop], alphabet, last[stop:])
+        counter = _NameCounter(last[:start], last[start:stop], alphabet, last[stop:])
         yield counter.stepping_from(first)
     # A number on the left is a directory's, for instance: more directories may follow.
     for number in reversed(list(_NUMBER.finditer(last, begin, max(begin, start)))):
         low = max(number.start(), number.end() - REACH)
-        yield _Counter(last[:low], last[low : number.end()], _DIGITS, "")
+        yield _NameCounter(last[:low], last[low : number.end()], _DIGITS, "")
 
 
 def _word(text: str) -> Iterator[str]:

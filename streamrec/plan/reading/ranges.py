@@ -62,7 +62,7 @@ GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RangeMemory:
     """The memory that lanes may take for ranges."""
 
     share: int
@@ -141,7 +141,7 @@ class MemoryPlan:
         first_ranges = self.lanes * self.first_range
         return self.windows + (self.for_ranges - self.windows - first_ranges) // 2
 
-    def room(self, reserved: int = 0, read_ahead: int | None = None) -> Room:
+    def room(self, reserved: int = 0, read_ahead: int | None = None) -> RangeMemory:
         """Return the part of ``for_ranges`` that lanes may take.
 
         Args:
@@ -151,7 +151,7 @@ class MemoryPlan:
         # Decompressed records wait for their windows in ``claimed``, so it replaces the windows.
         for_ranges = self._for_ranges(self.read_ahead if read_ahead is None else read_ahead)
         share = max(0, self.windows - reserved) // self.lanes + self.first_range
-        return Room(share, for_ranges - reserved - self.lanes * share)
+        return RangeMemory(share, for_ranges - reserved - self.lanes * share)
 
     @classmethod
     def divide(cls, total: int, *, lanes: int, windows: int, near: bool = False) -> Self:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedWriter
 
-__all__ = ["FOOTER", "Folder"]
+__all__ = ["FOOTER", "CacheFolder"]
 
 REGION = 32 * PIECE
 """Bytes of an object whose pieces share a folder, so that a lookup lists few names."""
@@ -43,7 +43,7 @@ _NAME = re.compile(rf"([0-9a-f]+)-([0-9a-f]+)-([0-9a-f]+)\.({ENCODING.pattern})"
 _UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[0-9a-f]{{32}}")
 
 
-class Folder:
+class CacheFolder:
     """The pieces in a folder.
 
     Args:
@@ -54,7 +54,7 @@ class Folder:
         self._root = root
 
     def __repr__(self) -> str:
-        return f"<Folder {self._root}>"
+        return f"<CacheFolder {self._root}>"
 
     def pieces(self, key: str, start: int, stop: int) -> list[Piece]:
         """Return the pieces of an object that have bytes of ``[start, stop)``."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config.cache import MEMORY, default_folder
 from streamrec.config.memory_budget import memory_share
 from streamrec.errors import ConfigError
-from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.process_memory import ProcessMemory
 from streamrec.surroundings import expand_user
@@ -54,7 +54,7 @@ def open_cache(settings: CacheSettings, storage_options: Mapping[str, Any]) -> P
         )
         return None
     _check_owner(folder)
-    return PieceCache(Folder(folder), size, endpoint=endpoint)
+    return PieceCache(CacheFolder(folder), size, endpoint=endpoint)
 
 
 def _check_owner(folder: Path) -> None:

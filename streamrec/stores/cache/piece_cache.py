@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.stores.base import ObjectInfo
-    from streamrec.stores.cache.folder import Folder
+    from streamrec.stores.cache.folder import CacheFolder
     from streamrec.stores.cache.pieces import Entry, Piece
     from streamrec.stores.cache.process_memory import ProcessMemory
 
@@ -31,7 +31,7 @@ SLACK = 16
 and that is made free at a time. A look takes milliseconds for a thousand pieces."""
 
 
-Shelf: TypeAlias = "Folder | ProcessMemory"
+Shelf: TypeAlias = "CacheFolder | ProcessMemory"
 """A holder of pieces. Its methods block, and may be called from several threads."""
 
 

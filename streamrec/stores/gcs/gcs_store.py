@@ -23,7 +23,7 @@ from streamrec.stores.base import (
     split_object,
 )
 from streamrec.stores.http.http_store import RangeClient
-from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.http.transport import OPTIONS, transport_of
 from streamrec.stores.pages import Page, walk
 from streamrec.stores.refusals import Expired, plain
@@ -136,7 +136,7 @@ class GCSStore:
         bucket, name = split_object(url)
 
         async def get(client: RangeClient, headers: Mapping[str, str]) -> HttpBody:
-            latest = RangeRequest(
+            latest = RangedGet(
                 url,
                 self._media(bucket, name),
                 start,

@@ -23,7 +23,7 @@ from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_me
 from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
-    RangeRequest,
+    RangedGet,
     RangeResponse,
     check_response,
     size_from_416,
@@ -79,7 +79,7 @@ class RangeClient:
         self._reading_certificates = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
-    async def open(self, request: RangeRequest) -> HttpBody:
+    async def open(self, request: RangedGet) -> HttpBody:
         """Send the request, check the response's head, and return the body, which must be closed.
 
         Raises:
@@ -105,7 +105,7 @@ class RangeClient:
         Raises:
             StoreError: Any store error, retryable or not.
         """
-        request = RangeRequest(url, address, 0, 0, extra=headers or {})
+        request = RangedGet(url, address, 0, 0, extra=headers or {})
         try:
             async with asyncio.timeout(DOCUMENT_SECONDS):
                 return await self._read_document(request)
@@ -116,7 +116,7 @@ class RangeClient:
                 url=url,
             ) from None
 
-    async def _read_document(self, request: RangeRequest) -> bytes:
+    async def _read_document(self, request: RangedGet) -> bytes:
         response = await self._send(request, request.extra)
         try:
             if response.status != 200:
@@ -135,7 +135,7 @@ class RangeClient:
             await session.close()
 
     async def _read_head(
-        self, request: RangeRequest, response: aiohttp.ClientResponse
+        self, request: RangedGet, response: aiohttp.ClientResponse
     ) -> RangeResponse:
         if response.status in (200, 206):
             return check_response(request, response.status, response.headers)
@@ -143,9 +143,7 @@ class RangeClient:
             return await self._past_the_end(request, response)
         raise await self._refusal(request, response)
 
-    async def _send(
-        self, request: RangeRequest, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, request: RangedGet, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         session = self._session or self._connect()
         self._before_request(request.stop - request.start)
         # A redirect may lead from http to https.
@@ -202,7 +200,7 @@ class RangeClient:
         return tracing
 
     async def _past_the_end(
-        self, request: RangeRequest, response: aiohttp.ClientResponse
+        self, request: RangedGet, response: aiohttp.ClientResponse
     ) -> RangeResponse:
         """Return the empty result of a 416: the range begins at or past the end."""
         size, etag = size_from_416(response.headers), request.version(response.headers)
@@ -218,7 +216,7 @@ class RangeClient:
             )
         return RangeResponse(ObjectInfo(request.url, size, etag), 0, 0)
 
-    async def _current_info(self, request: RangeRequest) -> ObjectInfo:
+    async def _current_info(self, request: RangedGet) -> ObjectInfo:
         """Return the object's current size and ETag, from the head of a plain GET."""
         # Not HEAD: a URL that is signed for GET is not valid for it. The body is not read.
         plain = replace(request, start=0, stop=0, etag=None)
@@ -230,7 +228,7 @@ class RangeClient:
         finally:
             response.close()
 
-    async def _refusal(self, request: RangeRequest, response: aiohttp.ClientResponse) -> StoreError:
+    async def _refusal(self, request: RangedGet, response: aiohttp.ClientResponse) -> StoreError:
         try:
             document = await response.content.read(ERROR_BYTES)
         except (aiohttp.ClientError, OSError):
@@ -255,7 +253,7 @@ class RangeClient:
         )
 
 
-def is_anonymous(request: RangeRequest) -> bool:
+def is_anonymous(request: RangedGet) -> bool:
     """Return whether neither a header nor the URL of a request carries credentials."""
     names = {name.lower() for name in request.extra}
     return not names & _CREDENTIALS and not any(
@@ -288,7 +286,7 @@ class HttpStore:
     ) -> AsyncIterator[HttpBody]:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
-        request = RangeRequest(url, _address(url), start, stop, etag, self._headers)
+        request = RangedGet(url, _address(url), start, stop, etag, self._headers)
         with closing(await self._client.open(request)) as body:
             yield body
 

@@ -14,7 +14,7 @@ from streamrec.stores.versions import is_strong, version_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RangeRequest", "RangeResponse", "check_response", "size_from_416"]
+__all__ = ["RangeResponse", "RangedGet", "check_response", "size_from_416"]
 
 MAX_SKIP = 16 << 20
 """Bytes before a range that are read and thrown away at most, where a server ignores Range and
@@ -29,7 +29,7 @@ _READABLE = frozenset({"gzip", "x-gzip", "deflate", "zstd"})
 
 
 @dataclass(frozen=True, slots=True)
-class RangeRequest:
+class RangedGet:
     """One ranged GET."""
 
     url: str
@@ -86,7 +86,7 @@ def _quoted(etag: str) -> str:
     return f'"{bare}"'
 
 
-def check_response(request: RangeRequest, status: int, headers: Mapping[str, str]) -> RangeResponse:
+def check_response(request: RangedGet, status: int, headers: Mapping[str, str]) -> RangeResponse:
     """Compare the head of a 200 or 206 response with the request.
 
     A 200 is accepted if its Content-Range matches the request, as some gateways answer, or if the
@@ -119,7 +119,7 @@ def size_from_416(headers: Mapping[str, str]) -> int | None:
     return int(found[1]) if found else None
 
 
-def _encoding(request: RangeRequest, headers: Mapping[str, str]) -> str | None:
+def _encoding(request: RangedGet, headers: Mapping[str, str]) -> str | None:
     """Return the object's Content-Encoding; ranges and sizes are those of the encoded bytes."""
     found = _codings(headers.get("Content-Encoding", ""))
     # Google names the stored encoding in a header; other stores only show the one that they send.
@@ -146,7 +146,7 @@ def _codings(header: str) -> list[str]:
     return [name for name in map(str.strip, header.lower().split(",")) if name not in _PLAIN]
 
 
-def _size_in(request: RangeRequest, written: str | None, content_length: str | None) -> int:
+def _size_in(request: RangedGet, written: str | None, content_length: str | None) -> int:
     """Return the object's size in a Content-Range, which must be that of the request."""
     found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", (written or "").strip())
     if not found:
@@ -173,7 +173,7 @@ def _size_in(request: RangeRequest, written: str | None, content_length: str | N
     return size
 
 
-def _whole_size(request: RangeRequest, headers: Mapping[str, str]) -> int:
+def _whole_size(request: RangedGet, headers: Mapping[str, str]) -> int:
     length = headers.get("Content-Length", "")
     if not re.fullmatch(r"\d{1,18}", length):
         raise _misbehaved(
@@ -190,5 +190,5 @@ def _whole_size(request: RangeRequest, headers: Mapping[str, str]) -> int:
     return int(length)
 
 
-def _misbehaved(request: RangeRequest, message: str) -> StoreMisbehaved:
+def _misbehaved(request: RangedGet, message: str) -> StoreMisbehaved:
     return StoreMisbehaved(message, url=request.url)

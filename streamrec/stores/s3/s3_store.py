@@ -17,7 +17,7 @@ from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, StoreErro
 from streamrec.stores.base import check_range, let_pass, split_bucket, split_object
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.http.http_store import RangeClient
-from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.pages import walk
 from streamrec.stores.refusals import Expired, WrongRegion, plain
 from streamrec.stores.s3.presign import Presigner, get_object, list_objects
@@ -192,7 +192,7 @@ class S3Store:
         bucket, key = split_object(url)
 
         async def get(signed: SignedUrl) -> HttpBody:
-            request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
+            request = RangedGet(url, signed.address, start, stop, etag, signed.headers)
             return await self._client.open(request)
 
         return await self._request(url, get_object(bucket, key), get)

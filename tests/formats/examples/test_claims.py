@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 from streamrec import kernel
 from streamrec.errors import BatchTooLarge, ConfigError, DataError, PictureTooLarge
-from streamrec.formats.examples.claims import Claims, Limits
+from streamrec.formats.examples.claims import Claims, DecodeLimits
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.image_spec import Image
@@ -34,7 +34,7 @@ def encoded(kind: str, height: int, width: int, **options: Any) -> bytes:
 class Parsing:
     """A parser with limits, which notes what it claims and what it allocates."""
 
-    def __init__(self, features: Any, limits: Limits) -> None:
+    def __init__(self, features: Any, limits: DecodeLimits) -> None:
         self.claimed: list[int] = []
         self.allocated: list[int] = []
         self.at_once: list[int] = []
@@ -65,7 +65,7 @@ def test_the_sum_of_a_batch_is_refused_before_anything_is_allocated() -> None:
     pictures = examples(*[encoded("PNG", 100, 100)] * 9, encoded("PNG", 100, 200))
     size = 11 * 30_000 + 200 * 100 * 4  # all pixels, and Pillow's of the largest
     with pytest.raises(BatchTooLarge, match=r"this record takes 0.1 MiB") as caught:
-        Parsing({"p": Image()}, (small := Limits(size - 1))).parse(pictures)
+        Parsing({"p": Image()}, (small := DecodeLimits(size - 1))).parse(pictures)
     assert caught.value.record == 9
     assert caught.value.feature == "p"
     parsing = Parsing({"p": Image()}, small._replace(max_bytes=size))
@@ -77,14 +77,14 @@ def test_the_sum_of_a_batch_is_refused_before_anything_is_allocated() -> None:
 def test_a_picture_that_cannot_be_decoded_at_all_is_told_as_such() -> None:
     pictures = examples(encoded("PNG", 10, 10), encoded("PNG", 1000, 1000))
     with pytest.raises(PictureTooLarge, match=r"takes 2.9 MiB of pixels and 3.8 MiB to") as caught:
-        Parsing({"p": Image()}, Limits(6 * MIB)).parse(pictures)
+        Parsing({"p": Image()}, DecodeLimits(6 * MIB)).parse(pictures)
     assert caught.value.record == 1
 
 
 def test_as_many_pictures_are_decoded_at_once_as_fit() -> None:
     pictures = examples(*[encoded("PNG", 100, 100)] * 4)
     for room, at_once in [(1, 1), (2, 2), (3, 3), (9, 3)]:
-        limits = Limits(4 * 30_000 + room * 40_000, at_once=3)
+        limits = DecodeLimits(4 * 30_000 + room * 40_000, at_once=3)
         parsing = Parsing({"p": Image()}, limits)
         parsing.parse(pictures)
         assert parsing.at_once == [4, at_once]
@@ -94,35 +94,37 @@ def test_as_many_pictures_are_decoded_at_once_as_fit() -> None:
 def test_columns_of_one_batch_add_up_and_batches_do_not() -> None:
     pictures = examples(encoded("JPEG", 64, 64))
     features = {name: Image(key="p") for name in ("a", "b")}
-    parsing = Parsing(features, Limits(2 * 64 * 64 * 3))
+    parsing = Parsing(features, DecodeLimits(2 * 64 * 64 * 3))
     for _ in range(3):
         parsing.parse(pictures)
     assert parsing.claimed == [64 * 64 * 3] * 6
     with pytest.raises(BatchTooLarge):
-        Parsing(features, Limits(2 * 64 * 64 * 3 - 1)).parse(pictures)
+        Parsing(features, DecodeLimits(2 * 64 * 64 * 3 - 1)).parse(pictures)
 
 
 def test_a_picture_that_is_resized_takes_its_own_pixels_too() -> None:
     pictures = examples(encoded("PNG", 100, 100))
-    parsing = Parsing({"p": Image(resize=(10, 10))}, Limits())
+    parsing = Parsing({"p": Image(resize=(10, 10))}, DecodeLimits())
     parsing.parse(pictures)
     assert parsing.claimed == [300 + 40_000 + 30_000 + 4 * (10_000 + 2 * 100)]
 
 
 @pytest.mark.parametrize(
     ("spec", "limits"),
-    [(Image(), Limits(max_pixels=99)), (Image(max_pixels=99), Limits(max_pixels=100))],
+    [(Image(), DecodeLimits(max_pixels=99)), (Image(max_pixels=99), DecodeLimits(max_pixels=100))],
 )
-def test_a_picture_of_more_pixels_than_allowed(spec: Image[Any], limits: Limits) -> None:
+def test_a_picture_of_more_pixels_than_allowed(spec: Image[Any], limits: DecodeLimits) -> None:
     with pytest.raises(PictureTooLarge, match=r"10 x 10 = 100 pixels, but 99 are allowed"):
         Parsing({"p": spec}, limits).parse(examples(encoded("PNG", 10, 10)))
 
 
 def test_a_spec_may_take_more_pixels_and_bounds_its_own_bytes() -> None:
     pictures = examples(encoded("JPEG", 10, 10))
-    Parsing({"p": Image(max_pixels=100, max_bytes=300)}, Limits(max_pixels=99)).parse(pictures)
+    Parsing({"p": Image(max_pixels=100, max_bytes=300)}, DecodeLimits(max_pixels=99)).parse(
+        pictures
+    )
     with pytest.raises(DataError, match="max_bytes"):
-        Parsing({"p": Image(max_bytes="299B")}, Limits(1000)).parse(pictures)
+        Parsing({"p": Image(max_bytes="299B")}, DecodeLimits(1000)).parse(pictures)
 
 
 @pytest.mark.parametrize("argument", [{"max_pixels": 0}, {"max_pixels": 1.5}, {"max_bytes": "x"}])
@@ -135,7 +137,7 @@ def test_the_step_is_named() -> None:
     steps = [encoded("PNG", 1, 1), encoded("PNG", 50, 50)]
     record = encode_sequence_example({}, {"v": steps})
     with pytest.raises(PictureTooLarge, match="step 1: the picture takes"):
-        Parsing(({}, {"v": Image()}), Limits(4000)).parse([record])
+        Parsing(({}, {"v": Image()}), DecodeLimits(4000)).parse([record])
 
 
 DEFAULTS: dict[str, tuple[Any, int, Any]] = {
@@ -151,13 +153,13 @@ def test_what_defaults_take_is_claimed(case: str) -> None:
     spec, size, _ = DEFAULTS[case]
     features = {"v": spec, "other": FixedLenFeature((), "int64", 0)}
     total = 100 * (size + 8)
-    parsing = Parsing(features, Limits(total))
+    parsing = Parsing(features, DecodeLimits(total))
     assert len(parsing.parse([b""] * 100)["v"]) == 100
     assert parsing.claimed == [total]
     with pytest.raises(
         BatchTooLarge, match=r"default values take 0\.. MiB in this batch"
     ) as caught:
-        Parsing(features, Limits(total - 1)).parse([b""] * 100)
+        Parsing(features, DecodeLimits(total - 1)).parse([b""] * 100)
     assert caught.value.feature == "v"
 
 
@@ -165,7 +167,7 @@ def test_what_defaults_take_is_claimed(case: str) -> None:
 def test_values_that_the_records_hold_are_not_claimed(case: str) -> None:
     """A batch that is large because its records are is no bomb, whether its specs have defaults."""
     spec, _, value = DEFAULTS[case]
-    parsing = Parsing({"v": spec}, Limits(1000))
+    parsing = Parsing({"v": spec}, DecodeLimits(1000))
     assert len(parsing.parse([encode_example({"v": value})] * 100)["v"]) == 100
     assert parsing.claimed == []
 
@@ -186,16 +188,16 @@ def test_values_that_grow_are_compared_with_their_records(kind: str) -> None:
     small = bytes(encode_example({"v": [b"" if kind == "texts" else 0]}))
     records = [record] if kind == "steps" else [small, record]
     spare = 0 if kind == "steps" else 8 - len(small)
-    parsing = Parsing(features, Limits(grown + spare))
+    parsing = Parsing(features, DecodeLimits(grown + spare))
     parsing.parse(records)
     with pytest.raises(BatchTooLarge, match="the values of this batch take") as caught:
-        Parsing(features, Limits(grown + spare - 1)).parse(records)
+        Parsing(features, DecodeLimits(grown + spare - 1)).parse(records)
     assert caught.value.record == len(records) - 1
     assert caught.value.feature == "v"
 
 
 def test_a_limit_of_another_thread_s_batch_is_its_own() -> None:
-    claims = Claims(Limits(10))
+    claims = Claims(DecodeLimits(10))
     claims.rows(np.array([1]), 10, 1, "p")
     with pytest.raises(Exception, match="max_bytes"):
         claims.rows(np.array([1]), 1, 1, "p")

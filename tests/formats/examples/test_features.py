@@ -41,7 +41,7 @@ from streamrec.formats.examples.specs import (
     VarLenFeature,
 )
 from streamrec.formats.images.image import encode_png
-from streamrec.kernel.contract import Fault, KernelFault
+from streamrec.kernel.contract import FaultCode, KernelFault
 from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
@@ -256,12 +256,12 @@ class TestFaultsOfARecord:
         return caught.value
 
     def test_the_place_is_named_where_it_is_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        error = self.explained(KernelFault(Fault.MALFORMED, 1, None, 17), monkeypatch)
+        error = self.explained(KernelFault(FaultCode.MALFORMED, 1, None, 17), monkeypatch)
         assert isinstance(error, MalformedExample)
         assert "not a serialized tf.train.Example, which shows at its byte 17; leave" in str(error)
 
     def test_a_record_that_is_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        error = self.explained(KernelFault(Fault.TOO_LARGE, 1), monkeypatch)
+        error = self.explained(KernelFault(FaultCode.TOO_LARGE, 1), monkeypatch)
         assert isinstance(error, MalformedExample)
         assert f"has {len(RECORD)} bytes, but a protobuf message has at most 2,147,483,647" in str(
             error
@@ -271,7 +271,7 @@ class TestFaultsOfARecord:
     def test_a_record_of_which_protobuf_thinks_otherwise(
         self, monkeypatch: pytest.MonkeyPatch, record: bytes
     ) -> None:
-        error = self.explained(KernelFault(Fault.WRONG_KIND, 1, "id"), monkeypatch, record)
+        error = self.explained(KernelFault(FaultCode.WRONG_KIND, 1, "id"), monkeypatch, record)
         assert isinstance(error, MalformedExample)
 
 

@@ -259,13 +259,13 @@ def test_the_work_is_bounded_where_every_header_lies(monkeypatch: pytest.MonkeyP
 # -- the answers of a search -----------------------------------------------------------------------
 
 
-def verdict(lost: bytes) -> resync.Verdict:
+def lost_bytes(lost: bytes) -> resync.LostBytes:
     """Give a search the bytes that it asks for: always more, and never more than there are."""
     search, answer = resync.Resync(), 1
     while True:
         held = np.frombuffer(lost[:answer], np.uint8)
         found = search.look(held, len(lost))
-        if isinstance(found, resync.Verdict):
+        if isinstance(found, resync.LostBytes):
             return found
         assert len(held) < found <= len(lost)
         answer = found
@@ -280,26 +280,26 @@ def lying_header(length: int) -> bytes:
 @pytest.mark.parametrize("left", range(1, len(B)))
 def test_a_cut_frame_behind_damage_is_lost_with_it(left: int) -> None:
     lost = b"?" * 20 + B[:left]
-    assert verdict(lost) == resync.Verdict(len(lost), 1, exact=False, done=True)
+    assert lost_bytes(lost) == resync.LostBytes(len(lost), 1, exact=False, done=True)
 
 
 def test_a_cut_frame_of_many_steps_is_lost_with_the_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resync, "FIRST_STEP", 5)
     monkeypatch.setattr(resync, "LARGEST_STEP", 7)
     lost = b"?" * 50 + C[:-1]
-    assert verdict(lost) == resync.Verdict(len(lost), 1, exact=False, done=True)
+    assert lost_bytes(lost) == resync.LostBytes(len(lost), 1, exact=False, done=True)
 
 
 @pytest.mark.parametrize("count", [1, 2, resync.MOST_TRIES])
 def test_a_record_behind_headers_that_lie_is_found(count: int) -> None:
     lost = b"?" + lying_header(60) * count + B + C
-    assert verdict(lost) == resync.Verdict(1 + 12 * count, 1, exact=False, done=True)
+    assert lost_bytes(lost) == resync.LostBytes(1 + 12 * count, 1, exact=False, done=True)
 
 
 def test_a_header_that_lies_after_many_others_is_believed() -> None:
     before = b"?" + lying_header(60) * resync.MOST_TRIES
     skipped = (lying_header(60) + B).ljust(76, b"?")
-    assert verdict(before + skipped + A).size == len(before + skipped)
+    assert lost_bytes(before + skipped + A).size == len(before + skipped)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

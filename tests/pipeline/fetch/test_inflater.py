@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import streamrec.pipeline.fetch.inflating_queue as module
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     CorruptCompression,
     CorruptLength,
@@ -276,7 +276,7 @@ async def test_an_object_with_a_content_encoding(encoding: str, kind: Compressio
     plain = shard([100] * 40)
     async with DevStore() as devstore:
         devstore.put("bucket/x", pack(kind, plain))
-        devstore.faults = [Fault(headers={"Content-Encoding": encoding})]
+        devstore.faults = [FaultRule(headers={"Content-Encoding": encoding})]
         settings = settings_of("s3://bucket/x", storage_options=devstore.storage_options)
         dataset = await Dataset.open(settings)
         assert sum(map(len, await batches_of(dataset))) == 40

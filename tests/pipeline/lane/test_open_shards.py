@@ -19,7 +19,7 @@ from streamrec.errors import ConfigError, MalformedPosition, ObjectChanged, Othe
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.lane.open_shards import Turn
+from streamrec.pipeline.lane.open_shards import ShardTurn
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
@@ -363,7 +363,7 @@ class TestTurn:
         points = (1, 0, 0, 5), (4, 0, 0, 60), (2, 9, 9, 7)
         own = RecordSpan.of(self.EXTENT, block, np.arange(60, 64))
         taken = np.array([40, 60, 76, 100])
-        turn = Turn(self.EXTENT, own.places, own.numbers, taken, 7, 1, points)
+        turn = ShardTurn(self.EXTENT, own.places, own.numbers, taken, 7, 1, points)
         return RecordSpan(Extent(1, 1, -1), own.rows, own.lengths, turn, own.numbers)
 
     def at(self, taken: int, offset: int, record: int) -> Coordinates:

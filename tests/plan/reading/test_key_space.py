@@ -10,7 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamrec.plan.reading.key_space import FIRST, FURTHER, MOST, KeySpace, OutOfOrder, Span, cuts
+from streamrec.plan.reading.key_space import (
+    FIRST,
+    FURTHER,
+    MOST,
+    KeySpace,
+    NameSpan,
+    OutOfOrder,
+    cuts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +70,7 @@ class Store:
 def listed(store: Store, choose: Callable[[int], int], most: int, prefix: str) -> list[str]:
     """Read as ``choose`` orders the answers; all names as the spans have them in the end."""
     space = KeySpace(prefix, most)
-    found: dict[Span, list[str]] = {}
+    found: dict[NameSpan, list[str]] = {}
     reading = [*space.spans]
     while reading:
         span = reading[choose(len(reading))]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from blockbuster import blockbuster_ctx
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import ObjectChanged, StoreUnavailable
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.cache.cached_store import CachedStore
-from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.pieces import PIECE
 from streamrec.stores.cache.process_memory import ProcessMemory
@@ -75,7 +75,7 @@ async def bench(shelf: Shelf) -> AsyncIterator[Bench]:
 @asynccontextmanager
 async def on_disk() -> AsyncIterator[Bench]:
     with TemporaryDirectory() as folder:
-        async with bench(Folder(Path(folder) / "cache")) as made:
+        async with bench(CacheFolder(Path(folder) / "cache")) as made:
             yield made
 
 
@@ -134,10 +134,10 @@ async def test_gaps_alone_are_asked_for(backend: Backend) -> None:
 async def test_another_store_of_the_folder_finds_the_pieces(tmp_path: Path) -> None:
     async with DevStore() as devstore:
         devstore.put("bucket/large", LARGE)
-        async with cached(devstore.gcs_options, Folder(tmp_path)) as store:
+        async with cached(devstore.gcs_options, CacheFolder(tmp_path)) as store:
             _, info = await read(store, "gs://bucket/large", 0, len(LARGE))
         devstore.statistics.clear()
-        async with cached(devstore.gcs_options, Folder(tmp_path)) as store:
+        async with cached(devstore.gcs_options, CacheFolder(tmp_path)) as store:
             data, found = await read(store, "gs://bucket/large", 0, len(LARGE), etag=info.etag)
         assert (data, found) == (LARGE, info)
         assert devstore.statistics.requests == 0
@@ -177,7 +177,7 @@ async def test_a_broken_response_is_kept_as_far_as_it_came(backend: Backend) -> 
         assert made.devstore is not None
         made.put("large", LARGE)
         url = made.url("large")
-        made.devstore.faults = [Fault(first=1, ranged=True, truncate_after=PIECE + 1000)]
+        made.devstore.faults = [FaultRule(first=1, ranged=True, truncate_after=PIECE + 1000)]
         view, counts = memoryview(bytearray(len(LARGE))), list[int]()
         with pytest.raises(StoreUnavailable):
             async with made.store.open_range(url, 0, len(LARGE)) as body:
@@ -195,7 +195,7 @@ async def test_a_broken_response_is_kept_as_far_as_it_came(backend: Backend) -> 
 
 @asynchronous
 async def test_damaged_pieces_are_fetched_again(tmp_path: Path) -> None:
-    async with bench(Folder(tmp_path)) as made:
+    async with bench(CacheFolder(tmp_path)) as made:
         made.put("large", LARGE)
         await read(made.store, made.url("large"), 0, len(LARGE), step=len(LARGE))
         for file in tmp_path.glob("*/*"):  # noqa: ASYNC240 - a test

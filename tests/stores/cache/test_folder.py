@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.stores.cache.folder import ABANDONED, FOOTER, REGION, Folder
+from streamrec.stores.cache.folder import ABANDONED, FOOTER, REGION, CacheFolder
 from streamrec.stores.cache.pieces import Piece
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ PIECE = Piece(KEY, 512, 512 + len(DATA), 5000, "gzip")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    made = Folder(tmp_path / "cache")
+def folder(tmp_path: Path) -> CacheFolder:
+    made = CacheFolder(tmp_path / "cache")
     made.save(PIECE, memoryview(DATA))
     return made
 
@@ -32,12 +32,12 @@ def files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
 
 
-def load(folder: Folder, piece: Piece) -> bytes | None:
+def load(folder: CacheFolder, piece: Piece) -> bytes | None:
     view = memoryview(bytearray(piece.nbytes))
     return bytes(view) if folder.load(piece, view) else None
 
 
-def test_what_is_kept_is_found(folder: Folder, tmp_path: Path) -> None:
+def test_what_is_kept_is_found(folder: CacheFolder, tmp_path: Path) -> None:
     assert load(folder, PIECE) == DATA
     assert [entry.piece for entry in folder.entries()] == [PIECE]
     assert oct((tmp_path / "cache").stat().st_mode)[-3:] == "700"
@@ -48,12 +48,12 @@ def test_what_is_kept_is_found(folder: Folder, tmp_path: Path) -> None:
     ("start", "stop", "found"),
     [(0, 512, False), (0, 513, True), (600, 700, True), (1535, 9999, True), (1536, 9999, False)],
 )
-def test_pieces_of_a_range(folder: Folder, start: int, stop: int, found: bool) -> None:
+def test_pieces_of_a_range(folder: CacheFolder, start: int, stop: int, found: bool) -> None:
     assert folder.pieces(KEY, start, stop) == [PIECE] * found
     assert folder.pieces(KEY[::-1], start, stop) == []
 
 
-def test_a_range_over_several_regions(folder: Folder) -> None:
+def test_a_range_over_several_regions(folder: CacheFolder) -> None:
     far = Piece(KEY, REGION, REGION + 4, 2 * REGION)
     folder.save(far, memoryview(b"1234"))
     assert sorted(folder.pieces(KEY, 0, REGION + 1)) == [PIECE, far]
@@ -65,7 +65,7 @@ def test_no_damage_gives_a_wrong_byte(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     root = tmp_path_factory.mktemp("damage")
-    folder = Folder(root)
+    folder = CacheFolder(root)
     folder.save(PIECE, memoryview(DATA))
     (file,) = files(root)
     content = bytearray(file.read_bytes())
@@ -80,7 +80,7 @@ def test_no_damage_gives_a_wrong_byte(
 
 
 def test_a_file_that_is_too_long_or_of_another_name_is_damaged(
-    folder: Folder, tmp_path: Path
+    folder: CacheFolder, tmp_path: Path
 ) -> None:
     (file,) = files(tmp_path)
     content = file.read_bytes()
@@ -94,7 +94,7 @@ def test_a_file_that_is_too_long_or_of_another_name_is_damaged(
     assert load(folder, other) is None
 
 
-def test_missing_pieces_are_misses(folder: Folder) -> None:
+def test_missing_pieces_are_misses(folder: CacheFolder) -> None:
     folder.remove(PIECE)
     folder.remove(PIECE)
     assert load(folder, PIECE) is None
@@ -103,7 +103,7 @@ def test_missing_pieces_are_misses(folder: Folder) -> None:
     assert load(folder, PIECE) == DATA
 
 
-def test_reading_sets_the_time_of_use(folder: Folder, tmp_path: Path) -> None:
+def test_reading_sets_the_time_of_use(folder: CacheFolder, tmp_path: Path) -> None:
     (file,) = files(tmp_path)
     os.utime(file, (1000, 1000))
     assert [entry.used_at for entry in folder.entries()] == [1000]
@@ -111,7 +111,7 @@ def test_reading_sets_the_time_of_use(folder: Folder, tmp_path: Path) -> None:
     assert folder.entries()[0].used_at > 1000
 
 
-def test_what_a_killed_writer_left_goes_in_time(folder: Folder, tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_goes_in_time(folder: CacheFolder, tmp_path: Path) -> None:
     (file,) = files(tmp_path)
     part = file.with_name(f".200-600-1388.gzip.{KEY}")
     other = file.with_name("notes.txt")
@@ -128,7 +128,7 @@ def test_what_a_killed_writer_left_goes_in_time(folder: Folder, tmp_path: Path) 
 
 def test_a_folder_that_cannot_be_made_is_an_error_of_the_system(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    folder = Folder(tmp_path / "file" / "cache")
+    folder = CacheFolder(tmp_path / "file" / "cache")
     with pytest.raises(OSError, match="Not a directory"):
         folder.save(PIECE, memoryview(DATA))
     assert folder.pieces(KEY, 0, 5000) == []
@@ -142,5 +142,5 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("pathlib.Path.replace", full)
     with pytest.raises(OSError, match="No space left"):
-        Folder(tmp_path).save(PIECE, memoryview(DATA))
+        CacheFolder(tmp_path).save(PIECE, memoryview(DATA))
     assert files(tmp_path) == []

@@ -19,7 +19,7 @@ import pytest
 import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import SLACK, THREADS
 from streamrec.stores.cache.pieces import PIECE, key_of
 from tests.by_day import is_day
@@ -86,7 +86,7 @@ def wait_for(batches: int, lines: IO[str]) -> None:
 
 def check(folder: Path, contents: dict[str, bytes]) -> int:
     """Compare all pieces with what they are of; return the bytes of those that can be read."""
-    shelf, checked = Folder(folder), 0
+    shelf, checked = CacheFolder(folder), 0
     for piece, _ in shelf.entries():
         view = memoryview(bytearray(piece.nbytes))
         if shelf.load(piece, view):
@@ -126,7 +126,7 @@ def test_a_killed_reader_leaves_no_wrong_batch(store: DevStore, tmp_path: Path) 
     for kill in range(KILLS):
         with reader(settings) as lines:
             wait_for(random.randint(1, MOST_BATCHES), lines)
-        held = sum(entry.piece.nbytes for entry in Folder(folder).entries())
+        held = sum(entry.piece.nbytes for entry in CacheFolder(folder).entries())
         assert 0 < held <= 2 * SIZE, f"kill {kill}, seed {SEED}"
     endless: dict[str, Any] = {"epochs": None}
     with (

@@ -23,10 +23,16 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [
-        ({"folder": "/x"}, "<PieceCache of None bytes in <Folder /x>>"),
-        ({"folder": "~/x", "size": GIB}, f"<PieceCache of {GIB} bytes in <Folder /home/me/x>>"),
-        ({}, "<PieceCache of None bytes in <Folder /caches/streamrec/ranges>>"),
-        ({"of": "batches"}, "<PieceCache of None bytes in <Folder /caches/streamrec/batches>>"),
+        ({"folder": "/x"}, "<PieceCache of None bytes in <CacheFolder /x>>"),
+        (
+            {"folder": "~/x", "size": GIB},
+            f"<PieceCache of {GIB} bytes in <CacheFolder /home/me/x>>",
+        ),
+        ({}, "<PieceCache of None bytes in <CacheFolder /caches/streamrec/ranges>>"),
+        (
+            {"of": "batches"},
+            "<PieceCache of None bytes in <CacheFolder /caches/streamrec/batches>>",
+        ),
         (
             {"folder": "memory", "size": GIB},
             f"<PieceCache of {GIB} bytes in <ProcessMemory of {GIB} bytes>>",

@@ -13,7 +13,7 @@ from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import SLACK, PieceCache, to_remove
 from streamrec.stores.cache.pieces import Entry, Piece
 from streamrec.stores.cache.process_memory import ProcessMemory
@@ -33,7 +33,7 @@ def keep(cache: PieceCache, one: Piece) -> None:
     cache.keep(one, memoryview(bytes(one.nbytes)))
 
 
-def used(shelf: Folder | ProcessMemory) -> int:
+def used(shelf: CacheFolder | ProcessMemory) -> int:
     return sum(entry.piece.nbytes for entry in shelf.entries())
 
 
@@ -62,12 +62,12 @@ def test_the_size_holds_and_the_latest_stay(numbers: list[int]) -> None:
 
 
 def test_processes_that_share_a_folder_exceed_the_size_by_a_sixteenth_each(tmp_path: Path) -> None:
-    size, caches = 32_000, [PieceCache(Folder(tmp_path), 32_000) for _ in range(3)]
+    size, caches = 32_000, [PieceCache(CacheFolder(tmp_path), 32_000) for _ in range(3)]
     for number in range(1500):
         keep(caches[number % 3], piece(number))
         if number % 10 == 0:
-            assert used(Folder(tmp_path)) <= size + 2 * size // SLACK + 300
-    assert used(Folder(tmp_path)) > size * 3 // 4
+            assert used(CacheFolder(tmp_path)) <= size + 2 * size // SLACK + 300
+    assert used(CacheFolder(tmp_path)) > size * 3 // 4
 
 
 def test_nothing_is_removed_for_a_piece_that_never_fits() -> None:

@@ -15,7 +15,7 @@ import pytest
 from google.auth import _helpers
 from google.auth.credentials import Credentials
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     AccessDenied,
     ConfigError,
@@ -159,14 +159,14 @@ class TestRequests:
             for number in range(1500):
                 bench.put(f"{number:04}", b"")
             bench.devstore.faults = [
-                Fault(nth=2, status=503, retry_after=7),
-                Fault(nth=3, truncate_after=1),
+                FaultRule(nth=2, status=503, retry_after=7),
+                FaultRule(nth=3, truncate_after=1),
             ]
             assert len(await listed(bench.store, bench.url(""))) == 1500
             queries = [set(each.query) for each in bench.devstore.statistics.records]
             assert sum(not query & {"startOffset", "pageToken"} for query in queries) == 1
             assert sorted(7 <= nap <= 9 for nap in naps) == [False, True]
-            bench.devstore.faults = [Fault(status=503, retry_after=7)]
+            bench.devstore.faults = [FaultRule(status=503, retry_after=7)]
             with pytest.raises(StoreUnavailable):
                 await listed(bench.store, bench.url(""))
             assert len(bench.devstore.statistics.records) == len(queries) + 4
@@ -189,7 +189,7 @@ class TestRequests:
         async with devstore_bench() as bench:
             assert bench.devstore
             text = "Bucket is a requester pays bucket but no user project provided."
-            bench.devstore.faults = [Fault(status=400, code="required")]
+            bench.devstore.faults = [FaultRule(status=400, code="required")]
             with pytest.raises(StoreError) as plain:
                 await read(bench.store, bench.url("x"), 0, 1)
             assert "requester_pays" not in str(plain.value)
@@ -245,7 +245,7 @@ class TestToken:
         async with issued_bench() as (store, devstore):
             devstore.put("bucket/x", DATA)
             await read(store, "gs://bucket/x", 0, 10)
-            devstore.faults = [Fault(status=401)]
+            devstore.faults = [FaultRule(status=401)]
             for call in (read(store, "gs://bucket/x", 0, 10), listed(store, "gs://bucket/")):
                 devstore.statistics.clear()
                 with pytest.raises(AccessDenied, match="log in again") as caught:
@@ -282,7 +282,7 @@ class TestToken:
     async def test_what_will_not_pass_fails_at_once(self, status: int) -> None:
         kind = AccessDenied if status == 403 else ObjectNotFound
         async with issued_bench() as (store, devstore):
-            devstore.faults = [Fault(status=status)]
+            devstore.faults = [FaultRule(status=status)]
             with pytest.raises(kind):
                 await read(store, "gs://bucket/x", 0, 10)
             with pytest.raises(kind):
@@ -296,7 +296,7 @@ class TestToken:
 
         async with issued_bench(sleep=sleep) as (store, devstore):
             limit = {"status": 403, "code": "rateLimitExceeded", "retry_after": 2}
-            devstore.faults = [Fault.model_validate(limit)]
+            devstore.faults = [FaultRule.model_validate(limit)]
             with pytest.raises(StoreUnavailable) as caught:
                 await listed(store, "gs://bucket/")
             assert caught.value.retry_after == 2.0
@@ -332,7 +332,7 @@ class TestVersions:
             assert bench.devstore
             bench.put("x", DATA)
             [info] = await listed(bench.store, bench.url(""))
-            bench.devstore.faults = [Fault(headers={"x-goog-generation": "7"})]
+            bench.devstore.faults = [FaultRule(headers={"x-goog-generation": "7"})]
             with pytest.raises(ObjectChanged, match=f"{info.etag}.* 7;"):
                 await read(bench.store, bench.url("x"), 0, 10, etag=info.etag)
 
@@ -367,7 +367,7 @@ class TestEncoding:
         async with devstore_bench() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(headers=headers)]
+            bench.devstore.faults = [FaultRule(headers=headers)]
             with pytest.raises(StoreMisbehaved, match="range does not match the object"):
                 await read(bench.store, bench.url("x"), 0, 10)
 
@@ -433,7 +433,7 @@ async def test_buckets_are_named_in_full() -> None:
 async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with DevStore(token="ya29-untold") as devstore:
-        devstore.faults = [Fault.model_validate(fault)]
+        devstore.faults = [FaultRule.model_validate(fault)]
         async with opened(devstore.gcs_options) as store:
             with pytest.raises(StoreError) as caught:
                 await read(store, "gs://bucket/x", 0, 10)

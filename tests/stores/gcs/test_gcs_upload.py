@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamrec as sr
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, StoreError
 from streamrec.stores.folder import Folder
 from streamrec.stores.targets import write_object
@@ -48,13 +48,15 @@ def test_nothing_is_seen_before_the_end(store: DevStore) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        (Fault(method="PUT", nth=2, status=403), AccessDenied),
-        (Fault(method="POST", nth=1, status=403), AccessDenied),
-        (Fault(method="PUT", nth=3, status=400), StoreError),
+        (FaultRule(method="PUT", nth=2, status=403), AccessDenied),
+        (FaultRule(method="POST", nth=1, status=403), AccessDenied),
+        (FaultRule(method="PUT", nth=3, status=400), StoreError),
     ],
     ids=["part", "beginning", "end"],
 )
-def test_what_fails_leaves_nothing(store: DevStore, fault: Fault, kind: type[Exception]) -> None:
+def test_what_fails_leaves_nothing(
+    store: DevStore, fault: FaultRule, kind: type[Exception]
+) -> None:
     store.faults = [fault]
     with pytest.raises(kind):
         write_object("gs://bucket/x", bytes(2 * PART + 1), store.gcs_options)
@@ -63,7 +65,7 @@ def test_what_fails_leaves_nothing(store: DevStore, fault: Fault, kind: type[Exc
 
 def test_a_lost_answer_to_the_last_step_is_looked_up(store: DevStore) -> None:
     """The store has made the object; the request that is sent again finds no upload."""
-    store.faults = [Fault(method="PUT", nth=3, reset_after=0)]
+    store.faults = [FaultRule(method="PUT", nth=3, reset_after=0)]
     data = bytes(range(256)) * (2 * PART // 256) + b"end"
     write_object("gs://bucket/x", data, store.gcs_options)
     assert store.objects["bucket/x"] == data
@@ -73,7 +75,7 @@ def test_an_abort_that_is_not_answered_is_given_up(
     store: DevStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamrec.stores.part_upload.ABORT_SECONDS", 0.01)
-    store.faults = [Fault(method="DELETE", stall_after=0)]
+    store.faults = [FaultRule(method="DELETE", stall_after=0)]
     writer = sr.TFRecordWriter("gs://bucket/x", storage_options=store.gcs_options)
     writer.write(bytes(2 * PART))
     writer.discard()
@@ -81,7 +83,7 @@ def test_an_abort_that_is_not_answered_is_given_up(
 
 
 def test_a_part_that_the_store_was_too_busy_for_is_sent_again(store: DevStore) -> None:
-    store.faults = [Fault(method="PUT", nth=1, status=503)]
+    store.faults = [FaultRule(method="PUT", nth=1, status=503)]
     write_object("gs://bucket/x", bytes(2 * PART), store.gcs_options)
     assert len(store.objects["bucket/x"]) == 2 * PART
 

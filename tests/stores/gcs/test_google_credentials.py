@@ -10,7 +10,7 @@ from google.auth.compute_engine import Credentials as ComputeCredentials
 from google.auth.exceptions import DefaultCredentialsError, TransportError
 from google.oauth2.credentials import Credentials
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.gcs.google_credentials import filesystem
@@ -132,7 +132,7 @@ def test_refused_uploads(
 ) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"data")
-    store.faults = [Fault(status=status)]
+    store.faults = [FaultRule(status=status)]
     with pytest.raises(kind) as caught:
         put_file(store, file, "bucket/x")
     assert type(caught.value) is kind
@@ -143,7 +143,7 @@ def test_refused_uploads(
 def test_an_upload_in_parts_that_fails_leaves_nothing(store: DevStore, tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(bytes(6 << 20))
-    store.faults = [Fault(method="POST", nth=2, status=403)]
+    store.faults = [FaultRule(method="POST", nth=2, status=403)]
     with pytest.raises(AccessDenied):
         put_file(store, file, "bucket/x")
     assert dict(store.objects) == {}

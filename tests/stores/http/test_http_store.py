@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     AccessDenied,
     ConfigError,
@@ -86,7 +86,7 @@ class TestHttp(StoreConformance, FaultConformance):
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(headers={"ETag": 'W/"one"'})]
+            bench.devstore.faults = [FaultRule(headers={"ETag": 'W/"one"'})]
             await read(bench.store, bench.url("x"), 0, 10, etag='W/"one"')
             with pytest.raises(ObjectChanged):
                 await read(bench.store, bench.url("x"), 0, 10, etag='W/"two"')
@@ -120,7 +120,7 @@ class TestHttp(StoreConformance, FaultConformance):
             assert bench.devstore
             bench.put("x", DATA)
             _, info = await read(bench.store, bench.url("x"), 0, 10)
-            bench.devstore.faults = [Fault(ranged=True, status=412, code="PreconditionFailed")]
+            bench.devstore.faults = [FaultRule(ranged=True, status=412, code="PreconditionFailed")]
             with pytest.raises(StoreMisbehaved, match="If-Match"):
                 await read(bench.store, bench.url("x"), 0, 10, etag=info.etag)
 
@@ -129,7 +129,7 @@ class TestHttp(StoreConformance, FaultConformance):
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(status=412, code="PreconditionFailed")]
+            bench.devstore.faults = [FaultRule(status=412, code="PreconditionFailed")]
             with pytest.raises(ObjectChanged):
                 await read(bench.store, bench.url("x"), 0, 10)
 
@@ -139,7 +139,7 @@ class TestHttp(StoreConformance, FaultConformance):
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(ignore_range=True)]
+            bench.devstore.faults = [FaultRule(ignore_range=True)]
             data, info = await read(bench.store, bench.url("x"), start, start + 100)
             assert data == DATA[start : start + 100]
             assert info.size == len(DATA)
@@ -152,7 +152,7 @@ class TestHttp(StoreConformance, FaultConformance):
         async with backend() as bench:
             assert bench.devstore
             bench.put("large", LARGE)
-            bench.devstore.faults = [Fault(ignore_range=True)]
+            bench.devstore.faults = [FaultRule(ignore_range=True)]
             with pytest.raises(StoreMisbehaved, match="ignores Range"):
                 await read(bench.store, bench.url("large"), 2 << 20, 3 << 20)
 
@@ -161,7 +161,7 @@ class TestHttp(StoreConformance, FaultConformance):
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(partial_status=200)]
+            bench.devstore.faults = [FaultRule(partial_status=200)]
             assert (await read(bench.store, bench.url("x"), 100, 200))[0] == DATA[100:200]
 
     @pytest.mark.parametrize("header", ["bytes 0-9/*", "bytes 5-14/10240", "", "nonsense"])
@@ -170,7 +170,7 @@ class TestHttp(StoreConformance, FaultConformance):
         async with backend() as bench:
             assert bench.devstore
             bench.put("x", DATA)
-            bench.devstore.faults = [Fault(content_range=header)]
+            bench.devstore.faults = [FaultRule(content_range=header)]
             with pytest.raises(StoreMisbehaved):
                 await read(bench.store, bench.url("x"), 0, 10)
 
@@ -180,7 +180,9 @@ class TestHttp(StoreConformance, FaultConformance):
             assert bench.devstore
             bench.put("x", DATA)
             bench.devstore.faults = [
-                Fault(ranged=True, status=416, headers={"Content-Range": f"bytes */{len(DATA)}"})
+                FaultRule(
+                    ranged=True, status=416, headers={"Content-Range": f"bytes */{len(DATA)}"}
+                )
             ]
             with pytest.raises(StoreMisbehaved, match="past the end"):
                 await read(bench.store, bench.url("x"), 0, 10)
@@ -191,8 +193,8 @@ class TestHttp(StoreConformance, FaultConformance):
             assert bench.devstore
             bench.put("x", DATA)
             bench.devstore.faults = [
-                Fault(ranged=True, status=412, code="PreconditionFailed"),
-                Fault(ranged=False, status=404, code="NoSuchKey"),
+                FaultRule(ranged=True, status=412, code="PreconditionFailed"),
+                FaultRule(ranged=False, status=404, code="NoSuchKey"),
             ]
             with pytest.raises(ObjectNotFound):
                 await read(bench.store, bench.url("x"), 0, 10, etag='"old"')

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from streamrec.errors import ObjectChanged, StoreError, StoreMisbehaved
 from streamrec.stores.http.range_requests import (
     MAX_SKIP,
-    RangeRequest,
+    RangedGet,
     check_response,
     size_from_416,
 )
 
 
-def request(start: int, stop: int, etag: str | None = None) -> RangeRequest:
-    return RangeRequest("s3://b/x", "http://h/x?X-Amz-Signature=secret", start, stop, etag)
+def request(start: int, stop: int, etag: str | None = None) -> RangedGet:
+    return RangedGet("s3://b/x", "http://h/x?X-Amz-Signature=secret", start, stop, etag)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_headers(etag: str | None, sent: str | None) -> None:
     headers = request(5, 10, etag).headers()
     assert headers.pop("Range") == "bytes=5-9"
     assert headers.get("If-Match") == sent
-    extra = RangeRequest("x", "x", 0, 1, extra={"X-Token": "secret"})
+    extra = RangedGet("x", "x", 0, 1, extra={"X-Token": "secret"})
     assert extra.headers() == {"Range": "bytes=0-0", "X-Token": "secret"}
     assert "secret" not in repr(extra) + repr(request(0, 1))
 

@@ -15,7 +15,7 @@ from aiohttp.client_proto import ResponseHandler
 from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
 from streamrec.stores.http.http_store import RangeClient
-from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.http.receivers import HEAD_BYTES, BodyReceiver
 from tests.stores.http_server import serving
 from tests.support import asynchronous
@@ -70,7 +70,7 @@ def in_pieces(*cuts: int, then: str = "") -> Answer:
 
 async def fill(client: RangeClient, url: str, start: int, stop: int, step: int) -> bytes:
     """A whole range, through views of so many bytes."""
-    body = await client.open(RangeRequest(url, url, start, stop))
+    body = await client.open(RangedGet(url, url, start, stop))
     out, view = bytearray(), memoryview(bytearray(b"\xaa" * (step + 1)))
     try:
         while True:
@@ -171,7 +171,7 @@ def test_a_view_fills_while_one_call_waits_and_not_once_it_is_cancelled(
     async def main() -> None:
         go_on = asyncio.Event()
         async with client_of(after_a_thousand(go_on)) as (client, url):
-            body = await client.open(RangeRequest(url, url, 0, len(DATA)))
+            body = await client.open(RangedGet(url, url, 0, len(DATA)))
             view, told, thousand = memoryview(bytearray(len(DATA))), [0], asyncio.Event()
 
             def received(count: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     AccessDenied,
     ConfigError,
@@ -122,7 +122,7 @@ async def test_a_busy_page_does_not_begin_the_listing_again() -> None:
         assert bench.devstore
         for number in range(1500):
             bench.put(f"{number:04}", b"")
-        bench.devstore.faults = [Fault(nth=2, status=503)]
+        bench.devstore.faults = [FaultRule(nth=2, status=503)]
         found = [info.url async for info in bench.store.list(bench.url(""))]
         assert found == [bench.url(f"{number:04}") for number in range(1500)]
         queries = [set(each.query) for each in bench.devstore.statistics.records]
@@ -142,7 +142,7 @@ async def test_a_page_that_does_not_come_is_cut_and_asked_for_again(
 
     async with DevStore() as devstore:
         devstore.put("bucket/a", b"")
-        devstore.faults = [Fault.model_validate(fault)]
+        devstore.faults = [FaultRule.model_validate(fault)]
         async with opened(devstore.storage_options, sleep=sleep) as store:
             with pytest.raises(StoreUnavailable, match=r"s3://bucket/a: a page .* 0\.05 s"):
                 [info async for info in store.list("s3://bucket/a")]
@@ -167,7 +167,7 @@ async def test_refusals_mean_the_same_in_listings_and_ranges(
     status: int, code: str, kind: type[StoreError]
 ) -> None:
     async with DevStore() as devstore:
-        devstore.faults = [Fault(status=status, code=code, retry_after=0)]
+        devstore.faults = [FaultRule(status=status, code=code, retry_after=0)]
         async with opened(devstore.storage_options, sleep=no_sleep) as store:
             with pytest.raises(kind) as listing:
                 [info async for info in store.list("s3://bucket/a")]
@@ -192,7 +192,7 @@ async def test_unreachable_endpoint() -> None:
 @asynchronous
 async def test_no_s3_behind_the_endpoint() -> None:
     async with DevStore() as devstore:
-        devstore.faults = [Fault(headers={"Content-Type": "text/html"}, truncate_after=40)]
+        devstore.faults = [FaultRule(headers={"Content-Type": "text/html"}, truncate_after=40)]
         async with opened(devstore.storage_options, sleep=no_sleep) as store:
             devstore.put("bucket/x", DATA)
             with pytest.raises((StoreMisbehaved, StoreUnavailable)):
@@ -204,7 +204,7 @@ async def test_bucket_in_another_region() -> None:
     async with devstore_bench() as bench:
         assert bench.devstore
         bench.put("x", DATA)
-        elsewhere = Fault(
+        elsewhere = FaultRule(
             nth=1,
             status=400,
             code="AuthorizationHeaderMalformed",
@@ -226,7 +226,7 @@ async def test_listing_a_bucket_in_another_region() -> None:
         assert bench.devstore
         bench.put("x", DATA)
         headers = {"x-amz-bucket-region": "eu-west-3", "Location": "http://127.0.0.1:1/"}
-        moved = Fault(nth=1, status=301, code="PermanentRedirect", headers=headers)
+        moved = FaultRule(nth=1, status=301, code="PermanentRedirect", headers=headers)
         bench.devstore.faults = [moved]
         assert [info.url async for info in bench.store.list(bench.url(""))] == [bench.url("x")]
         scopes = [
@@ -251,7 +251,7 @@ async def test_region_that_does_not_help() -> None:
     async with devstore_bench() as bench:
         assert bench.devstore
         headers = {"x-amz-bucket-region": "eu-west-3", "Location": "http://127.0.0.1:1/"}
-        bench.devstore.faults = [Fault(status=301, code="PermanentRedirect", headers=headers)]
+        bench.devstore.faults = [FaultRule(status=301, code="PermanentRedirect", headers=headers)]
         with pytest.raises(StoreError, match="region_name") as caught:
             await read(bench.store, bench.url("x"), 0, 10)
         assert type(caught.value) is StoreError
@@ -301,10 +301,10 @@ async def test_kept_signature_is_renewed_when_it_is_refused() -> None:
         assert bench.devstore
         bench.put("x", DATA)
         await read(bench.store, bench.url("x"), 0, 10)
-        bench.devstore.faults = [Fault(nth=1, status=403, code="AccessDenied")]
+        bench.devstore.faults = [FaultRule(nth=1, status=403, code="AccessDenied")]
         await read(bench.store, bench.url("x"), 0, 10)
         assert [each.status for each in bench.devstore.statistics.records] == [206, 403, 206]
-        bench.devstore.faults = [Fault(status=403, code="AccessDenied")]
+        bench.devstore.faults = [FaultRule(status=403, code="AccessDenied")]
         with pytest.raises(AccessDenied):
             await read(bench.store, bench.url("x"), 0, 10)
         assert len(bench.devstore.statistics.records) == 5
@@ -327,7 +327,7 @@ async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     async with DevStore(keys={"AKIDUNTOLD": "testsecret"}) as devstore:
         devstore.put("bucket/x", DATA)
-        devstore.faults = [Fault.model_validate(fault)]
+        devstore.faults = [FaultRule.model_validate(fault)]
         async with opened({**devstore.storage_options, "token": "tokenuntold"}) as store:
             with pytest.raises(StoreError) as caught:
                 await read(store, "s3://bucket/x", 0, 10)
@@ -404,7 +404,7 @@ class TestOtherNamesInListings:
             assert bench.devstore
             bench.put("x", DATA)
             (listed,) = [found async for found in bench.store.list(bench.url(""))]
-            bench.devstore.faults = [Fault(method="GET", path="/x$", etag="other")]
+            bench.devstore.faults = [FaultRule(method="GET", path="/x$", etag="other")]
             bench.devstore.statistics.records.clear()
             await asyncio.gather(*(part_of(bench, listed, begin) for begin in range(0, 30, 10)))
             await part_of(bench, listed, 30)
@@ -418,7 +418,7 @@ class TestOtherNamesInListings:
             bench.put("x", DATA)
             (listed,) = [found async for found in bench.store.list(bench.url(""))]
             for etag in ("other", "third"):
-                bench.devstore.faults = [Fault(method="GET", path="/x$", etag=etag)]
+                bench.devstore.faults = [FaultRule(method="GET", path="/x$", etag=etag)]
                 if etag == "other":
                     await read(bench.store, listed.url, 0, 10, etag=listed.etag)
             with pytest.raises(ObjectChanged):
@@ -431,7 +431,7 @@ class TestOtherNamesInListings:
             bench.put("x", DATA)
             (listed,) = [found async for found in bench.store.list(bench.url(""))]
             await read(bench.store, listed.url, 0, 10, etag=listed.etag)
-            bench.devstore.faults = [Fault(method="GET", path="/x$", etag="other")]
+            bench.devstore.faults = [FaultRule(method="GET", path="/x$", etag="other")]
             with pytest.raises(ObjectChanged):
                 await read(bench.store, listed.url, 10, 20, etag=listed.etag)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamrec as sr
-from streamrec.devstore import DevStore, Fault
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreMisbehaved
 from streamrec.stores.folder import Folder
 from streamrec.stores.s3.s3_upload import CHUNK, ONE_COPY, _Body, abort_uploads
@@ -60,7 +60,7 @@ def test_written_over_tls(authority: Authority, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     with DevStore(tls=authority.server) as store:
         store.objects.create_bucket("bucket")
-        store.faults = [Fault(method="PUT", nth=1, status=503)]
+        store.faults = [FaultRule(method="PUT", nth=1, status=503)]
         options = {**store.storage_options, "client_kwargs": {"verify": authority.file}}
         write_object("s3://bucket/x", data[:size], options)
         assert store.objects["bucket/x"] == data[:size]
@@ -68,7 +68,7 @@ def test_written_over_tls(authority: Authority, size: int) -> None:
 
 def test_a_bucket_of_another_region_is_written(store: DevStore) -> None:
     headers = {"x-amz-bucket-region": "eu-west-3"}
-    store.faults = [Fault(first=1, status=301, code="PermanentRedirect", headers=headers)]
+    store.faults = [FaultRule(first=1, status=301, code="PermanentRedirect", headers=headers)]
     write_object("s3://bucket/x", b"data", store.storage_options)
     assert store.objects["bucket/x"] == b"data"
 
@@ -124,14 +124,16 @@ def test_nothing_is_seen_before_the_end(store: DevStore) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        (Fault(method="PUT", nth=2, status=403, code="AccessDenied"), AccessDenied),
-        (Fault(method="POST", nth=1, status=403, code="AccessDenied"), AccessDenied),
-        (Fault(method="POST", nth=2, status=400, code="InvalidPart"), StoreError),
-        (Fault(method="PUT", status=404, code="NoSuchBucket"), ObjectNotFound),
+        (FaultRule(method="PUT", nth=2, status=403, code="AccessDenied"), AccessDenied),
+        (FaultRule(method="POST", nth=1, status=403, code="AccessDenied"), AccessDenied),
+        (FaultRule(method="POST", nth=2, status=400, code="InvalidPart"), StoreError),
+        (FaultRule(method="PUT", status=404, code="NoSuchBucket"), ObjectNotFound),
     ],
     ids=["part", "beginning", "end", "no bucket"],
 )
-def test_what_fails_leaves_nothing(store: DevStore, fault: Fault, kind: type[Exception]) -> None:
+def test_what_fails_leaves_nothing(
+    store: DevStore, fault: FaultRule, kind: type[Exception]
+) -> None:
     store.faults = [fault]
     with pytest.raises(kind):
         with sr.TFRecordWriter("s3://bucket/x", storage_options=store.storage_options) as writer:
@@ -144,7 +146,7 @@ def test_what_fails_leaves_nothing(store: DevStore, fault: Fault, kind: type[Exc
 
 def test_a_lost_answer_to_the_last_step_is_looked_up(store: DevStore) -> None:
     """The store has made the object; the request that is sent again finds no upload."""
-    store.faults = [Fault(method="POST", nth=2, reset_after=0)]
+    store.faults = [FaultRule(method="POST", nth=2, reset_after=0)]
     data = bytes(range(256)) * (2 * PART // 256) + b"end"
     write_object("s3://bucket/x", data, store.storage_options)
     assert store.objects["bucket/x"] == data
@@ -158,14 +160,14 @@ def test_an_older_object_is_not_taken_for_the_new_one(
     with monkeypatch.context() as earlier:
         earlier.setattr(time, "time", lambda: now - 10)
         store.objects["bucket/x"] = bytes(2 * PART + more)
-    store.faults = [Fault(method="POST", nth=2, status=404, code="NoSuchUpload")]
+    store.faults = [FaultRule(method="POST", nth=2, status=404, code="NoSuchUpload")]
     with pytest.raises(StoreError):
         write_object("s3://bucket/x", b"1" * 2 * PART, store.storage_options)
     assert store.objects["bucket/x"] == bytes(2 * PART + more)
 
 
 def test_a_part_that_the_store_was_too_busy_for_is_sent_again(store: DevStore) -> None:
-    store.faults = [Fault(method="PUT", nth=1, status=503)]
+    store.faults = [FaultRule(method="PUT", nth=1, status=503)]
     write_object("s3://bucket/x", bytes(2 * PART), store.storage_options)
     assert len(store.objects["bucket/x"]) == 2 * PART
 
