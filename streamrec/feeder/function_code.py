@@ -37,6 +37,8 @@ BESIDE = frozenset({"PRECALL", "PUSH_NULL", "EXTENDED_ARG", "NOP"})
 """Instructions that may stand between a name and its attribute."""
 LOOKUPS = (globals, vars, eval, exec, __import__, importlib.import_module)
 """Functions that look up what the code does not name."""
+WHOLE = frozenset({"__dict__", "__getattribute__"})
+"""Attributes of a module that stand for all others."""
 DRAWS = {
     (
         "torch",
@@ -157,6 +159,9 @@ def obstacle(function: FunctionType) -> str | None:
             return f"uses {read.path}, which reads what its code does not name"
         if isinstance(read.value, ModuleType) and not read.goes_on and is_own(read.value.__name__):
             return f"uses the module {read.path} as a whole; name what it reads of it"
+        path, _, name = read.path.rpartition(".")
+        if read.owner is not None and name in WHOLE and is_own(read.owner.__name__):
+            return f"uses the module {path} as a whole; name what it reads of it"
     return None
 
 

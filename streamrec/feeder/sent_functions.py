@@ -21,7 +21,7 @@ from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from io import BytesIO
 from pathlib import Path, PurePath
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
@@ -280,21 +280,34 @@ class _Bounded(BytesIO):
         return super().write(data)
 
 
+class _Named(NamedTuple):
+    """A module of the user's in a place where code reads it by its name.
+
+    What code reads of it is known there. Of a module in a list or an attribute nobody knows that.
+    """
+
+    module: ModuleType
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """A pickler of all that is of the user's program, by value."""
 
     def __init__(self, file: BytesIO, found: _Reads) -> None:
         super().__init__(file)
         self._found = found
+        self._modules: dict[int, _Named] = {}
 
     def reducer_override(self, value: Any) -> Any:
         """Return how to pickle a value; ``NotImplemented``: as always."""
         if is_generator(value):
             raise _Refused("draws from a random generator of the program", is_random=True)
+        if isinstance(value, _Named):
+            return ModuleType, (value.module.__name__,), self._attributes(value.module)
         if isinstance(value, ModuleType) and is_own(value.__name__):
-            known = vars(value)
-            names = sorted(name for owner, name in self._found.own if owner == value.__name__)
-            return ModuleType, (value.__name__,), {n: known[n] for n in names if n in known}
+            raise _Refused(
+                f"reads the module {value.__name__} through a value that holds it; name the module "
+                "itself, as it is imported"
+            )
         if isinstance(value, ModuleType) and type(value) is not ModuleType:  # as lazy ones are
             return importlib.import_module, (value.__name__,)
         if isinstance(value, _cached) and is_own(value.__module__):
@@ -309,6 +322,40 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             named = f"{value.__module__}.{value.__qualname__}"
             raise _Refused(f"uses {named}, which draws from {generator}", is_random=True)
         return how
+
+    def _dynamic_function_reduce(self, func: FunctionType) -> Any:
+        make, arguments, (attributes, slots), *rest = super()._dynamic_function_reduce(func)
+        slots["__globals__"] = self._by_name(slots["__globals__"])
+        modules = slots["_cloudpickle_submodules"]
+        slots["_cloudpickle_submodules"] = list(self._by_name(dict(enumerate(modules))).values())
+        cells = [self._cell(cell) for cell in slots["__closure__"] or ()]
+        slots["__closure__"] = tuple(cells) or None
+        return make, arguments, (attributes, slots), *rest
+
+    def _cell(self, cell: CellType) -> CellType:
+        try:
+            found = cell.cell_contents
+        except ValueError:  # it has no value yet
+            return cell
+        (named,) = self._by_name({"": found}).values()
+        return cell if named is found else CellType(named)
+
+    def _by_name(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        """Mark the modules of the user's among values that code reads by their names."""
+        return {name: self._named(value) for name, value in values.items()}
+
+    def _named(self, value: Any) -> Any:
+        if not isinstance(value, ModuleType) or not is_own(value.__name__):
+            return value
+        return self._modules.setdefault(id(value), _Named(value))
+
+    def _attributes(self, module: ModuleType) -> dict[str, Any]:
+        """Return the attributes of a module that functions read."""
+        known = vars(module)
+        names = {name for owner, name in self._found.own if owner == module.__name__}
+        if names - known.keys():
+            names.add("__getattr__")  # which makes the others when they are read
+        return self._by_name({name: known[name] for name in sorted(names) if name in known})
 
 
 class _Identity(_Pickler):

@@ -36,6 +36,12 @@ lock = threading.Lock()
 
 def read():
     return limit, dict(table)
+
+
+def __getattr__(name):
+    if name == "made":
+        return limit + 1
+    raise AttributeError(name)
 """
 PROGRAM = """
 import functools
@@ -65,6 +71,7 @@ def by_helper(c): return by_global(c)
 def by_import(c): return read_other()
 def by_name(c): return dict(table)
 def by_module(c): return other.limit, other.read()
+def by_made_attribute(c): return other.made
 def by_submodule(c): return own_package.settings.limit
 def by_comprehension(c): return [limit for _ in range(2)]
 def by_default(c, words=words): return tuple(words)
@@ -124,6 +131,22 @@ def by_closure():
 
 by_closure = by_closure()
 
+
+def by_module_of_closure():
+    import own_other as inner
+    return lambda c: (inner.limit, inner.read())
+
+
+by_module_of_closure = by_module_of_closure()
+
+
+class Holds:
+    def __call__(self, c): return self.module.limit
+with_held_module = Holds()
+with_held_module.module = other
+with_listed_module = partial(lambda c, modules: modules[0].limit, modules=[other])
+def with_default_module(c, module=other): return module.limit
+def with_dict_of_module(c): return other.__dict__["limit"]
 
 def with_lock(c): return lock
 def with_other_lock(c): return other.lock
@@ -255,6 +278,8 @@ def test_functions_share_what_they_read(program: Any) -> None:
         ("with_setting", "sets the global 'limit'"),
         ("with_import", "imports own_other when it is called; import it at the top"),
         ("with_relative_import", "imports its package when it is called"),
+        ("with_default_module", "reads the module own_other through a value that holds it; name"),
+        ("with_dict_of_module", "uses the module other as a whole; name what it reads"),
         ("with_big", "reads more than 0 MiB of this program"),
     ],
 )
@@ -270,6 +295,13 @@ def test_what_cannot_be_sent(
     with pytest.raises(ConfigError, match=rf"it {why}.*; have the function .*or set engine="):
         raise refused.error or AssertionError
     assert sent(getattr(program, name)) == refused
+
+
+@pytest.mark.parametrize("name", ["with_held_module", "with_listed_module"])
+def test_a_module_that_a_value_holds(name: str, program: Any) -> None:
+    """It is not told what is read of such a module, so it would arrive empty."""
+    refused = sent(getattr(program, name)).error
+    assert "it reads the module own_other through a value that holds it" in str(refused)
 
 
 def test_the_page_names_the_limit() -> None:
