@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.datasets.sharded_writer import ShardedWriter as ShardedWriter
     from streamrec.datasets.writer import TFRecordWriter as TFRecordWriter
     from streamrec.errors import *  # noqa: F403 - all of them
-    from streamrec.feeder.engine import start_engine as start_engine
+    from streamrec.feeder.engine.engine import start_engine as start_engine
     from streamrec.formats.examples.encode import encode_examples as encode_examples
     from streamrec.formats.examples.encode import (
         encode_sequence_examples as encode_sequence_examples,
@@ -79,7 +79,7 @@ _NAMES = {
     "streamrec.config": "Pack",
     "streamrec.config.places": "escape",
     "streamrec.errors": " ".join(errors.__all__),
-    "streamrec.feeder.engine": "start_engine",
+    "streamrec.feeder.engine.engine": "start_engine",
     "streamrec.formats.examples.encode": "encode_examples encode_sequence_examples",
     "streamrec.formats.examples.example": (
         "BytesList Example Feature FeatureList FeatureLists Features FloatList Int64List "

@@ -25,17 +25,20 @@ ROOMS = [f"streamrec.{room}" for room in ("feeder", "flow", "pipeline", "stores"
 
 ALLOWED = {
     ("logging/__init__.py", "handle"): "a line of another thread is being written, to the same log",
-    ("streamrec/feeder/access.py", "__init__"): "a feeder's certificates, before it listens",
-    ("streamrec/feeder/engine.py", "_spawn"): "plain code opens the stream, and waits for it",
-    ("streamrec/feeder/worker.py", "_spawn"): "a worker starts where none is, or one has died",
+    ("streamrec/feeder/access/access.py", "__init__"): "a feeder's certificates, before it listens",
+    (
+        "streamrec/feeder/engine/engine.py",
+        "_spawn",
+    ): "plain code opens the stream, and waits for it",
+    (
+        "streamrec/feeder/workers/worker.py",
+        "_spawn",
+    ): "a worker starts where none is, or one has died",
     ("streamrec/flow/bridge.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/loops.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/stream.py", "__next__"): "plain code reads in a notebook, and waits for it",
     ("streamrec/streams/stream.py", "_sync"): "plain code reads in a notebook, and waits for it",
-    (
-        "streamrec/datasets/labels.py",
-        "labels",
-    ): "plain code reads in a notebook, and waits for it",
+    ("streamrec/datasets/labels.py", "labels"): "plain code reads in a notebook, and waits for it",
     ("streamrec/flow/child_process.py", "__init__"): "a test's own process",
     ("aiobotocore/credentials.py", "_retrieve_credentials_using"): "a process of the user's own",
     ("streamrec/devstore/server.py", "__enter__"): "a test's own store",
@@ -46,7 +49,7 @@ ALLOWED = {
     ("streamrec/config/cores.py", "usable_cores"): "files of the kernel",
     ("streamrec/config/memory_budget.py", "_memory_limit"): "files of the kernel",
     ("streamrec/measure/core_times.py", "_read"): "files of the kernel",
-    ("streamrec/feeder/shared.py", "_sealed"): "a file in memory",
+    ("streamrec/feeder/client/shared.py", "_sealed"): "a file in memory",
     ("streamrec/streams/opening.py", "open"): "plain code opens the stream",
     ("streamrec/datasets/writer.py", "__init__"): "plain code writes a file",
     ("streamrec/datasets/writer.py", "write"): "plain code writes a file",
@@ -64,8 +67,8 @@ ALLOWED = {
     ("botocore/utils.py", "__getitem__"): "the kept token of a login, when it has ended",
     ("botocore/utils.py", "__setitem__"): "the kept token of a login, when it has ended",
     # Few calls of our own, which could go to a thread; none is made for each client of a feeder.
-    ("streamrec/feeder/listener.py", "__init__"): "the file of a socket, before it listens",
-    ("streamrec/feeder/listener.py", "close"): "the file of a socket, when a feeder ends",
+    ("streamrec/feeder/server/listener.py", "__init__"): "the file of a socket, before it listens",
+    ("streamrec/feeder/server/listener.py", "close"): "the file of a socket, when a feeder ends",
     ("streamrec/streams/start.py", "functions_of"): "in the user's loop, before the first batch",
     ("streamrec/stores/open.py", "store_for"): "looks for certificates, once for a dataset",
     ("streamrec/stores/http/transport.py", "transport_of"): "looks for certificates, once a store",

@@ -77,13 +77,13 @@ BREAKS = [
     ),
     Break(
         PYTEST + "tests/feeder/test_other_settings.py -k on_corrupt",
-        "streamrec/feeder/welcome.py",
+        "streamrec/feeder/client/welcome.py",
         '"on_corrupt")',
         ")",
     ),
     Break(
         PYTEST + "tests/feeder/test_other_settings.py -k code",
-        "streamrec/feeder/welcome.py",
+        "streamrec/feeder/client/welcome.py",
         " | dict(codes or {})",
         "",
     ),

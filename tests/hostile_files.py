@@ -36,8 +36,8 @@ from streamrec.datasets.dataset_manifest import (
     WriteSettings,
 )
 from streamrec.errors import ConfigError, MalformedIndex, StateError
-from streamrec.feeder.token_file import read_token
-from streamrec.feeder.tokens import LEAST, MOST, Tokens
+from streamrec.feeder.access.token_file import read_token
+from streamrec.feeder.access.tokens import LEAST, MOST, Tokens
 from streamrec.formats.shards.index import Index, ShardEntry
 from streamrec.plan.order.coordinates import OWN, POINTS
 from streamrec.plan.order.shard_names import ShardNames, Task

@@ -26,10 +26,10 @@ from streamrec.cli.configuration import load
 from streamrec.cli.program import program
 from streamrec.config import StreamSettings
 from streamrec.config.daemon import DaemonSettings
-from streamrec.feeder import status
-from streamrec.feeder.metrics import SnapshotCollector
-from streamrec.feeder.samples import Samples
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.operate import status
+from streamrec.feeder.operate.metrics import SnapshotCollector
+from streamrec.feeder.page.samples import Samples
+from streamrec.feeder.server.server import Feeder
 from streamrec.flow.attribution import STAGES
 from streamrec.streams.opening import connect
 from streamrec.wire import messages

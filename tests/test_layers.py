@@ -42,6 +42,14 @@ WITHIN_A_LEVEL = {
     ("__main__", "cli"),
 }
 FLOORS = {
+    "feeder": [
+        {"access", "functions", "page"},
+        {"client"},
+        {"server"},
+        {"engine"},
+        {"workers"},
+        {"operate"},
+    ],
     "formats": [{"images", "shards"}, {"examples"}, {"tensors"}],
     "plan": [{"order"}, {"reading", "state"}],
 }
@@ -59,13 +67,13 @@ TENSORS = {ROOT / f"pipeline/batch/torch_{name}.py" for name in ("batch", "colum
 """The files behind ``Batch.to_torch``, which import torch; only that imports them."""
 
 PICKLES = {"cloudpickle", "marshal", "pickle", "shelve"}
-SENT = ROOT / "feeder/sent_functions.py"
+SENT = ROOT / "feeder/functions/sent_functions.py"
 
 IMPORTERS = ("import_module", "__import__")
 COMPUTED = "<a name that is made at run time>"
 COMPUTING = {
     "__init__.py",  # the public names, by their table
-    "feeder/child_start.py",  # the module that its command names
+    "feeder/engine/child_start.py",  # the module that its command names
     "formats/images/picture.py",  # Pillow and simplejpeg
     "kernel/choice.py",  # one of the two kernels
     "pipeline/functions.py",  # the user's own functions, by name
@@ -222,7 +230,7 @@ def test_each_way_to_import_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "stores" / "s3" / "x.py"
     path.parent.mkdir(parents=True)
     ways = {
-        "import streamrec.feeder.tls": "feeder",
+        "import streamrec.feeder.access.tls": "feeder",
         "from streamrec.feeder import tls": "feeder",
         "from streamrec import connect": "streams",
         "from streamrec import feeder": "feeder",

@@ -9,7 +9,9 @@ def test_the_mirror_comes_first_and_then_the_folder() -> None:
         "tests/plan/order/test_dealt_shards.py",
         "tests/plan/order/test_shard_order.py",
     ]
-    assert tests.index("tests/plan/test_evenness.py") < tests.index("tests/feeder/test_client.py")
+    assert tests.index("tests/plan/test_evenness.py") < tests.index(
+        "tests/feeder/client/test_client.py"
+    )
 
 
 def test_a_file_to_which_no_import_leads_has_the_tests_of_its_room() -> None:
@@ -29,5 +31,5 @@ def test_one_of_the_same_name_may_hold_both_kernels() -> None:
 
 def test_the_tests_of_pages_come_last() -> None:
     tests = nearest_tests(ROOT / "streamrec/plan/order/dealt_shards.py")
-    assert tests.index("tests/test_docs.py") > tests.index("tests/feeder/test_client.py")
+    assert tests.index("tests/test_docs.py") > tests.index("tests/feeder/client/test_client.py")
     assert nearest_tests(ROOT / "streamrec/masking.py")[0] == "tests/test_masking.py"

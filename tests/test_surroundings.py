@@ -20,8 +20,8 @@ from streamrec.config.cache import CacheSettings
 from streamrec.datasets.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.demo import job
 from streamrec.errors import ConfigError
-from streamrec.feeder.child import child_environment
-from streamrec.feeder.engine import Engine
+from streamrec.feeder.engine.child import child_environment
+from streamrec.feeder.engine.engine import Engine
 from streamrec.stores.cache.opening import open_cache
 from streamrec.stores.targets import write_object
 from streamrec.values.columns import BytesColumn

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.client.client import AsyncFeed
 from streamrec.flow.channel import EndOfStream
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from bench.crowding.clients import PATIENCE
 from streamrec.errors import FeedError
-from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.client.client import AsyncFeed
 from streamrec.flow.channel import EndOfStream
 
 __all__ = ["HABITS", "visit"]

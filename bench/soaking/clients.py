@@ -8,7 +8,7 @@ import socket
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from streamrec.feeder.client import BlockingFeed
+from streamrec.feeder.client.client import BlockingFeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

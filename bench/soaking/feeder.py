@@ -16,8 +16,8 @@ from typing import Any
 
 from bench.usage import resident_megabytes
 from streamrec.config import DatasetSettings, validate
-from streamrec.feeder.client import ENGINE_DATASET
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.client.client import ENGINE_DATASET
+from streamrec.feeder.server.server import Feeder
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
 

@@ -119,8 +119,8 @@ def feeder_route(
         ConfigError: The address is malformed, or the files of TLS do not fit it.
         UsageError: A setting is the feeder's own.
     """
-    from streamrec.feeder.address import Address
-    from streamrec.feeder.tls import tls_files
+    from streamrec.feeder.access.address import Address
+    from streamrec.feeder.access.tls import tls_files
 
     if own := sorted(changes.keys() - {"batch_size"}):
         raise click.UsageError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import FeederLost, FeederRefused
 from streamrec.feeder.page.view import view_of
-from streamrec.feeder.statistics import VERSION
+from streamrec.feeder.server.statistics import VERSION
 from streamrec.masking import printable
 
 if TYPE_CHECKING:

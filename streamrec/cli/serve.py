@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.config.daemon import DaemonSettings
-    from streamrec.feeder.daemon import Bound
+    from streamrec.feeder.operate.daemon import Bound
 
 log = logging.getLogger("streamrec.feeder")
 
@@ -92,7 +92,7 @@ def _check_open(settings: DaemonSettings) -> None:
 
 def _access_fault(settings: DaemonSettings) -> ConfigError | None:
     """Return the reason why certificates or tokens cannot be used."""
-    from streamrec.feeder.access import Access
+    from streamrec.feeder.access.access import Access
 
     try:
         Access(settings.server, {name: one.tokens for name, one in settings.datasets.items()})
@@ -124,7 +124,7 @@ def run(
     from streamrec.config.named_files import check_variables
 
     check_variables()  # aiohttp reads certificates while it is imported
-    from streamrec.feeder import daemon, log_format
+    from streamrec.feeder.operate import daemon, log_format
 
     log_format.configure(settings.server)
     _log_beginning()
@@ -139,7 +139,7 @@ def run(
 
 def _log_beginning() -> None:
     """Log what begins; the kernel in Python is a warning, for it makes a feeder slow."""
-    from streamrec.feeder.snapshot import build
+    from streamrec.feeder.server.snapshot import build
 
     versions = build()
     level = logging.INFO if versions["kernel"] == "native" else logging.WARNING

@@ -38,7 +38,7 @@ def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
     from rich.console import Console
 
     from streamrec.cli.remote_status import read
-    from streamrec.feeder.address import host_and_port
+    from streamrec.feeder.access.address import host_and_port
 
     host, port = host_and_port(where.removeprefix("http://").rstrip("/"))
     if as_json:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.healing import Route
+    from streamrec.feeder.client.healing import Route
     from streamrec.flow.attribution import Collector
     from streamrec.measure.budget import Budget
     from streamrec.measure.costs import Prices

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Unpack
 
-from streamrec.feeder.healing import AsyncHealingFeed
+from streamrec.feeder.client.healing import AsyncHealingFeed
 from streamrec.flow.attribution import WaitClock
 from streamrec.flow.cleanup import finish
 from streamrec.measure.budget import BudgetSpent
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.healing import Route
+    from streamrec.feeder.client.healing import Route
     from streamrec.flow.attribution import Collector
     from streamrec.measure.budget import Budget
     from streamrec.measure.figures import Job, Sample

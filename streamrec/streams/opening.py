@@ -13,8 +13,8 @@ from streamrec.config.meanings import with_settings
 from streamrec.config.places import PLACES, absolute, absolute_options
 from streamrec.config.validation import nearest
 from streamrec.errors import ConfigError
-from streamrec.feeder.address import Address
-from streamrec.feeder.tls import tls_files
+from streamrec.feeder.access.address import Address
+from streamrec.feeder.access.tls import tls_files
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Source,
         StreamKeywords,
     )
-    from streamrec.feeder.tls import ClientTls
+    from streamrec.feeder.access.tls import ClientTls
     from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.position import Fingerprint

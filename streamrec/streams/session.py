@@ -1,9 +1,10 @@
 """Sessions: readers for a stream, in its event loop, in a thread or in an engine process.
 
-A feed (:mod:`streamrec.feeder.client`) is a session as well, be it of a feeder or of an engine
-process, whose speed the trainer's interpreter lock cannot limit; so is a warm start. A session
-delivers batches from a position on (``receive``) and, after the end of a run, starts the next one
-(``subscribe``). It does not hold the stream, so that a stream that is dropped can be cleaned up.
+A feed (:mod:`streamrec.feeder.client.client`) is a session as well, be it of a feeder or of an
+engine process, whose speed the trainer's interpreter lock cannot limit; so is a warm start. A
+session delivers batches from a position on (``receive``) and, after the end of a run, starts the
+next one (``subscribe``). It does not hold the stream, so that a stream that is dropped can be
+cleaned up.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import json
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 
 from streamrec.config.memory_budget import memory_budget
-from streamrec.feeder.client import BlockingFeed
-from streamrec.feeder.engine import Engine, order_for
-from streamrec.feeder.healing import AsyncHealingFeed
-from streamrec.feeder.session import state_of
-from streamrec.feeder.welcome import facts_of
+from streamrec.feeder.client.client import BlockingFeed
+from streamrec.feeder.client.healing import AsyncHealingFeed
+from streamrec.feeder.client.session import state_of
+from streamrec.feeder.client.welcome import facts_of
+from streamrec.feeder.engine.engine import Engine, order_for
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.healing import Route
+    from streamrec.feeder.client.healing import Route
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
     from streamrec.plan.state.position import Position

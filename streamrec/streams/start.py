@@ -16,11 +16,11 @@ from pydantic import Field, InstanceOf, NonNegativeFloat, PositiveFloat, Positiv
 
 from streamrec.config import Settings, StreamSettings
 from streamrec.errors import ConfigError, FeedError
-from streamrec.feeder.client import BlockingFeed
-from streamrec.feeder.engine import is_started_ahead
-from streamrec.feeder.healing import AsyncHealingFeed, BlockingHealingFeed
-from streamrec.feeder.map_identity import identified, with_identity
-from streamrec.feeder.session import state_of
+from streamrec.feeder.client.client import BlockingFeed
+from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
+from streamrec.feeder.client.session import state_of
+from streamrec.feeder.engine.engine import is_started_ahead
+from streamrec.feeder.functions.map_identity import identified, with_identity
 from streamrec.masking import masked
 from streamrec.pipeline.functions import SETTINGS, load
 from streamrec.plan.state.position import Fingerprint
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.sent_functions import SentFunctions
+    from streamrec.feeder.functions.sent_functions import SentFunctions
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
@@ -98,7 +98,9 @@ def functions_of(description: Description) -> SentFunctions | None:
     }
     if not found:
         return None
-    from streamrec.feeder.sent_functions import SentFunctions  # cloudpickle: few streams need it
+    from streamrec.feeder.functions.sent_functions import (
+        SentFunctions,  # cloudpickle: few streams need it
+    )
 
     return SentFunctions.of(found)
 

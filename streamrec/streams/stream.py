@@ -31,7 +31,7 @@ from streamrec.values.notebook import html_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.feeder.sent_functions import SentFunctions
+    from streamrec.feeder.functions.sent_functions import SentFunctions
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.position import Fingerprint
     from streamrec.plan.state.resume_point import ResumePoint

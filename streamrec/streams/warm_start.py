@@ -20,7 +20,7 @@ from streamrec.config.memory_budget import (
     record_limit,
 )
 from streamrec.errors import FeedError, Stalled, StreamrecError
-from streamrec.feeder.engine import order_for
+from streamrec.feeder.engine.engine import order_for
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.reading.ranges import least_budget
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.client import BlockingFeed
+    from streamrec.feeder.client.client import BlockingFeed
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.state.position import Position

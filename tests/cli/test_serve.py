@@ -14,8 +14,8 @@ from streamrec import kernel
 from streamrec.cli import serve
 from streamrec.config.daemon import load_daemon
 from streamrec.errors import ConfigError
-from streamrec.feeder import daemon as daemon_module
-from streamrec.feeder import log_format
+from streamrec.feeder.operate import daemon as daemon_module
+from streamrec.feeder.operate import log_format
 from streamrec.kernel import implementation
 from tests.cli.support import DATA, assert_one_sentence, in_process, started
 from tests.cli.support import streamrec as cli

@@ -9,12 +9,12 @@ import pytest
 from streamrec.cli.serve import _watch_stdin, run
 from streamrec.config import validate
 from streamrec.config.daemon import DaemonSettings
-from streamrec.feeder import daemon, log_format
+from streamrec.feeder.operate import daemon, log_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.feeder.daemon import Bound
+    from streamrec.feeder.operate.daemon import Bound
 
 SETTINGS = validate(DaemonSettings, {"datasets": {"a": {"source": "x"}}})
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from streamrec.cli.top import watch
-from streamrec.feeder import status
+from streamrec.feeder.operate import status
 from tests.cli.support import assert_one_sentence, streamrec
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import served

@@ -11,7 +11,7 @@ import streamrec as sr
 from streamrec.cli.serve import run
 from streamrec.config.named_files import check_file, check_option_files, check_variables
 from streamrec.errors import ConfigError
-from streamrec.feeder.tls import client_context, load_authorities, load_pair
+from streamrec.feeder.access.tls import client_context, load_authorities, load_pair
 from streamrec.flow.child_process import ChildProcess
 from streamrec.measure.files import read_figures
 

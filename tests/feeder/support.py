@@ -19,7 +19,7 @@ import pytest
 import uvloop
 
 from streamrec.config.daemon import DaemonSettings
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.server.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.position import VERSION
 from streamrec.wire.messages import Hello

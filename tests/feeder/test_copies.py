@@ -75,7 +75,7 @@ class Copies:
 @pytest.fixture(autouse=True)
 def one_batch_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have clients take one batch after the other, so that most are still to come at any time."""
-    monkeypatch.setattr("streamrec.feeder.session.CREDIT_BYTES", 1)
+    monkeypatch.setattr("streamrec.feeder.client.session.CREDIT_BYTES", 1)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import FeedError
-from streamrec.feeder import healing
-from streamrec.feeder.certificates import Certificates
+from streamrec.feeder.access.certificates import Certificates
+from streamrec.feeder.client import healing
 from streamrec.flow.child_process import ChildProcess
 from tests.by_day import at_night, each_once, is_day
 from tests.feeder.certificates import Authority

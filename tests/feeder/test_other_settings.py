@@ -12,7 +12,7 @@ import pytest
 import streamrec as sr
 from streamrec.config import DatasetSettings, Pack, validate
 from streamrec.errors import OtherOrder, StreamrecError
-from streamrec.feeder.healing import BlockingHealingFeed
+from streamrec.feeder.client.healing import BlockingHealingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import encode_example

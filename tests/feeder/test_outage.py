@@ -15,8 +15,9 @@ from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreUnavailable
-from streamrec.feeder import daemon, served_dataset
-from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.client.client import AsyncFeed
+from streamrec.feeder.operate import daemon
+from streamrec.feeder.server import served_dataset
 from streamrec.flow.channel import EndOfStream
 from streamrec.kernel import frame_records
 from streamrec.stores.open import import_store

@@ -12,9 +12,9 @@ import pytest
 
 from streamrec.config import DatasetSettings
 from streamrec.errors import FeederLost
-from streamrec.feeder.client import AsyncFeed, BlockingFeed
-from streamrec.feeder.server import Feeder
-from streamrec.feeder.shared import created
+from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.client.shared import created
+from streamrec.feeder.server.server import Feeder
 from streamrec.wire.messages import (
     BatchMessage,
     Credit,
@@ -26,6 +26,7 @@ from streamrec.wire.messages import (
 )
 from streamrec.wire.protocol import Role
 from tests.feeder import fake_dataset
+from tests.feeder.client.test_client import all_now, all_of, check, dataset_at, listening
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import (
     Scripted,
@@ -36,7 +37,6 @@ from tests.feeder.support import (
     server_settings,
     shared_mappings,
 )
-from tests.feeder.test_client import all_now, all_of, check, dataset_at, listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

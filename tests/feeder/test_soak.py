@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from streamrec.feeder.client import ENGINE_DATASET, BlockingFeed
+from streamrec.feeder.client.client import ENGINE_DATASET, BlockingFeed
 from streamrec.flow.pool import Pool
 from streamrec.pipeline.dataset import Dataset
 from tests.by_day import is_day

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.client.client import AsyncFeed
 from tests.feeder.shards import write_shards
 from tests.feeder.support import gone, until
 

@@ -15,7 +15,7 @@ import pytest
 
 from streamrec.kernel.choice import VARIABLE
 from tests.by_day import at_night
-from tests.feeder.test_daemon import PROGRAM as DAEMON
+from tests.feeder.operate.test_daemon import PROGRAM as DAEMON
 from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:

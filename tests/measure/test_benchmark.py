@@ -7,7 +7,7 @@ import pytest
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ObjectNotFound
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.server.server import Feeder
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.benchmark import Benchmark

@@ -13,7 +13,7 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore
 from streamrec.errors import ObjectNotFound
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.server.server import Feeder
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.budget import Budget

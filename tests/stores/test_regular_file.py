@@ -9,7 +9,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, ObjectChanged, ObjectNotFound, StoreError
-from streamrec.feeder.secret_files import read_file
+from streamrec.feeder.access.secret_files import read_file
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.stores.pinned_files import PinnedFile

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamrec.feeder.client import AsyncFeed
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.client.client import AsyncFeed
+from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.resume_point import Beginning, ResumePoint, for_rank, read_resume_point

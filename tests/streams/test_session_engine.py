@@ -7,8 +7,8 @@ import pytest
 
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, ObjectNotFound
-from streamrec.feeder.client import BlockingFeed
-from streamrec.feeder.engine import Engine, order_for
+from streamrec.feeder.client.client import BlockingFeed
+from streamrec.feeder.engine.engine import Engine, order_for
 from streamrec.plan.reading.ranges import sent_bytes
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.ranks import Rank

@@ -8,7 +8,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import FeederDraining, FeederLost, FeedError
-from streamrec.feeder import engine
+from streamrec.feeder.engine import engine
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import served
 from tests.pipeline.small_datasets import write

@@ -331,7 +331,7 @@ def engine_processes() -> set[int]:
             parent = (directory / "stat").read_text().rsplit(")", 1)[1].split()[1]
         except OSError:
             continue
-        if b"streamrec.feeder.engine_process" in words and int(parent) == os.getpid():
+        if b"streamrec.feeder.engine.engine_process" in words and int(parent) == os.getpid():
             found.add(int(directory.name))
     return found
 
@@ -485,7 +485,7 @@ async def test_the_facts_of_a_dataset_are_gathered_once(
         gathered.append(settings)
         return {}
 
-    monkeypatch.setattr("streamrec.feeder.welcome.ends", ends)
+    monkeypatch.setattr("streamrec.feeder.client.welcome.ends", ends)
     async with raw(source) as stream:
         assert len([batch async for batch in stream]) > 5
     assert len(gathered) == 1

@@ -9,7 +9,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.server.server import Feeder
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset

@@ -10,7 +10,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.server.server import Feeder
 from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.dataset import Dataset
 

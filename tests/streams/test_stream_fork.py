@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 import streamrec as sr
-from streamrec.feeder.blocking import BlockingConnection
+from streamrec.feeder.client.blocking import BlockingConnection
 from tests.by_day import at_night
 from tests.feeder.support import serving
 from tests.forked_children import PATIENCE, in_forked_child

@@ -13,7 +13,7 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, FunctionFailed
-from streamrec.feeder.map_identity import with_identity
+from streamrec.feeder.functions.map_identity import with_identity
 from streamrec.formats.examples.descriptions import describe
 from tests.feeder.support import serving
 from tests.pipeline.cache.cached_batches import equal

@@ -19,7 +19,7 @@ from streamrec.config.daemon import DaemonSettings
 from streamrec.datasets.verify import ShardReport
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import StreamrecError
-from streamrec.feeder.client import BlockingFeed
+from streamrec.feeder.client.client import BlockingFeed
 from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset

@@ -9,7 +9,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import CorruptRecord
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.server.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline.small_datasets import settings_of, write
 from tests.support import asynchronous

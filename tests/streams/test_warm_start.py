@@ -15,8 +15,8 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
-from streamrec.feeder.client import BlockingFeed
-from streamrec.feeder.engine import Engine
+from streamrec.feeder.client.client import BlockingFeed
+from streamrec.feeder.engine.engine import Engine
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo
@@ -250,7 +250,7 @@ def test_the_process_reads_what_the_thread_has_listed(
     """A shard that is written meanwhile changes no order."""
     (whole,) = alone(source)
     answers_at(monkeypatch, 2)
-    monkeypatch.setattr("streamrec.feeder.engine.MOST_LISTED", most)
+    monkeypatch.setattr("streamrec.feeder.engine.engine.MOST_LISTED", most)
     with contextlib.closing(opened(source)) as session:
         first = Path(source.replace("*", "00000"))
         Path(source.replace("*", "00009")).write_bytes(first.read_bytes())
@@ -263,7 +263,7 @@ def test_the_process_lists_a_source_of_many_shards_itself(
 ) -> None:
     (whole,) = alone(source)
     answers_at(monkeypatch, 2)
-    monkeypatch.setattr("streamrec.feeder.engine.MOST_LISTED", len(SHARDS) - 1)
+    monkeypatch.setattr("streamrec.feeder.engine.engine.MOST_LISTED", len(SHARDS) - 1)
     with contextlib.closing(opened(source)) as session:
         assert identities(run_of(session)) == identities(whole)
         assert session._thread is None
@@ -281,7 +281,7 @@ def test_a_failure_to_start_loses_no_batch(source: str, monkeypatch: pytest.Monk
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("streamrec.feeder.engine._spawn", fail)
+    monkeypatch.setattr("streamrec.feeder.engine.engine._spawn", fail)
     with sr.open(source, rank=0, world_size=1, batch_size=4) as stream:
         batches = iter(stream)
         taken = [next(batches)]

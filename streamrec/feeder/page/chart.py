@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamrec.feeder.samples import MOST
+from streamrec.feeder.page.samples import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

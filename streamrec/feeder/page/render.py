@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from streamrec.feeder.page.chart import HEIGHT, WIDTH, chart_of
+from streamrec.feeder.page.samples import EVERY
 from streamrec.feeder.page.view import view_of
 from streamrec.feeder.page.words import percent
-from streamrec.feeder.samples import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

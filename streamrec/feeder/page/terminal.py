@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from streamrec.feeder.samples import MOST
+from streamrec.feeder.page.samples import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

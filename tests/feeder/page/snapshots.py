@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from streamrec.feeder.samples import Samples
-from streamrec.feeder.server import Feeder
+from streamrec.feeder.page.samples import Samples
+from streamrec.feeder.server.server import Feeder
 from tests.feeder.fake_dataset import FakeDataset
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.feeder.page.chart import HEIGHT, WIDTH, chart_of
-from streamrec.feeder.samples import MOST
+from streamrec.feeder.page.samples import MOST
 
 VALUES = st.lists(st.none() | st.floats(0, 1e12), max_size=MOST)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streamrec.feeder.page.render import headers, page
+from streamrec.feeder.page.samples import MOST
 from streamrec.feeder.page.view import MOST_ROWS
-from streamrec.feeder.samples import MOST
 from tests.documents import HOSTILE, Tags
 from tests.feeder.page.snapshots import sample, snapshot
 

@@ -1,0 +1,91 @@
+"""The certificate of a feeder, as its files say now."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamrec.feeder.access.secret_files import SecretFiles, read_file, read_secret
+from streamrec.feeder.access.server_context import ServerContext
+from streamrec.feeder.access.tls import load_authorities, load_pair
+
+if TYPE_CHECKING:
+    from streamrec.config.access import TlsSettings
+
+__all__ = ["CIPHERS", "Certificates"]
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2; those of Mozilla's "intermediate" configuration with forward secrecy and elliptic
+curves. TLS 1.3 has no others."""
+
+
+class Certificates:
+    """The certificate of ``tls://`` addresses; new connections get the newest that can be used.
+
+    Two are equal if their files hold the same.
+
+    Args:
+        settings: The names of the files.
+
+    Raises:
+        ConfigError: They cannot be used.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        names = (settings.cert, settings.key, settings.client_ca)
+        self._files = SecretFiles(
+            [name for name in names if name is not None],
+            lambda: _Loaded(_contents(settings), _context(settings)),
+            f"the certificates of {settings.cert}",
+        )
+
+    def __repr__(self) -> str:
+        return f"<Certificates of {self._settings.cert}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Certificates):
+            return NotImplemented
+        return self._files.value.contents == other._files.value.contents
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def context(self) -> ServerContext:
+        """The context for the next connection."""
+        return self._files.value.context
+
+    def look(self) -> None:
+        """Take the files anew if one has changed."""
+        self._files.look()
+
+
+class _Loaded(NamedTuple):
+    contents: list[bytes | None]
+    context: ServerContext
+
+
+def _contents(settings: TlsSettings) -> list[bytes | None]:
+    key, authorities = settings.key, settings.client_ca
+    # Without a file of its own, the key is in that of the certificate.
+    read_cert = read_secret if key is None else _read
+    return [
+        read_cert(settings.cert, "server.tls.cert"),
+        None if key is None else read_secret(key, "server.tls.key"),
+        None if authorities is None else _read(authorities, "server.tls.client_ca"),
+    ]
+
+
+def _read(path: str, setting: str) -> bytes:
+    return read_file(path, setting)[0]
+
+
+def _context(settings: TlsSettings) -> ServerContext:
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    load_pair(context, settings.cert, settings.key, "server.tls")
+    if settings.client_ca is not None:
+        load_authorities(context, settings.client_ca, "server.tls.client_ca")
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -1,0 +1,170 @@
+"""Bearer tokens: who shows one may read the datasets that it opens."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from streamrec.errors import ConfigError, FeederRefused
+from streamrec.feeder.access.secret_files import SecretFiles, read_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamrec.config.daemon import DaemonSettings
+
+__all__ = ["Grant", "Tokens"]
+
+LEAST = 16
+"""Characters of the shortest token in a file: 64 bits, if they are hexadecimal."""
+MOST = 32 << 10
+"""Characters of the longest: HELLO, which carries it, has 64 KiB at most."""
+
+log = logging.getLogger("streamrec.feeder")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The leave of one client."""
+
+    is_known: bool
+    """True if it showed a token that opens anything."""
+    own: Mapping[str, bool]
+    """By name, the datasets with tokens of their own, and whether they are open to it."""
+    others: bool
+    """True if all other datasets are."""
+
+    def opens(self, dataset: str) -> bool:
+        """Return True if the client may read a dataset, which need not be there."""
+        return self.own.get(dataset, self.others)
+
+    def check(self, dataset: str, *, given: bool) -> None:
+        """Refuse a client whose token does not open a dataset.
+
+        Args:
+            dataset: The name, as it says it.
+            given: It showed a token.
+
+        Raises:
+            FeederRefused: It may not read that. Nothing is said of what is there.
+        """
+        if self.opens(dataset):
+            return
+        if not given:
+            reason = "a token is needed: give token="
+        elif self.is_known:
+            reason = f"the token does not open the dataset {dataset!r}; give a token that does"
+        else:
+            reason = "the token is wrong, or no longer valid; give one that the feeder knows now"
+        raise FeederRefused(reason, code="token")
+
+
+class Tokens:
+    """All tokens of a feeder; those of files follow the files.
+
+    Args:
+        server: The settings that name those for everything.
+        datasets: By name, the files of tokens for single datasets.
+
+    Raises:
+        ConfigError: A file cannot be used.
+    """
+
+    def __init__(
+        self, server: DaemonSettings.Server, datasets: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self._inline = [] if server.token is None else [_inline(server.token.get_secret_value())]
+        self._general = [_file(path, "server.tokens") for path in server.tokens]
+        self._own = {
+            name: [_file(path, f"datasets.{name}.tokens") for path in paths]
+            for name, paths in (datasets or {}).items()
+            if paths
+        }
+
+    def __repr__(self) -> str:
+        everything, own = self._digests()
+        return f"<Tokens: {len(everything)} for all datasets, {len(own)} datasets with their own>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tokens):
+            return NotImplemented
+        return self._digests() == other._digests()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def grant(self, token: str) -> Grant:
+        """Return what a token opens; it is compared with all that are known, in constant time."""
+        given = _digest(token)
+        everything, own = self._digests()
+        opens_all = _is_among(given, everything)
+        # Whatever is found, none is left out.
+        matches = {name: _is_among(given, some) for name, some in own.items()}
+        return Grant(
+            is_known=opens_all or any(matches.values()),
+            own={name: opens_all or matches[name] for name in own},
+            others=opens_all or not everything,
+        )
+
+    def look(self) -> None:
+        """Take the tokens of those files anew that have changed."""
+        for file in (*self._general, *(file for some in self._own.values() for file in some)):
+            file.look()
+
+    def _digests(self) -> tuple[list[bytes], dict[str, list[bytes]]]:
+        own = {name: _values(files) for name, files in self._own.items()}
+        return self._inline + _values(self._general), own
+
+
+def _file(path: str, setting: str) -> SecretFiles[list[bytes]]:
+    return SecretFiles([path], lambda: _load(path, setting), f"the tokens of {path}")
+
+
+def _load(path: str, setting: str) -> list[bytes]:
+    """Return the digests of a file's tokens."""
+    lines = _lines(read_secret(path, setting), path, setting)
+    if not lines:
+        raise ConfigError(f"{setting}: {path} holds no token; write one a line")
+    if any(not LEAST <= len(line) <= MOST for line in lines):
+        raise ConfigError(
+            f"{setting}: a token in {path} has less than {LEAST} characters, or more than {MOST}; "
+            "make one with: openssl rand -hex 32"
+        )
+    return [_digest(line) for line in lines]
+
+
+def _lines(data: bytes, path: str, setting: str) -> list[str]:
+    """Return a file's lines, without empty ones and comments."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        # The error itself would quote the file.
+        raise ConfigError(f"{setting}: {path} is not UTF-8; write a token on each line") from None
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _inline(token: str) -> bytes:
+    if len(token) < LEAST:
+        log.warning(
+            "server.token has less than %d characters and might be guessed; make one with: "
+            "openssl rand -hex 32",
+            LEAST,
+        )
+    return _digest(token)
+
+
+def _values(files: list[SecretFiles[list[bytes]]]) -> list[bytes]:
+    return [digest for file in files for digest in file.value]
+
+
+def _is_among(given: bytes, digests: list[bytes]) -> bool:
+    found = [hmac.compare_digest(digest, given) for digest in digests]
+    return any(found)
+
+
+def _digest(token: str) -> bytes:
+    # All are equally long then. A peer may send what is no Unicode at all.
+    return sha256(token.encode(errors="surrogatepass")).digest()

@@ -1,0 +1,109 @@
+"""The private engine process, from its start to its end.
+
+:mod:`streamrec.feeder.engine.engine` starts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from pydantic import ByteSize
+
+from streamrec.config import DatasetSettings, validate
+from streamrec.config.daemon import DaemonSettings
+from streamrec.feeder.client.client import ENGINE_DATASET
+from streamrec.feeder.engine.relay import relay
+from streamrec.feeder.server.datasets import opened
+from streamrec.feeder.server.server import Feeder
+from streamrec.flow.bridge import new_event_loop
+from streamrec.pipeline.dataset import Dataset
+from streamrec.stores.base import ObjectInfo
+from streamrec.stores.open import import_store
+
+__all__ = ["find_functions", "main", "open_ordered", "serve"]
+
+FOR_EVER = 1e7
+"""Seconds that this process waits for its parent, whatever that does; it dies with it anyway."""
+LOOK_EVERY = 0.25
+"""Seconds between two looks whether the parent lives."""
+
+
+def main() -> None:
+    """Run the process, as its arguments and its standard input say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's business
+    # The parent is the only client, and is told all by itself.
+    logging.getLogger("streamrec.feeder").setLevel(logging.CRITICAL)
+    parent, sock, store = (*sys.argv[1:], "")[:3]
+    with contextlib.suppress(Exception):  # what is missing here is told when the dataset is opened
+        import_store(store)
+    life = _live(int(parent), socket.socket(fileno=int(sock)))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(life)
+
+
+async def _live(parent: int, sock: socket.socket) -> None:
+    """Read the settings and serve, as long as the parent lives."""
+    watching = asyncio.create_task(_watch(parent))
+    order = await asyncio.to_thread(sys.stdin.buffer.read)
+    if order:  # else the parent has no use for this process
+        told = json.loads(order)
+        if "route" in told:
+            await relay(sock, told["route"], FOR_EVER)
+        else:
+            find_functions(told)
+            await serve(sock, told)
+    watching.cancel()
+
+
+async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
+    """Serve one connection, as long as it lives.
+
+    Args:
+        sock: Connected.
+        order: What to read, as ``engine.order_for`` has written it.
+    """
+    patient = DaemonSettings.Server.model_construct(  # it need not be checked
+        handshake_timeout=FOR_EVER,
+        idle_timeout=FOR_EVER,
+        max_frames_per_second=sys.maxsize,
+        shared_memory=ByteSize(sys.maxsize),
+    )
+    async with (
+        opened({ENGINE_DATASET: open_ordered(order)}) as datasets,
+        Feeder(dict(datasets), patient, linger=FOR_EVER, codes=None) as feeder,
+    ):
+        await feeder.serve_socket(sock)
+
+
+def find_functions(order: dict[str, Any]) -> None:
+    """Find the user's functions where the parent finds them, behind everything else."""
+    sys.path += [place for place in order["path"] if place not in sys.path]
+
+
+async def open_ordered(order: dict[str, Any]) -> Dataset:
+    """Open the dataset that ``engine.order_for`` has described."""
+    loaded: dict[str, Any] = {}
+    if order["functions"] is not None:
+        from streamrec.feeder.functions.sent_functions import (
+            unpickled,  # cloudpickle: few streams need it
+        )
+
+        loaded = unpickled(order["functions"])
+    objects = order["objects"]
+    found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
+    return await Dataset.open(validate(DatasetSettings, order["settings"] | loaded), found)
+
+
+async def _watch(parent: int) -> None:
+    """End this process when the parent has ended, even where its sockets live on."""
+    while os.getppid() == parent:  # noqa: ASYNC110 - no event says that a parent has died
+        await asyncio.sleep(LOOK_EVERY)
+    os._exit(1)  # nobody is left to tell, and nothing on disk to tidy up

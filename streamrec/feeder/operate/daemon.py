@@ -1,0 +1,190 @@
+"""The daemon behind ``streamrec serve``: opens the datasets, listens, and drains on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from streamrec.config.cores import worker_count
+from streamrec.config.memory_budget import daemon_budget, memory_budget
+from streamrec.feeder.access.access import Access
+from streamrec.feeder.operate import status
+from streamrec.feeder.operate.dump import dumping
+from streamrec.feeder.operate.notify import Notifier
+from streamrec.feeder.operate.open_files import raise_limit
+from streamrec.feeder.operate.reload import reloading
+from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.datasets import ServedDatasets
+from streamrec.feeder.server.server import Feeder
+from streamrec.feeder.server.tracing import exporting
+from streamrec.feeder.workers.supervisor import Supervisor
+from streamrec.flow.bridge import new_event_loop
+from streamrec.flow.loop_delay import watching
+from streamrec.pipeline.dataset import Dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from streamrec.config import DatasetSettings
+    from streamrec.config.daemon import DaemonSettings
+
+__all__ = ["Bound", "run", "serve"]
+
+log = logging.getLogger("streamrec.feeder")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The addresses at which a daemon really listens."""
+
+    feeder: list[str]
+    """``tcp://host:port``, ``tls://host:port`` or ``unix:///path``, as in the configuration."""
+    status: str | None
+    """``host:port``."""
+    failing: dict[str, str] = field(default_factory=dict)
+    """By name, the datasets whose stores failed when they were to be opened, and why."""
+
+
+async def serve(
+    settings: DaemonSettings,
+    *,
+    ready: Callable[[Bound], None] | None = None,
+    opener: Callable[[DatasetSettings], Awaitable[Dataset]] = Dataset.open,
+    load: Callable[[], DaemonSettings] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal cuts everything at once.
+
+    SIGHUP reloads the configuration, SIGUSR1 logs tasks and statistics.
+
+    Args:
+        settings: What to serve, and where.
+        ready: Called when clients are welcome: all datasets are open, or their stores have failed,
+            and are asked again and again.
+        opener: Opens a dataset.
+        load: Reads the configuration anew.
+
+    Raises:
+        ConfigError: An address cannot be listened at, or a certificate or a token not be read.
+        StreamrecError: A dataset cannot be opened, and not because of its store.
+    """
+    notifier = Notifier.of()
+    async with contextlib.AsyncExitStack() as stack:
+        budget = Budget(daemon_budget(settings.server))
+        served = ServedDatasets(settings.datasets, opener, partial(_check_memory, budget))
+        datasets = await stack.enter_async_context(served)
+        traces = await stack.enter_async_context(exporting(settings.server.traces))
+        feeder = await stack.enter_async_context(await _feeder(settings, datasets, budget))
+        feeder.statistics.traces = traces
+        stack.enter_context(watching(feeder.statistics.loop))
+        stop = stack.enter_context(_signals())
+        bound = await _listen(settings, feeder, stack)
+        await stack.enter_async_context(notifier.reporting(lambda: _state(feeder)))
+        stack.enter_context(dumping(feeder))
+        if load is not None:
+            await stack.enter_async_context(reloading(load, feeder, datasets, notifier))
+        if await _until(stop, _opened(feeder, datasets)):
+            return
+        if ready is not None:
+            ready(replace(bound, failing=datasets.troubles))
+        notifier.ready()
+        await stop.get()
+        notifier.stopping()
+        await _until(stop, _drained(feeder))
+
+
+def run(
+    settings: DaemonSettings,
+    ready: Callable[[Bound], None] | None = None,
+    load: Callable[[], DaemonSettings] | None = None,
+) -> None:
+    """Run :func:`serve` in an event loop of its own, uvloop's where it is installed."""
+    raise_limit(settings.server)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve(settings, ready=ready, load=load))
+
+
+async def _feeder(settings: DaemonSettings, datasets: ServedDatasets, budget: Budget) -> Feeder:
+    """Return a feeder in this process, or the supervisor of several."""
+    server = settings.server
+    workers = worker_count(server)
+    own = {name: one.tokens for name, one in settings.datasets.items()}
+    access = await asyncio.to_thread(Access, server, own)
+    if workers == 1:
+        return Feeder({**datasets}, server, budget=budget, access=access)
+    log.info("starts %d worker processes", workers)
+    return Supervisor(datasets, server, workers, budget, access)
+
+
+def _check_memory(budget: Budget, dataset: Dataset) -> None:
+    """Check that a rank of some world size can read a dataset.
+
+    Raises:
+        ConfigError: None can.
+    """
+    dataset.check_memory()
+    wanted = memory_budget(dataset.settings)
+    budget.check(min(wanted, dataset.least_budget(dataset.lanes)))
+
+
+async def _opened(feeder: Feeder, datasets: ServedDatasets) -> None:
+    """Return once clients are welcome; see :func:`serve`."""
+    await datasets.tried()
+    if isinstance(feeder, Supervisor):
+        await feeder.all_ready()
+
+
+async def _drained(feeder: Feeder) -> None:
+    """Let the clients go elsewhere, and say how that went."""
+    grace = feeder.settings.grace
+    log.info("drains: %d clients have %g s to go elsewhere", feeder.admission.clients, grace)
+    log.info("has drained; %d connections are cut", await feeder.drain(grace))
+
+
+def _state(feeder: Feeder) -> str:
+    return feeder.obstacle or f"serves {feeder.admission.clients} clients"
+
+
+async def _listen(
+    settings: DaemonSettings, feeder: Feeder, stack: contextlib.AsyncExitStack
+) -> Bound:
+    page = None
+    if settings.server.status is not None:
+        page = await stack.enter_async_context(status.serving(settings.server.status, feeder))
+    bound = Bound([str(await feeder.listen(where)) for where in settings.server.listen], page)
+    log.info("listens at %s; status at %s", ", ".join(bound.feeder), page or "none")
+    return bound
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[asyncio.Queue[int]]:
+    """Collect the signals that ask for the end, as they come."""
+    loop = asyncio.get_running_loop()
+    received: asyncio.Queue[int] = asyncio.Queue()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, received.put_nowait, number)
+    try:
+        yield received
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def _until(stop: asyncio.Queue[int], work: Awaitable[object]) -> bool:
+    """Do some work, unless a signal comes first; return True if one came."""
+    signalled = asyncio.ensure_future(stop.get())
+    working = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait([signalled, working], return_when=asyncio.FIRST_COMPLETED)
+        if working in done:
+            working.result()
+        return working not in done
+    finally:
+        signalled.cancel()
+        working.cancel()
+        await asyncio.gather(signalled, working, return_exceptions=True)

@@ -1,0 +1,243 @@
+"""The service behind a feeder's connections: its datasets, and all that their clients share.
+
+It knows nothing of sockets: :mod:`streamrec.feeder.server.server` lets clients in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from streamrec.config.cores import usable_cores, worker_count
+from streamrec.config.daemon import DaemonSettings
+from streamrec.config.memory_budget import (
+    daemon_batch_limit,
+    daemon_budget,
+    daemon_pixel_limit,
+    memory_budget,
+)
+from streamrec.errors import FeederDraining, FeederRefused
+from streamrec.feeder.access.access import Access
+from streamrec.feeder.functions.map_identity import Codes
+from streamrec.feeder.server.admission import Admission
+from streamrec.feeder.server.heap import Heap
+from streamrec.feeder.server.replicas import WINDOW, Readings
+from streamrec.feeder.server.served_dataset import ServedDataset
+from streamrec.feeder.server.statistics import Statistics
+from streamrec.flow.cores import Cores
+from streamrec.flow.decoded_memory import Abandoned
+from streamrec.pipeline.assembler import THREADS
+from streamrec.pipeline.memory_needs import NO_CEILING, RunCeiling
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from streamrec.feeder.access.tokens import Grant
+    from streamrec.feeder.client.connection import AsyncConnection
+    from streamrec.feeder.server.budget import Budget
+    from streamrec.feeder.server.replicas import Reader
+    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.run import Run
+    from streamrec.plan.state.position import Position
+
+__all__ = ["Loan", "Service"]
+
+log = logging.getLogger("streamrec.feeder")
+
+
+@dataclass(eq=False, repr=False)
+class Service:
+    """The datasets of a feeder, with the memory, the limits and the counters of all clients."""
+
+    datasets: dict[str, Dataset | Awaitable[Dataset]]
+    """By name; one that is not open yet lets its clients wait."""
+    settings: DaemonSettings.Server = field(default_factory=DaemonSettings.Server)
+    """The limits and the timeouts."""
+    linger: float = 300.0
+    """Seconds that a client has to read why its stream has ended, and to disconnect."""
+    budget: Budget | None = None
+    """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
+    access: Access = field(default=None)  # type: ignore[assignment]
+    """Who may read; ``None``: as the settings say."""
+    codes: Codes | None = field(default_factory=Codes)
+    """Digests of the datasets' functions, to tell clients; ``None``: nobody compares them."""
+
+    def __post_init__(self) -> None:
+        if self.access is None:
+            self.access = Access(self.settings)
+        self.admission: Admission[Any] = Admission(self.settings)
+        """The connections: those of this process, or their numbers."""
+        self.statistics = Statistics()
+        self.readings = Readings(self._reading)
+        cores = usable_cores() // worker_count(self.settings)
+        self.cores = Cores(max(THREADS, cores))  # a session that is alone has all its threads
+        """The cores on which pictures of all sessions are decoded."""
+        self._heap = Heap()
+
+    async def admit(self, connection: AsyncConnection) -> None:
+        """Count one who has said HELLO as a client.
+
+        Raises:
+            FeederDraining: There is no room for it here.
+        """
+        refusal = self.admission.admit(connection)
+        if refusal is not None:
+            self.statistics.dropped["full"] += 1
+            raise FeederDraining(refusal)
+
+    @asynccontextmanager
+    async def memory(self, dataset: Dataset, world_size: int, more: int = 0) -> AsyncIterator[Loan]:
+        """Lend a session its memory while the block runs.
+
+        Args:
+            dataset: What it reads.
+            world_size: The number of ranks.
+            more: Bytes that it needs besides.
+
+        Yields:
+            The bytes that it may take, and the limits of its batches.
+
+        Raises:
+            FeederDraining: Other sessions have too much of it now.
+            ConfigError: The daemon's whole budget is too small for a session.
+        """
+        wanted = memory_budget(dataset.settings)
+        asked, least = wanted + more, min(wanted, dataset.least_budget(world_size)) + more
+        try:
+            granted = await self.lend(asked, least)
+        except FeederDraining:
+            self.statistics.dropped["full"] += 1
+            raise
+        if granted is not None and granted < asked:
+            log.info("a session gets %d of the %d MiB it asks for", granted >> 20, asked >> 20)
+        loan = Loan(self, granted, more)
+        try:
+            yield loan
+        finally:
+            loan.end()
+            self._heap.shrink_soon()
+
+    async def lend(self, asked: int, least: int) -> int | None:
+        """Lend memory as :meth:`Budget.lend` does, if there is a budget."""
+        return None if self.budget is None else self.budget.lend(asked, least)
+
+    async def grow(self, granted: int, more: int) -> None:  # noqa: ARG002 - workers tell it
+        """Lend more memory to a session; errors as of :meth:`Budget.grow`.
+
+        Args:
+            granted: The bytes that it has.
+            more: The bytes that it needs besides.
+        """
+        assert self.budget is not None
+        self.budget.grow(more)
+
+    def give_back(self, granted: int) -> None:
+        """Take back what was lent."""
+        assert self.budget is not None
+        self.budget.give_back(granted)
+
+    @asynccontextmanager
+    async def _reading(self, reader: Reader, position: Position) -> AsyncIterator[tuple[Run, int]]:
+        """Start a run whose batches go to several clients."""
+        dataset = reader.dataset
+        kept = min(WINDOW, daemon_budget(self.settings) // 4)
+        async with self.memory(dataset, reader.world_size, kept) as loan:
+            run = dataset.run(
+                rank=reader.rank,
+                world_size=reader.world_size,
+                batch_size=reader.batch_size,
+                position=position,
+                budget=loan.budget,
+                ceiling=loan.ceiling,
+            )
+            with self.statistics.reading(reader.name, run):
+                async with run as batches:
+                    yield batches, kept
+
+    async def dataset(self, name: str, grant: Grant | None = None) -> Dataset:
+        """Return a dataset, once it is open.
+
+        Args:
+            name: Its name.
+            grant: What the client may know of; ``None``: everything.
+
+        Raises:
+            FeederRefused: There is no dataset of this name.
+            StreamrecError: It cannot be opened.
+        """
+        handle = self.datasets.get(name)
+        if handle is None:
+            names = [one for one in self.datasets if grant is None or grant.opens(one)]
+            raise FeederRefused(
+                f"there is no dataset {name!r} here; there are: {', '.join(sorted(names))}",
+                code="dataset",
+            )
+        if isinstance(handle, Awaitable):
+            # A future would be cancelled with the client that waits for it.
+            return await (asyncio.shield(handle) if asyncio.isfuture(handle) else handle)
+        return handle
+
+    def failed(self, name: str, error: Exception) -> None:
+        """Note that a client's stream of a dataset has failed."""
+        handle = self.datasets.get(name)
+        if isinstance(handle, ServedDataset):
+            handle.failed(error)
+
+
+class Loan:
+    """The memory of a session, from its beginning to its end.
+
+    Args:
+        service: Lends it.
+        granted: The bytes that it has lent; ``None``: it lends none, and sets no limits.
+        kept: Bytes of them that are not for the session's run.
+    """
+
+    def __init__(self, service: Service, granted: int | None, kept: int) -> None:
+        self.budget = None if granted is None else granted - kept
+        """The bytes that the run may take; ``None``: as many as the dataset's settings say."""
+        self.ceiling = NO_CEILING
+        """The limits of the run's batches."""
+        self._service = service
+        self._granted = granted
+        self._growing = self._over = False
+        self._loop = asyncio.get_running_loop()
+        if granted is not None:
+            settings = service.settings
+            limits = daemon_batch_limit(settings), daemon_pixel_limit(settings)
+            self.ceiling = RunCeiling(*limits, self.borrow, service.cores)
+
+    def __repr__(self) -> str:
+        return f"<Loan of {self._granted} bytes>"
+
+    def borrow(self, more: int) -> None:
+        """Borrow more for a batch, in the thread that decodes it.
+
+        Raises:
+            ConfigError: It is more than the whole budget.
+            FeederDraining: Too little is free now.
+        """
+        asyncio.run_coroutine_threadsafe(self._grow(more), self._loop).result()
+
+    def end(self) -> None:
+        """Give all of it back, as soon as nothing more is being borrowed."""
+        self._over = True
+        if not self._growing and self._granted is not None:
+            self._service.give_back(self._granted)
+            self._granted = None
+
+    async def _grow(self, more: int) -> None:
+        if self._over or self._granted is None:
+            raise Abandoned
+        self._growing = True
+        try:
+            await self._service.grow(self._granted, more)
+            self._granted += more
+        finally:
+            self._growing = False
+            if self._over:
+                self.end()

@@ -1,0 +1,121 @@
+"""The measures of one subscription to a dataset, and of all its runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from streamrec.flow.timings import added
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from streamrec.feeder.server.replicas import Replica
+    from streamrec.pipeline.run import Run
+
+__all__ = ["FETCHED", "GAUGES", "Subscription", "gauges_of", "measures_of"]
+
+FETCHED = (
+    *("requests", "retries", "throttled", "cut", "hedges", "hedges_won"),
+    *("bytes_read", "bytes_used", "cache_hits", "cache_bytes"),
+    *("cached_batches", "cached_pictures", "cached_mapped"),
+    *("refetched", "skipped_records", "quarantined"),
+)
+"""The counters of a run that a feeder adds up."""
+GAUGES = (
+    *("in_flight", "concurrency", "batches_ready", "bytes_ready"),
+    *("bytes_in_memory", "bytes_idle", "bytes_budgeted"),
+)
+"""The sizes of a run that a feeder adds up while it reads."""
+
+
+@dataclass(eq=False)
+class Subscription:
+    """A client that reads one rank of a dataset, in one run after the other."""
+
+    number: int
+    """The number of the subscription, from 1 on, in the process that serves it."""
+    dataset: str
+    rank: int
+    world_size: int
+    batch_size: int | None
+    peer: str | None
+    """The address of the client's machine; ``None``: it is this one."""
+    since: float = field(default_factory=time.time)
+    """The time of its beginning in seconds since 1970."""
+    step: int = 0
+    """The step behind the last batch that was sent."""
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    on_first_batch: Callable[[], None] | None = None
+    """Called once, when the first batch was sent."""
+    _run: Run | Replica | None = None
+    _ended: dict[str, Any] = field(default_factory=dict)
+    """The measures of its runs that are over."""
+
+    def begin(self, run: Run | Replica) -> None:
+        """Count on with a run."""
+        self._run = run
+        self.step = run.position.step
+
+    def finish(self) -> None:
+        """Keep the measures of the run, which is over."""
+        self._ended, self._run = self.measures(), None
+
+    def count(self, step: int, records: int, nbytes: int) -> None:
+        """Count a batch that was sent, behind which the run stands at ``step``."""
+        self.step = step
+        self.batches += 1
+        self.records += records
+        self.bytes += nbytes
+        if self.batches == 1 and self.on_first_batch is not None:
+            self.on_first_batch()
+
+    def measures(self) -> dict[str, Any]:
+        """Return the counters, the waits and the times of requests of all its runs."""
+        return self._ended if self._run is None else added((self._ended, measures_of(self._run)))
+
+    def gauges(self) -> dict[str, int]:
+        """Return the sizes of its run now."""
+        return {} if self._run is None else gauges_of(self._run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts and the counters that are shown."""
+        return {
+            "id": self.number,
+            "dataset": self.dataset,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "batch_size": self.batch_size,
+            "peer": self.peer or "local",
+            "since": self.since,
+            "step": self.step,
+            "batches": self.batches,
+            "records": self.records,
+            "bytes": self.bytes,
+        }
+
+
+def measures_of(run: Run | Replica) -> dict[str, Any]:
+    """Return the counters, the waits and the times of requests of a run.
+
+    ``kept_back``: the seconds of each cause for which no more requests were in flight.
+    """
+    statistics = run.statistics()
+    return {
+        "fetch": _some(statistics, FETCHED),
+        "kept_back": statistics.get("concurrency_seconds", {}),
+        "waits": run.measures.waits.seconds(),
+        "timings": run.measures.timings.to_dict(),
+    }
+
+
+def gauges_of(run: Run | Replica) -> dict[str, int]:
+    """Return the sizes of a run now."""
+    return _some(run.statistics(), GAUGES)
+
+
+def _some(statistics: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, int]:
+    return {name: statistics[name] for name in names if name in statistics}

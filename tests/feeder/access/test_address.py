@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import ConfigError
+from streamrec.feeder.access.address import Address, host_and_port, is_loopback
+
+HOSTS = st.sampled_from(["feeder", "127.0.0.1", "::1", "a.b-c.example"])
+NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=10)
+PATHS = st.from_regex(r"/[a-zA-Z0-9 #?%_.-]{1,20}", fullmatch=True)
+
+
+@given(
+    st.one_of(
+        st.builds(
+            Address, host=HOSTS, port=st.integers(1, 65535), dataset=NAMES, tls=st.booleans()
+        ),
+        st.builds(Address, path=PATHS, dataset=NAMES),
+    )
+)
+def test_what_is_written_is_read(address: Address) -> None:
+    assert Address.parse(str(address)) == address
+
+
+@given(st.lists(st.tuples(HOSTS, st.integers(1, 65535)), min_size=1), NAMES, st.booleans())
+def test_every_host_is_an_address(hosts: list[tuple[str, int]], name: str, tls: bool) -> None:
+    places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts]
+    text = f"{'tls' if tls else 'tcp'}://{','.join(places)}/{quote(name, safe='')}"
+    expected = tuple(Address(host, port, dataset=name, tls=tls) for host, port in hosts)
+    assert Address.parse_all(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("tcp://feeder:7070/train", Address(host="feeder", port=7070, dataset="train")),
+        ("tcp://[::1]:7070/a%20b", Address(host="::1", port=7070, dataset="a b")),
+        ("tls://feeder:7070/train", Address("feeder", 7070, dataset="train", tls=True)),
+        ("unix:///run/f.sock#train", Address(path="/run/f.sock", dataset="train")),
+        ("unix:///run/f.sock?dataset=train", Address(path="/run/f.sock", dataset="train")),
+        ("unix:///run/f.sock?dataset=a+b%20c", Address(path="/run/f.sock", dataset="a+b c")),
+        ("unix:////run/f.sock#train", Address(path="//run/f.sock", dataset="train")),
+    ],
+)
+def test_to_connect_to(text: str, address: Address) -> None:
+    assert Address.parse(text) == address
+    assert Address.parse_all(text) == (address,)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("tcp://127.0.0.1:0", Address(host="127.0.0.1", port=0)),
+        ("tls://[::]:7070", Address("::", 7070, tls=True)),
+        ("unix:///run/f.sock", Address(path="/run/f.sock")),
+    ],
+)
+def test_to_listen_at(text: str, address: Address) -> None:
+    assert Address.parse(text, listen=True) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "there is no ://"),
+        ("train", "there is no ://"),
+        ("feeder:7070/train", "there is no ://"),
+        ("://feeder:7070/train", "the scheme is ''"),
+        ("http://feeder:7070/train", "the scheme is 'http'"),
+        ("tcp://feeder/train", "the port is missing"),
+        ("tcp://:7070/train", "the host is missing"),
+        ("tcp://feeder:70700/train", "out of range"),
+        ("tcp://feeder:x/train", "could not be cast"),
+        ("tcp://feeder:0/train", "port 0"),
+        ("tcp://feeder:7070", "names no dataset"),
+        ("tcp://feeder:7070/", "names no dataset"),
+        ("tcp://feeder:7070/train?rank=1", "behind the dataset"),
+        ("tcp://feeder:7070/train#x", "behind the dataset"),
+        ("tcp://token@feeder:7070/train", "give it as token="),
+        ("tcp://a:7070,b/train", "the port is missing"),
+        ("tcp://a:7070,/train", "the host is missing"),
+        ("tcp://a:7070,,b:7070/train", "the host is missing"),
+        ("tcp://a:7070,b:0/train", "port 0"),
+        ("tcp://::1:7070/train", "must stand in brackets"),
+        ("tcp://a:1/%ff", "can't decode byte 0xff"),
+        ("tcp://[::1:7070/train", "Invalid IPv6"),
+        ("unix://run/f.sock#train", "must be absolute"),
+        ("unix:///#train", "path is missing"),
+        ("unix:///run/f.sock", "names no dataset"),
+        ("unix:///run/f.sock?train", "only dataset=NAME may stand"),
+        ("unix:///run/f.sock?dataset=a&rank=1", "only dataset=NAME may stand"),
+        ("unix:///run/f.sock?dataset=a&dataset=b", "two datasets"),
+        ("unix:///run/f.sock?dataset=", "names no dataset"),
+        ("unix:///run/f.sock?dataset=a#b", "not both"),
+        (f"unix:///{'x' * 107}#train", "108 bytes, but can have at most 107"),
+    ],
+)
+def test_nonsense(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"{words}.*; write tcp://HOST:PORT/DATASET, tls:"):
+        Address.parse_all(text)
+
+
+def test_a_dataset_is_not_listened_at() -> None:
+    with pytest.raises(ConfigError, match=r"must not name a dataset; write tcp://HOST:PORT, tls"):
+        Address.parse("tcp://127.0.0.1:7070/train", listen=True)
+
+
+@pytest.mark.parametrize(("text", "listen"), [("tcp://a:1,b:2/x", False), ("tcp://a:1,b:2", True)])
+def test_one_place_has_one_host(text: str, listen: bool) -> None:
+    with pytest.raises(ConfigError, match="it names several hosts, but must name one"):
+        Address.parse(text, listen=listen)
+
+
+def test_a_secret_in_an_address_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match="give it as token=") as caught:
+        Address.parse_all("tcp://user:hidden@feeder:7070/train")
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]
+)
+def test_loopback(host: str) -> None:
+    assert is_loopback(host)
+    assert Address(host=host, port=1).is_loopback
+
+
+@pytest.mark.parametrize(
+    "host", ["feeder", "0.0.0.0", "10.0.0.1", "::", "::ffff:10.0.0.1", "localhost.example"]
+)
+def test_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_unix_socket_is_local() -> None:
+    assert Address(path="/a").is_loopback
+
+
+def test_host_and_port() -> None:
+    assert host_and_port("127.0.0.1:7071") == ("127.0.0.1", 7071)
+    assert host_and_port("[::1]:0") == ("::1", 0)
+
+
+@pytest.mark.parametrize("text", ["", "host", ":7071", "host:x", "a:1/b", "host:70700", "[::1"])
+def test_no_host_and_port(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
+        host_and_port(text)

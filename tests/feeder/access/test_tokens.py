@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import ConfigError, FeederRefused
+from streamrec.feeder.access import tokens as module
+from streamrec.feeder.access.tokens import Tokens
+from tests.feeder.certificates import write_secret
+from tests.feeder.support import server_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+
+
+def known(*paths: str, token: str | None = None, own: Any = None) -> Tokens:
+    return Tokens(server_settings(tokens=list(paths), token=token), own)
+
+
+def opened(tokens: Tokens, token: str, *names: str) -> list[str]:
+    grant = tokens.grant(token)
+    return [name for name in names if grant.opens(name)]
+
+
+def test_nobody_needs_a_token_where_there_is_none() -> None:
+    for given_one in ("", A):
+        assert opened(known(), given_one, "x", "none") == ["x", "none"]
+
+
+@pytest.mark.parametrize("inline", [A, None])
+def test_a_token_for_everything(inline: str | None, tmp_path: Path) -> None:
+    files = [] if inline else [write_secret(tmp_path / "a", A)]
+    tokens = known(*files, token=inline)
+    assert opened(tokens, A, "x", "none") == ["x", "none"]
+    for wrong in ("", A[1:], A + "a", "\ud800"):
+        assert opened(tokens, wrong, "x", "none") == []
+
+
+def test_several_are_valid_at_once_and_rotate(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    write_secret(path, f"# the old one\n{A}\r\n\n  {B}  \n")
+    tokens = known(str(path))
+    assert [opened(tokens, one, "x") for one in (A, B, C)] == [["x"], ["x"], []]
+    write_secret(path, f"{B}\n{C}\n")
+    tokens.look()
+    assert [opened(tokens, one, "x") for one in (A, B, C)] == [[], ["x"], ["x"]]
+    write_secret(path, "")
+    tokens.look()
+    assert [opened(tokens, one, "x") for one in (A, B, C)] == [[], ["x"], ["x"]]
+
+
+def test_tokens_of_datasets(tmp_path: Path) -> None:
+    paths = {name: write_secret(tmp_path / name, text) for name, text in [("x", A), ("y", B)]}
+    own = {"x": [paths["x"]], "y": [paths["x"], paths["y"]], "open": []}
+    tokens = known(own=own)
+    names = ("x", "y", "open", "none")
+    assert opened(tokens, A, *names) == [*names]
+    assert opened(tokens, B, *names) == ["y", "open", "none"]
+    assert opened(tokens, C, *names) == ["open", "none"]
+    both = known(token=C, own=own)
+    assert opened(both, A, *names) == ["x", "y"]
+    assert opened(both, C, *names) == [*names]
+    assert opened(both, "", *names) == []
+
+
+@pytest.mark.parametrize(
+    ("given_one", "words"),
+    [
+        ("", "a token is needed: give token="),
+        (A, "does not open the dataset 'y'"),
+        (C, "the token is wrong, or no longer valid"),
+    ],
+)
+def test_a_refusal_has_a_code_and_no_secret(given_one: str, words: str, tmp_path: Path) -> None:
+    own = {name: [write_secret(tmp_path / name, text)] for name, text in [("x", A), ("y", B)]}
+    grant = known(own=own).grant(given_one)
+    with pytest.raises(FeederRefused, match=words) as caught:
+        grant.check("y", given=bool(given_one))
+    assert caught.value.code == "token"
+    assert not any(secret in repr(caught.value) for secret in (A, B, C))
+
+
+@given(st.lists(st.text("ab", min_size=16, max_size=17)), st.text("ab", max_size=17))
+def test_it_opens_what_it_is_equal_to(accepted: list[str], one: str) -> None:
+    tokens = known()
+    tokens._inline = [module._inline(token) for token in accepted]
+    assert tokens.grant(one).opens("x") == (one in accepted or not accepted)
+
+
+def test_all_are_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compared: list[bytes] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(one)
+        return one == other
+
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    tokens = known(
+        write_secret(tmp_path / "a", f"{A}\n{B}"), token=C, own={"x": [str(tmp_path / "a")]}
+    )
+    for one in (A, C, "", "d"):
+        compared.clear()
+        tokens.grant(one)
+        assert len(compared) == 5
+        assert {len(digest) for digest in compared} == {32}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no token"),
+        ("# nothing", "holds no token"),
+        (f"{A}\nshort", "has less than 16 characters"),
+        ("x" * 40_000, "or more than 32768"),
+        (b"\xff\xfe" + A.encode(), "is not UTF-8"),
+    ],
+)
+def test_files_that_cannot_be_used(text: str | bytes, words: str, tmp_path: Path) -> None:
+    path = write_secret(tmp_path / "tokens", text)
+    for setting, arguments in [("server", ((path,), {})), ("datasets.x", ((), {"x": [path]}))]:
+        paths, own = arguments
+        with pytest.raises(ConfigError, match=f"{setting}.tokens: .*{words}") as caught:
+            known(*paths, own=own)
+        assert not any(secret in str(caught.value) for secret in (A, "short"))
+
+
+def test_a_short_token_of_the_settings_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    known(token="short")
+    assert "server.token has less than 16 characters" in caplog.text
+    assert "short" not in caplog.text.replace("openssl", "")
+
+
+def test_equal_are_those_that_open_the_same(tmp_path: Path) -> None:
+    one, other = (write_secret(tmp_path / name, A) for name in "xy")
+    assert known(one) == known(other) == known(token=A)
+    assert known(one) != known(one, token=B)
+    assert known(one) != known(own={"x": [one]})
+    assert known(one) != A
+
+
+def test_their_repr_has_no_secret(tmp_path: Path) -> None:
+    tokens = known(write_secret(tmp_path / "a", f"{A}\n{B}"), own={"x": [str(tmp_path / "a")]})
+    assert repr(tokens) == "<Tokens: 2 for all datasets, 1 datasets with their own>"

@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import (
+    ConfigError,
+    CorruptRecord,
+    FeederDraining,
+    FeederLost,
+    FeederRefused,
+    OtherDataset,
+    OtherOrder,
+    RemoteProtocolError,
+    Stalled,
+    StoreUnavailable,
+    StreamrecError,
+)
+from streamrec.feeder.access.address import Address
+from streamrec.feeder.client.failover import Failover, Pause
+from streamrec.flow.retry import Backoff
+
+LOST = FeederLost("it is gone; check it")
+
+
+def addresses(count: int) -> list[Address]:
+    return [Address(f"10.0.0.{number}", 7070, dataset="train") for number in range(count)]
+
+
+def failover(rank: int = 0, retry_for: float = 600, seed: int = 0) -> Failover:
+    return Failover(rank, retry_for, Random(seed))
+
+
+def begun(count: int, **options: Any) -> Failover:
+    """Return a policy that has tried the first of its addresses."""
+    policy = failover(**options)
+    assert policy.next() == Pause(0)
+    policy.found(addresses(count))
+    policy.next()
+    return policy
+
+
+@given(st.integers(0, 1000), st.integers(1, 9))
+def test_rank_r_begins_at_address_r_mod_n_and_goes_round(rank: int, count: int) -> None:
+    policy = failover(rank)
+    assert policy.next() == Pause(0)
+    policy.found(addresses(count))
+    tried = []
+    for _ in range(count):
+        tried.append(policy.next())
+        assert policy.failed(LOST, 0) is None
+    places = addresses(count)
+    assert tried == [places[(rank + turn) % count] for turn in range(count)]
+    assert isinstance(policy.next(), Pause)
+
+
+@given(st.integers(0, 99), st.integers(1, 20))
+def test_pauses_are_those_of_full_jitter(seed: int, rounds: int) -> None:
+    policy, expected = begun(1, seed=seed, retry_for=1e9), Backoff(Random(seed))
+    for _ in range(rounds):
+        assert policy.failed(LOST, 0) is None
+        assert policy.next() == Pause(expected.next())
+        policy.found(addresses(1))
+        policy.next()
+
+
+@given(
+    st.floats(0, 1000),
+    st.lists(st.tuples(st.integers(1, 5), st.floats(0.001, 50)), min_size=1),
+    st.integers(0, 9),
+)
+def test_time_is_up_after_retry_for_and_not_before(
+    retry_for: float, rounds: list[tuple[int, float]], rank: int
+) -> None:
+    """Attempts of any length at any number of addresses, in a simulated time."""
+    policy, now, began, tried = failover(rank, retry_for), 0.0, None, 0
+    for count, seconds in rounds:
+        pause = policy.next()
+        assert isinstance(pause, Pause)
+        now += pause.seconds
+        assert began is None or now <= began + retry_for + 1e-6
+        policy.found(addresses(count))
+        for left in reversed(range(count)):
+            assert isinstance(policy.next(), Address)
+            now += seconds
+            tried += 1
+            began = now if began is None else began
+            error = policy.failed(LOST, now)
+            is_over = began + retry_for - now <= 0 and (tried > rounds[0][0] or not left)
+            assert (error is not None) == is_over
+            if error is not None:
+                return
+
+
+def test_a_batch_ends_all_failures() -> None:
+    policy = begun(3, retry_for=10)
+    for now in (0, 9):
+        assert policy.failed(LOST, now) is None
+        policy.next()
+    assert policy.failures == 2
+    policy.delivered()
+    policy.delivered()
+    assert policy.failures == 0
+    assert policy.failed(LOST, 1000) is None
+    pause = policy.next()
+    assert isinstance(pause, Pause)
+    assert 0 < pause.seconds <= 0.1
+    policy.found(addresses(3))
+    assert policy.next() == addresses(3)[0]
+    policy.next()
+    policy.next()
+    assert policy.failed(LOST, 1009) is None
+    assert policy.failed(LOST, 1010) is not None
+
+
+def test_without_retries_each_address_is_tried_once_and_a_loss_is_final() -> None:
+    policy = begun(2, retry_for=0)
+    assert policy.failed(LOST, 5) is None
+    policy.next()
+    policy.delivered()
+    assert policy.failed(LOST, 6) is LOST
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FeederLost("x"),
+        FeederDraining("x"),
+        StoreUnavailable("x"),
+        Stalled("x", stage="feeder"),
+    ],
+)
+def test_what_heals(error: StreamrecError) -> None:
+    assert begun(2).failed(error, 0) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FeederRefused("x"),
+        ConfigError("x"),
+        CorruptRecord("x"),
+        RemoteProtocolError("no feeder"),
+        StreamrecError("of a later version"),
+    ],
+)
+def test_what_is_final(error: StreamrecError) -> None:
+    assert begun(2).failed(error, 0) is error
+
+
+@pytest.mark.parametrize("error", [OtherDataset("x"), OtherOrder("x")])
+class TestFeedersOfAnotherStream:
+    def test_the_others_are_tried_before_the_error(self, error: StreamrecError) -> None:
+        policy = begun(3)
+        for _ in range(2):
+            assert policy.failed(error, 0) is None
+            policy.next()
+        final = policy.failed(error, 0)
+        assert type(final) is type(error)
+        assert str(final) == "tcp://10.0.0.2:7070/train: x"
+
+    def test_of_a_stream_that_has_not_begun_one_round_is_enough(
+        self, error: StreamrecError
+    ) -> None:
+        policy = begun(2)
+        assert policy.failed(error, 0) is None
+        policy.next()
+        final = policy.failed(LOST, 0)
+        assert type(final) is type(error)
+        assert str(final) == "tcp://10.0.0.0:7070/train: x"
+
+    def test_a_feeder_that_is_gone_for_a_while_may_be_the_right_one(
+        self, error: StreamrecError
+    ) -> None:
+        policy = begun(2, retry_for=10)
+        policy.welcomed()
+        policy.delivered()
+        assert policy.failed(LOST, 0) is None
+        for now in (1, 5):
+            assert isinstance(policy.next(), Pause)
+            policy.found(addresses(2))
+            for each in (error, LOST):
+                policy.next()
+                assert policy.failed(each, now) is None
+        policy.next()
+        policy.found(addresses(2))
+        policy.next()
+        final = policy.failed(LOST, 11)
+        assert type(final) is type(error), "it says more than that the other one is gone"
+
+    def test_a_batch_ends_it(self, error: StreamrecError) -> None:
+        policy = begun(2, retry_for=0)
+        policy.failed(error, 0)
+        policy.next()
+        policy.delivered()
+        assert policy.failed(LOST, 6) is LOST
+
+
+def test_a_breach_of_the_protocol_heals_once_it_is_known_to_be_a_feeder() -> None:
+    assert begun(1).failed(RemoteProtocolError("the CRC is wrong"), 0, welcomed=True) is None
+
+
+def test_a_stall_is_final_where_there_is_no_other_feeder() -> None:
+    error = Stalled("x", stage="feeder")
+    assert begun(1).failed(error, 0, welcomed=True) is error
+
+
+def test_the_error_says_what_was_tried() -> None:
+    policy = begun(2, retry_for=5)
+    assert policy.failed(FeederLost("refused; check it"), 100) is None
+    policy.next()
+    assert policy.failed(FeederDraining("it is full"), 102) is None
+    policy.next()
+    policy.found(addresses(2))
+    policy.next()
+    error = policy.failed(FeederLost("silent; look"), 106)
+    assert isinstance(error, FeederLost)
+    assert str(error) == (
+        "no feeder sent a batch for 6 s (retry_for is 5 s); tried tcp://10.0.0.0:7070/train (2 x, "
+        "at last: silent), tcp://10.0.0.1:7070/train (1 x, at last: it is full); see that a feeder "
+        "runs at one of them, and go on from the position"
+    )
+
+
+def test_the_error_names_a_few_addresses_of_many() -> None:
+    policy = begun(20, retry_for=0)
+    error = None
+    while error is None:
+        error = policy.failed(LOST, 1)
+        policy.next()
+    assert "10.0.0.7:" in str(error)
+    assert "10.0.0.8:" not in str(error)
+    assert ", 12 more addresses; see" in str(error)
+
+
+def test_a_policy_shows_where_it_is() -> None:
+    policy = begun(1)
+    policy.failed(LOST, 0)
+    assert repr(policy) == "<Failover at tcp://10.0.0.0:7070/train, 1 failures>"
+
+
+@pytest.mark.parametrize(
+    "error", [RemoteProtocolError("a page of a proxy"), FeederRefused("no TLS", code="tls")]
+)
+def test_what_is_no_handshake_heals_where_a_feeder_has_been(error: StreamrecError) -> None:
+    assert begun(1).failed(error, 0) is error
+    policy = begun(2)
+    policy.welcomed()
+    policy.delivered()
+    assert policy.failed(LOST, 0) is None
+    policy.next()
+    policy.found([replace(place, ip="10.1.1.1") for place in addresses(2)])
+    policy.next()
+    assert policy.address == replace(addresses(2)[1], ip="10.1.1.1")
+    assert policy.failed(error, 1) is error, "no feeder was ever there"
+    policy = begun(1)
+    policy.welcomed()
+    policy.delivered()
+    assert policy.failed(LOST, 0) is None
+    policy.next()
+    policy.found([replace(place, ip="10.1.1.1") for place in addresses(1)])
+    policy.next()
+    assert policy.failed(error, 1) is None, "the machine is another one, the name the same"
+
+
+@pytest.mark.parametrize("code", ["token", "certificate", "dataset", "version"])
+def test_a_refusal_is_final_where_a_feeder_has_been(code: str) -> None:
+    policy, error = begun(1), FeederRefused("x", code=code)
+    policy.welcomed()
+    assert policy.failed(error, 0) is error
+
+
+@pytest.mark.parametrize(("outage", "least", "most"), [(0, 0, 0.1), (60, 5, 6), (400, 13, 15)])
+def test_clients_spread_over_a_part_of_the_outage(outage: float, least: float, most: float) -> None:
+    waits = []
+    for seed in range(100):
+        policy = begun(1, seed=seed)
+        policy.failed(LOST, 0)
+        policy.failed(LOST, outage)
+        pause = policy.next()
+        assert isinstance(pause, Pause)
+        waits.append(pause.seconds)
+    assert least <= max(waits) <= most
+    assert len({round(wait, 6) for wait in waits}) > 90
+
+
+def test_an_outage_has_a_line_every_half_minute() -> None:
+    policy = begun(1, retry_for=float("inf"))
+    assert policy.news(50) is None
+    said = []
+    for now in range(100, 200, 5):
+        policy.failed(FeederLost("refused; check it"), now)
+        said += [news for news in [policy.news(now)] if news]
+    assert said == [
+        f"no feeder has sent a batch for {seconds} s; tried tcp://10.0.0.0:7070/train "
+        f"({seconds // 5 + 1} x, at last: refused)"
+        for seconds in (30, 60, 90)
+    ]
+    policy.delivered()
+    assert policy.news(500) is None

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.config.access import ServedSettings
+from streamrec.config.daemon import DaemonSettings
+from streamrec.errors import ConfigError
+from streamrec.feeder.access.access import Access
+from streamrec.feeder.operate.notify import Notifier
+from streamrec.feeder.operate.reload import reload, reloading
+from streamrec.feeder.server.datasets import ServedDatasets
+from streamrec.feeder.server.server import Feeder
+from tests.feeder.certificates import Authority, write_secret
+from tests.feeder.fake_dataset import FakeDataset
+from tests.feeder.support import eventually, on_both_loops
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from streamrec.config import DatasetSettings
+
+
+def settings(
+    *datasets: str, size: int = 8, own: dict[str, list[str]] | None = None, **server: Any
+) -> DaemonSettings:
+    made = {
+        name: ServedSettings(source=name, batch_size=size, tokens=(own or {}).get(name, []))
+        for name in datasets or ("train",)
+    }
+    return DaemonSettings(server=DaemonSettings.Server(**server), datasets=made)
+
+
+async def opener(_: DatasetSettings) -> FakeDataset:
+    return FakeDataset()
+
+
+def access_of(start: DaemonSettings) -> Access:
+    return Access(start.server, {name: one.tokens for name, one in start.datasets.items()})
+
+
+@asynccontextmanager
+async def running(start: DaemonSettings) -> AsyncIterator[tuple[Feeder, ServedDatasets]]:
+    async with (
+        ServedDatasets(start.datasets, opener) as datasets,
+        Feeder({**datasets}, start.server, access=access_of(start)) as feeder,
+    ):
+        await datasets.tried()
+        yield feeder, datasets
+
+
+@pytest.fixture(autouse=True)
+def level() -> Iterator[None]:
+    """Gives the loggers' levels back."""
+    loggers = [logging.getLogger(name) for name in ("", "streamrec")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, its_level in zip(loggers, before, strict=True):
+        logger.setLevel(its_level)
+
+
+@asynchronous
+async def test_nothing_has_changed() -> None:
+    async with running(settings()) as (feeder, datasets):
+        assert await reload(feeder, datasets, settings()) == ["nothing has changed"]
+
+
+@asynchronous
+async def test_a_dataset_is_added_while_serving() -> None:
+    async with running(settings()) as (feeder, datasets):
+        done = await reload(feeder, datasets, settings("train", "more"))
+        assert done == ["the dataset 'more' is added, and being opened"]
+        added = await feeder.dataset("more")
+        assert await reload(feeder, datasets, settings("train", "more")) == ["nothing has changed"]
+    assert isinstance(added, FakeDataset)
+    assert added.closed
+
+
+@asynchronous
+async def test_what_needs_a_restart_is_named_and_stays() -> None:
+    async with running(settings("train", "old", grace=1)) as (feeder, datasets):
+        old = await feeder.dataset("old")
+        done = await reload(feeder, datasets, settings("train", size=9, grace=2, idle_timeout=3))
+        assert done == [
+            "server.grace has changed, which needs a restart",
+            "server.idle_timeout has changed, which needs a restart",
+            "the dataset 'train' has changed, which needs a restart",
+            "the dataset 'old' is no longer in the file; it is served until a restart",
+        ]
+        assert feeder.settings.grace == 1
+        assert await feeder.dataset("old") is old
+
+
+@asynchronous
+async def test_the_token_and_the_log_level() -> None:
+    async with running(settings(token="old")) as (feeder, datasets):
+        done = await reload(feeder, datasets, settings(token="new", log_level="error"))
+        assert done == ["the log level is error", "the tokens have changed, for new clients"]
+        assert feeder.settings.token is not None
+        assert feeder.settings.token.get_secret_value() == "new"
+        assert logging.getLogger("streamrec").level == logging.ERROR
+        assert await reload(feeder, datasets, settings(log_level="error")) == [
+            "the tokens have changed, for new clients"
+        ]
+        assert feeder.settings.token is None
+
+
+@asynchronous
+async def test_no_token_crosses_the_network_where_the_feeder_still_listens() -> None:
+    exposed = settings(listen=["tcp://0.0.0.0:0"], insecure=True)
+    async with running(exposed) as (feeder, datasets):
+        listening, token = await reload(feeder, datasets, settings(token="new", insecure=True))
+        assert listening == "server.listen has changed, which needs a restart"
+        assert token.startswith("certificates and tokens stay as they were: tcp://0.0.0.0:0")
+        assert feeder.settings.token is None
+
+
+@asynchronous
+async def test_certificates_and_tokens(tmp_path: Path) -> None:
+    authority, old, new = Authority(tmp_path), "a" * 16, "b" * 16
+    first: dict[str, Any] = {
+        "tls": authority.server(),
+        "tokens": [write_secret(tmp_path / "all", old)],
+    }
+    own = {"train": [write_secret(tmp_path / "own", old)]}
+    async with running(settings(**first)) as (feeder, datasets):
+        feeder.access = Access(feeder.settings)
+        assert await reload(feeder, datasets, settings(**first)) == ["nothing has changed"]
+        done = await reload(feeder, datasets, settings(own=own, **first))
+        assert done == ["the tokens have changed, for new clients"]
+        assert feeder.access.tokens.grant(old).own == {"train": True}
+        authority.server()
+        write_secret(tmp_path / "all", new)
+        assert await reload(feeder, datasets, settings(own=own, **first)) == [
+            "the tokens have changed, for new clients",
+            "the certificates have changed, for new clients",
+        ]
+        assert feeder.access.tokens.grant(new).opens("any")
+        before = feeder.access
+        write_secret(tmp_path / "all", "")
+        (sentence,) = await reload(feeder, datasets, settings(own=own, **first))
+        assert sentence.startswith("certificates and tokens stay as they were: server.tokens: ")
+        assert feeder.access is before
+
+
+@asynchronous
+async def test_a_dataset_that_has_left_the_file_keeps_its_tokens(tmp_path: Path) -> None:
+    own = {"private": [write_secret(tmp_path / "own", "a" * 16)]}
+    async with running(settings("train", "private", own=own)) as (feeder, datasets):
+        (sentence,) = await reload(feeder, datasets, settings("train"))
+        assert sentence == (
+            "the dataset 'private' is no longer in the file; it is served until a restart"
+        )
+        assert not feeder.access.tokens.grant("").opens("private")
+        assert feeder.access.tokens.grant("a" * 16).opens("private")
+
+
+@asynchronous
+async def test_a_dataset_is_not_added_without_its_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "own"
+    more = settings("train", "private", own={"private": [str(path)]})
+    async with running(settings("train")) as (feeder, datasets):
+        access, dataset = await reload(feeder, datasets, more)
+        assert access.startswith("certificates and tokens stay as they were: ")
+        assert dataset == "the dataset 'private' is not added, because its tokens were not taken"
+        assert feeder.datasets.keys() == datasets.keys() == {"train"}
+        write_secret(path, "a" * 16)
+        assert await reload(feeder, datasets, more) == [
+            "the tokens have changed, for new clients",
+            "the dataset 'private' is added, and being opened",
+        ]
+        assert not feeder.access.tokens.grant("").opens("private")
+
+
+@asynchronous
+async def test_a_feeder_that_drains_takes_over_nothing() -> None:
+    async with running(settings()) as (feeder, datasets):
+        await feeder.drain(0)
+        done = await reload(feeder, datasets, settings("train", "more"))
+        assert done == ["the feeder is draining and takes over nothing"]
+        assert "more" not in datasets
+
+
+class Told(Notifier):
+    """A notifier that keeps what it would say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def _send(self, *lines: str) -> None:
+        self.said.append(lines[0])
+
+
+def failing(error: Exception) -> Callable[[], DaemonSettings]:
+    def load() -> DaemonSettings:
+        raise error
+
+    return load
+
+
+@on_both_loops
+async def test_a_signal_reloads_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    notifier, new = Told(), [settings("train", "more"), settings("train", "more", "most")]
+    async with (
+        running(settings()) as (feeder, datasets),
+        reloading(lambda: new.pop(0), feeder, datasets, notifier),
+    ):
+        for name in ("more", "most"):
+            os.kill(os.getpid(), signal.SIGHUP)
+            sentence = f"reload: the dataset '{name}' is added"
+            await eventually(lambda sentence=sentence: sentence in caplog.text)  # type: ignore[misc]
+    assert notifier.said == ["RELOADING=1", "READY=1"] * 2
+
+
+@pytest.mark.parametrize("error", [ConfigError("a.toml: it is wrong"), ValueError("a bug")])
+@on_both_loops
+async def test_a_wrong_file_changes_nothing(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    notifier, start = Told(), settings()
+    async with (
+        running(start) as (feeder, datasets),
+        reloading(failing(error), feeder, datasets, notifier),
+    ):
+        os.kill(os.getpid(), signal.SIGHUP)
+        await eventually(lambda: notifier.said == ["RELOADING=1", "READY=1"])
+        assert feeder.settings is start.server
+        assert list(datasets) == ["train"]
+    assert "nothing is reloaded" in caplog.text
+    assert str(error) in caplog.text
+
+
+@on_both_loops
+async def test_nothing_is_left_behind() -> None:
+    async with running(settings()) as (feeder, datasets):
+        async with reloading(failing(ValueError()), feeder, datasets, Notifier()):
+            await asyncio.sleep(0)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL

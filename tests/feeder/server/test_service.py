@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamrec.config.daemon import DaemonSettings
+from streamrec.errors import FeederDraining
+from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.server import Feeder
+from streamrec.feeder.server.service import Loan
+from streamrec.flow.decoded_memory import Abandoned
+from streamrec.pipeline.memory_needs import NO_CEILING
+from tests.support import asynchronous
+
+MIB = 1 << 20
+
+
+@asynchronous
+async def test_a_run_borrows_from_a_thread_and_gives_all_back() -> None:
+    budget = Budget(100 * MIB)
+    loan = Loan(Feeder({}, budget=budget), budget.lend(30 * MIB, 30 * MIB), 10 * MIB)
+    assert loan.budget == 20 * MIB
+    assert loan.ceiling.borrow is not None
+    await asyncio.to_thread(loan.ceiling.borrow, 40 * MIB)
+    assert budget.lent == 70 * MIB
+    with pytest.raises(FeederDraining):
+        await asyncio.to_thread(loan.ceiling.borrow, 31 * MIB)
+    loan.end()
+    loan.end()
+    assert (budget.lent, budget.sessions) == (0, 0)
+    with pytest.raises(Abandoned):
+        await asyncio.to_thread(loan.ceiling.borrow, 1)
+
+
+@asynchronous
+async def test_what_is_lent_after_the_end_is_given_back_too() -> None:
+    given: list[int] = []
+    lent = asyncio.Event()
+
+    async def grow(*_: int) -> None:
+        await lent.wait()
+
+    settings = DaemonSettings.Server()
+    feeder: Any = SimpleNamespace(grow=grow, give_back=given.append, settings=settings, cores=None)
+    loan = Loan(feeder, 30, 0)
+    growing = asyncio.create_task(loan._grow(12))
+    await asyncio.sleep(0)
+    loan.end()
+    assert given == []
+    lent.set()
+    await growing
+    assert given == [42]
+
+
+@asynchronous
+async def test_a_feeder_without_a_budget_sets_no_limits() -> None:
+    loan = Loan(Feeder({}), None, 0)
+    assert (loan.budget, loan.ceiling) == (None, NO_CEILING)
+    loan.end()
+
+
+@asynchronous
+async def test_the_ceilings_are_the_server_s() -> None:
+    server = DaemonSettings.Server(max_bytes="60MiB", max_pixels=7)  # type: ignore[arg-type]
+    feeder = Feeder({}, server)
+    ceiling = Loan(feeder, 8 * MIB, 0).ceiling
+    assert ceiling[:2] == (60 * MIB, 7)
+    assert ceiling.cores is feeder.cores

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.server import Feeder
+from streamrec.feeder.server.statistics import MOST_ERRORS, Statistics, counted, merged
+from tests.feeder.fake_dataset import FakeDataset
+
+if TYPE_CHECKING:
+    from streamrec.feeder.server.subscription import Subscription
+
+
+def subscribed(statistics: Statistics, rank: int = 0) -> Any:
+    facts = {"rank": rank, "world_size": 2, "batch_size": 8, "peer": "10.0.0.5"}
+    return statistics.subscribed("train", **facts)
+
+
+def run_of(statistics: Statistics, subscription: Subscription, batches: int) -> None:
+    dataset = FakeDataset()
+    dataset.counts = True
+    run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
+    subscription.begin(run)
+    for step in range(batches):
+        run._step = step + 1
+        statistics.sent(subscription, step + 1, 8, 1000)
+
+
+def test_a_subscription_is_shown_while_it_lasts() -> None:
+    statistics = Statistics()
+    with subscribed(statistics, rank=1) as subscription:
+        run_of(statistics, subscription, 3)
+        (shown,) = statistics.snapshot()["subscriptions"]
+    assert shown["waits"].keys() == {"client"}
+    assert shown["since"] >= statistics.started
+    expected = {"id": 1, "dataset": "train", "rank": 1, "world_size": 2, "batch_size": 8}
+    counts = {"peer": "10.0.0.5", "step": 3, "batches": 3, "records": 24, "bytes": 3000}
+    assert shown.items() >= {**expected, **counts}.items()
+    assert statistics.snapshot()["subscriptions"] == []
+
+
+def test_totals_never_go_back() -> None:
+    statistics = Statistics()
+    seen = [0]
+
+    def look() -> None:
+        seen.append(statistics.snapshot()["datasets"]["train"]["fetch"]["requests"])
+
+    for batches in (3, 5):
+        with subscribed(statistics) as subscription:
+            run_of(statistics, subscription, batches)
+            look()
+            subscription.finish()
+            look()
+            run_of(statistics, subscription, 1)
+            look()
+        look()
+    assert seen == [0, 3, 3, 4, 4, 9, 9, 10, 10]
+
+
+def test_the_text_of_an_error_is_bounded() -> None:
+    statistics = Statistics()
+    statistics.failed("ValueError", "\x1b" + "x" * 10**6)
+    (error,) = statistics.snapshot()["errors"]
+    assert error["message"].startswith("?xxx")
+    assert len(error["message"]) < 10_000
+
+
+def test_the_last_errors_are_kept() -> None:
+    statistics = Statistics()
+    for number in range(MOST_ERRORS + 5):
+        statistics.failed("CorruptRecord", str(number))
+    snapshot = statistics.snapshot()
+    assert [error["message"] for error in snapshot["errors"]][-1] == str(MOST_ERRORS + 4)
+    assert len(snapshot["errors"]) == MOST_ERRORS
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_workers_add_up(workers: list[int]) -> None:
+    whole = Feeder({"train": FakeDataset()}, budget=Budget(9)).snapshot()
+    snapshots, ended = [], []
+    for number, batches in enumerate(workers):
+        feeder = Feeder({"train": FakeDataset()})
+        feeder.statistics.worker = number
+        with subscribed(feeder.statistics) as subscription:
+            run_of(feeder.statistics, subscription, batches)
+            feeder.statistics.failed("CorruptRecord", "bad", peer="local")
+            feeder.statistics.opened("train", 0.5)
+            snapshots.append(json.loads(json.dumps(feeder.snapshot())))
+        ended.append(counted(snapshots[-1]))
+    total = merged(whole, snapshots)
+    assert total.keys() == whole.keys()
+    assert total["subscriptions"][0].keys() == snapshots[0]["subscriptions"][0].keys()
+    train = total["datasets"]["train"]
+    assert train["sent"]["batches"] == train["fetch"]["requests"] == sum(workers)
+    assert train["waits"]["list"] == pytest.approx(0.5 * len(workers))
+    assert [each["worker"] for each in total["subscriptions"]] == list(range(len(workers)))
+    assert train["now"]["subscriptions"] == len(workers)
+    assert (train["state"], train["shards"]) == ("open", 2)
+    assert total["faults"] == {"CorruptRecord": len(workers)}
+    assert len(total["errors"]) == len(workers)
+    assert total["budget"]["limit"] == 9
+    assert total["obstacle"] == whole["obstacle"]
+    again = merged(whole, [merged(ended[0], ended[1:])])
+    assert again["subscriptions"] == []
+    assert again["datasets"]["train"]["now"] == {"subscriptions": 0}
+    for name in ("faults", "errors", "timings", "connections_opened"):
+        assert again[name] == total[name], "what was counted stays when the workers have ended"
+    assert again["datasets"]["train"]["sent"] == train["sent"]
+
+
+def test_a_dataset_that_only_one_worker_knows() -> None:
+    whole, part = Feeder({}).snapshot(), Feeder({"train": FakeDataset()}).snapshot()
+    assert merged(whole, [part])["datasets"] == part["datasets"]
