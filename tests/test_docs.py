@@ -373,9 +373,17 @@ def test_the_changelog_s_names_exist() -> None:
         assert name in streamrec.__all__ or (ROOT / "streamrec" / name).is_dir(), name
 
 
+def commands_beneath(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield each command, and those beneath it, with the words by which it is called."""
+    for name, verb in group.commands.items():
+        yield f"{path}{name}", verb
+        if isinstance(verb, click.Group):
+            yield from commands_beneath(verb, f"{path}{name} ")
+
+
 def test_every_verb_is_explained_with_its_options() -> None:
     page = REFERENCE / "cli.md"
-    for name, verb in program.commands.items():
+    for name, verb in commands_beneath(program):
         listed = re.findall(r"^\| (`-.*?) \|", section(page, f"## {name}"), re.MULTILINE)
         options = {option.split()[0] for cell in listed for option in re.findall(r"`(.+?)`", cell)}
         flags = [option for option in verb.params if isinstance(option, click.Option)]

@@ -11,6 +11,7 @@ from streamrec.masking import masked, shown, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from streamrec.config import DatasetSettings
     from streamrec.measure.figures import Target
@@ -19,6 +20,7 @@ __all__ = [
     "dataset_settings",
     "feeder_route",
     "is_feeder",
+    "refuse_settings",
     "target_of_dataset",
     "target_of_feeder",
 ]
@@ -43,9 +45,20 @@ def is_feeder(urls: Sequence[str]) -> bool:
     return bool(feeders)
 
 
+def refuse_settings(changes: Mapping[str, Any], names: Sequence[str], why: str) -> None:
+    """Refuse settings of ``--set`` that another argument gives.
+
+    Raises:
+        UsageError: One of them is there.
+    """
+    for name in names:
+        if name in changes:
+            raise click.UsageError(f"--set {name}: {why}; leave this out")
+
+
 def dataset_settings(
     urls: Sequence[str],
-    config: str | None,
+    config: Path | None,
     dataset: str | None,
     changes: Mapping[str, Any],
 ) -> DatasetSettings:
@@ -71,16 +84,19 @@ def dataset_settings(
     if urls:
         plain["source"] = urls[0] if len(urls) == 1 else list(urls)
     if "source" not in plain:
-        raise click.UsageError("there is nothing to measure; give URLs, --config or --simulate")
+        raise click.UsageError(
+            "there is nothing to measure; give URLs or --config, or simulate a bucket with "
+            "`streamrec bench simulate`"
+        )
     return validate(DatasetSettings, plain | dict(changes))
 
 
-def _configured(config: str, name: str | None) -> dict[str, Any]:
+def _configured(config: Path, name: str | None) -> dict[str, Any]:
     """Return what a feeder's file sets for a dataset."""
     from streamrec.cli.configuration import load
     from streamrec.config import DatasetSettings
 
-    datasets = load(config).datasets
+    datasets = load(str(config)).datasets
     if name is None and len(datasets) > 1:
         raise ConfigError(f"{config} has the datasets {', '.join(datasets)}; choose with --dataset")
     if name is None:

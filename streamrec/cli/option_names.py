@@ -43,11 +43,20 @@ def with_dashes(name: str) -> str:
 def no_such_option(error: click.NoSuchOption) -> str:
     """Return the sentence about an unknown option, with the name that was meant."""
     known = _known(error.ctx.command) if error.ctx else []
+    if error.ctx and (command := _command(error.ctx, error.option_name)):
+        return f"no such option {error.option_name!r}; it is a command, `{command}`"
     other = OTHER_NAMES.get(error.option_name)
     options = [name for name in known if name.startswith("--")]
     near = [other] if other in known else get_close_matches(error.option_name, options)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"no such option {error.option_name!r}{meant}"
+
+
+def _command(context: click.Context, option: str) -> str | None:
+    """Return the command beneath the running one that has the name of an option."""
+    name = option.lstrip("-")
+    others = context.command.commands if isinstance(context.command, click.Group) else ()
+    return f"{context.command_path} {name}" if name in others else None
 
 
 def _known(command: click.Command) -> list[str]:

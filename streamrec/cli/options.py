@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from streamrec.cli.completion import local_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 __all__ = [
     "checked_dest",
@@ -20,12 +24,14 @@ __all__ = [
     "json_option",
     "key_values",
     "record_option",
+    "refuse_unused",
     "seed_option",
     "shard_options",
     "shuffle_option",
     "size_value",
     "storage_option",
     "task_option",
+    "written_file",
 ]
 
 
@@ -72,6 +78,42 @@ def size_value(context: click.Context, param: click.Parameter, text: str | None)
     from streamrec.config.validation import byte_size
 
     return byte_size(param.opts[0], text)
+
+
+def refuse_unused(when: str, *names: str) -> None:
+    """Refuse options that are given to the running command, but have no effect.
+
+    Args:
+        when: The circumstances, such as ``"without --shuffle"``.
+        names: The parameters of the options, by name.
+
+    Raises:
+        UsageError: One of them is given, even if its value is the default.
+    """
+    context = click.get_current_context()
+    for param in context.command.params:
+        is_given = context.get_parameter_source(param.name or "") == ParameterSource.COMMANDLINE
+        if param.name in names and is_given:
+            raise click.UsageError(f"{param.opts[0]} has no effect {when}; leave it out")
+
+
+def written_file(option: str, text: str) -> Callable[[Verb], Verb]:
+    """Return an option for a file to write, whose directory is checked before minutes are spent."""
+    path = click.Path(dir_okay=False, writable=True, path_type=Path)
+    return click.option(option, type=path, metavar="FILE", help=text, callback=_in_a_directory)
+
+
+def _in_a_directory(_: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    if path is None or path.exists():
+        return path
+    directory = path.absolute().parent
+    if not directory.is_dir():
+        raise click.BadParameter(f"there is no directory {directory}; create it", param=parameter)
+    if not os.access(directory, os.W_OK):
+        raise click.BadParameter(
+            f"the directory {directory} cannot be written; name another one", param=parameter
+        )
+    return path
 
 
 shuffle_option = click.option(

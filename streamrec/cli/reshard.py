@@ -13,6 +13,7 @@ from streamrec.cli.options import (
     dest_option,
     json_option,
     record_option,
+    refuse_unused,
     seed_option,
     shuffle_option,
     size_value,
@@ -111,6 +112,10 @@ def _write(
         raise click.UsageError("the splits are missing; give --split, as in train=0.9,test=0.1")
     if settings["split_by"] and fractions is None:
         raise click.UsageError("--split-by names the key of splits: give --split, too")
+    if settings["shards"] is not None:
+        refuse_unused("beside --shards", "shard_bytes")
+    if not is_shuffled:
+        refuse_unused("without --shuffle", "seed")
     if settings["shards"] is None and settings["shard_bytes"] is None:
         settings["shard_bytes"] = 128_000_000
     plan = Resharding(

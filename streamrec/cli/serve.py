@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec.cli.completion import local_files
-from streamrec.cli.options import debug_option, json_option
+from streamrec.cli.options import debug_option, json_option, refuse_unused
 from streamrec.cli.printing import print_json
 from streamrec.errors import ConfigError, StreamrecError
 
@@ -51,6 +51,8 @@ def serve(
 
     if do_open and not check_config:
         raise click.UsageError("--open goes with --check-config; add that, or leave --open out")
+    if check_config:
+        refuse_unused("beside --check-config", "until_eof")
     settings = load(config)
     if not check_config:
         announce = partial(_announce, datasets=list(settings.datasets), as_json=as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec.cli.keys import is_quit_within, single_keys
-from streamrec.cli.options import debug_option, json_option
+from streamrec.cli.options import debug_option, json_option, refuse_unused
 from streamrec.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
     from streamrec.cli.remote_status import read
     from streamrec.feeder.access.address import host_and_port
 
+    if once or as_json:
+        refuse_unused("beside --json" if as_json else "beside --once", "every")
     host, port = host_and_port(where.removeprefix("http://").rstrip("/"))
     if as_json:
         print_json(read(host, port))

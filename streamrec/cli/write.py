@@ -12,6 +12,7 @@ from streamrec.cli.options import (
     debug_option,
     dest_option,
     json_option,
+    refuse_unused,
     seed_option,
     shuffle_option,
     size_value,
@@ -130,6 +131,7 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
     by any number of workers. A run that was killed is run again with the same command; where all is
     written already, nothing is read.
     """
+    _refuse_unused(**options)
     outcome, shard_size = _write(dry_run=dry_run, **options)
     facts = {
         "dry_run": dry_run,
@@ -141,6 +143,27 @@ def write(*, as_json: bool, dry_run: bool, **options: Any) -> None:
         print_json(facts)
     else:
         click.echo("\n".join(_lines(facts, options["task"])))
+
+
+def _refuse_unused(
+    *,
+    shards: int | None,
+    is_shuffled: bool,
+    split: str | None,
+    resize: str | None,
+    encode: str | None,
+    **_: Any,
+) -> None:
+    if shards is not None:
+        refuse_unused("beside --shards", "shard_size")
+    if not is_shuffled:
+        refuse_unused("without --shuffle", "seed")
+    if split is None:
+        refuse_unused("without --split", "key")
+    if encode == "png":
+        refuse_unused("beside --encode png", "quality")
+    if encode is None and resize is None:
+        refuse_unused("without --encode jpeg or --resize", "quality")
 
 
 def _write(

@@ -64,6 +64,8 @@ def main(
     **store: Any,
 ) -> None:
     """Serve objects over the APIs of S3 and GCS on this machine."""
+    if root is not None and synthetic is not None:
+        raise click.UsageError("--root and --synthetic both name the objects; give one of them")
     try:
         rules = [] if faults is None else FaultRule.from_json(json.load(faults))
         served = DevStore(

@@ -266,7 +266,7 @@ def plan(text: str, *, prices: Mapping[str, float] = NO_PRICES) -> CapacityPlan:
     Raises:
         ConfigError: The text is wrong.
     """
-    job = parsed(Workload, text, where="--plan")
+    job = parsed(Workload, text, where="the plan")
     own = {name: price for name, price in prices.items() if name not in job.model_fields_set}
     given, job = job.model_fields_set, job.model_copy(update=own)
     assumed = {name: getattr(job, name) for name in Workload.model_fields if name not in given}

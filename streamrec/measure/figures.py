@@ -76,7 +76,7 @@ class Target(_Figures):
     settings: dict[str, Any] = Field(default_factory=dict)
     """The dataset's settings that differ from the defaults, without secrets."""
     simulation: str | None = None
-    """The text of ``--simulate``."""
+    """The text of the simulation."""
 
 
 class Machine(_Figures):

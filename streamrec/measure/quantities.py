@@ -93,7 +93,7 @@ def parsed(
     Args:
         model: The settings class.
         text: The text; empty: all settings have their defaults.
-        where: The option that the text was given to, for errors.
+        where: The name of what the text describes, for errors.
         plain: Further values.
 
     Raises:

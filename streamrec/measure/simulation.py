@@ -121,7 +121,7 @@ def parse_simulation(text: str) -> Simulation:
     Raises:
         ConfigError: The text is not of this form, or settings are wrong.
     """
-    return parsed(Simulation, text, where="--simulate")
+    return parsed(Simulation, text, where="the simulation")
 
 
 @contextmanager

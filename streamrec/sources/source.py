@@ -200,6 +200,23 @@ class Choice:
         """Return whether a feature is written."""
         return (self.features is None or name in self.features) and name not in self.drop
 
+    def _refuse_unused(self) -> None:
+        """Refuse names without an effect.
+
+        Raises:
+            ConfigError: A type is given for what is not written, or something is left out twice.
+        """
+        for name in self.types:
+            if not self.takes(name):
+                raise ConfigError(
+                    f"--type has no effect for {name!r}, which is not written; leave that out"
+                )
+        for name in self.drop:
+            if self.features is not None and name not in self.features:
+                raise ConfigError(
+                    f"--drop has no effect for {name!r}, which is not in --features; leave that out"
+                )
+
     def of(self, known: Mapping[str, str], what: str, key: str | None = None) -> dict[str, str]:
         """Return the types of the features that are written, sorted by name.
 
@@ -219,6 +236,7 @@ class Choice:
                         f"--{option}: {what} has no {name!r}; choose among "
                         f"{', '.join(sorted(known))}"
                     )
+        self._refuse_unused()
         wanted = sorted(filter(self.takes, known))
         if not wanted:
             raise ConfigError(f"--drop: nothing of {what} is left; drop fewer columns")

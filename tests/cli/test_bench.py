@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamrec as sr
+from streamrec.measure.capacity import CapacityPlan
 from streamrec.measure.figures import Figures
 from tests.cli.support import assert_one_sentence, environment, in_process, started
 from tests.cli.support import streamrec as cli
@@ -92,19 +93,67 @@ def test_a_dataset_of_a_feeder_s_file(shards: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), ("nothing to measure", "--simulate")),
+        ((), ("nothing to measure", "`streamrec bench simulate`")),
         (("--dataset", "train"), ("--config FILE",)),
         (("tcp://a:1/x", "tcp://b:1/x"), ("one feeder", "alone")),
         (("tcp://127.0.0.1:1/x", "--set", "seed=1"), ("seed", "feeder's own file")),
         (("s3://x/y", "--step-time", "5"), ("--step-time", "50ms")),
         (("s3://x/y", "--set", "batch_sice=5"), ("batch_sice", "batch_size")),
-        (("--compare", "a.json"), ("two files",)),
-        (("--plan", "hosts=0,batch=1MB,step=1s"), ("hosts",)),
-        (("--simulate", "latency=fast"), ("latency", "50ms")),
+        (("s3://x/y", "--set", "source=s3://x/z"), ("--set source", "the URLs are the source")),
+        (("compare", "a.json"), ("missing argument 'AFTER'", "`streamrec bench compare --help`")),
+        (("plan", "hosts=0,batch=1MB,step=1s"), ("hosts",)),
+        (("simulate", "latency=fast"), ("latency", "50ms")),
+        (("simulate", "latency=1ms", "--set", "source=x"), ("--set source", "has its own")),
+        (("--json", "plan", "batch=1MB"), ("'plan' is a command", "`streamrec bench plan ...`")),
     ],
 )
 def test_wrong_usage(arguments: Sequence[str], words: Sequence[str]) -> None:
     assert_one_sentence(cli("bench", *arguments), 2, *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("tcp://127.0.0.1:1/x", "--config", "feeder.toml"), "--config"),
+        (("tcp://127.0.0.1:1/x", "--dataset", "train"), "--dataset"),
+        (("tcp://127.0.0.1:1/x", "--storage-option", "anon=true"), "--storage-option"),
+        (("tcp://127.0.0.1:1/x", "--max-requests", 20_000), "--max-requests"),
+        (("tcp://127.0.0.1:1/x", "--prices", "prices.toml"), "--prices"),
+        (("s3://x/y", "--token", "secret"), "--token"),
+        (("s3://x/y", "--tls", "ca=ca.pem"), "--tls"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(arguments: Sequence[str], option: str) -> None:
+    assert_one_sentence(cli("bench", *arguments), 2, f"{option} has no effect ", "leave it out")
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("compare", ("--json", "--config", "--seconds", "--trace", "--token")),
+        ("plan", ("--html", "--trace", "--set", "--max-bytes", "--storage-option")),
+        ("simulate", ("--prices", "--token", "--tls", "--storage-option")),
+    ],
+)
+def test_a_command_has_only_the_options_that_it_uses(command: str, options: Sequence[str]) -> None:
+    for option in options:
+        outcome = cli("bench", command, "x", option, "y")
+        assert_one_sentence(outcome, 2, f"no such option '{option}'", f"bench {command} --help")
+
+
+@pytest.mark.parametrize("command", ["compare", "plan", "simulate"])
+def test_the_option_of_earlier_versions_names_the_command(command: str) -> None:
+    outcome = cli("bench", f"--{command}", "x")
+    assert_one_sentence(outcome, 2, f"'--{command}'; it is a command, `streamrec bench {command}`")
+
+
+def test_the_help_of_all_commands() -> None:
+    whole = cli("bench", "--help")
+    assert (whole.code, whole.err) == (0, "")
+    assert "Usage: streamrec bench [OPTIONS] [URL...] | COMMAND ..." in whole.out
+    for command in ("compare", "plan", "simulate"):
+        assert f"\n  {command} " in whole.out
+        assert f"Usage: streamrec bench {command} [OPTIONS]" in cli("bench", command, "-h").out
 
 
 def test_names_of_datasets(shards: Path) -> None:
@@ -125,10 +174,12 @@ def test_shards_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_a_plan() -> None:
-    outcome = cli("bench", "--plan", "hosts=512,batch=1MB,step=150ms")
+    job = "hosts=512,batch=1MB,step=150ms"
+    outcome = cli("bench", "plan", job)
     assert outcome.code == 0
     assert "hosts x ranks x batch / step = 512 x 1 x 1 MB / 150 ms" in outcome.out
     assert "0.0004 USD" in outcome.out, "the price of the file"
+    assert str(CapacityPlan(**cli("bench", "plan", job, "--json").object)) == outcome.out.rstrip()
 
 
 def test_two_are_compared(tmp_path: Path) -> None:
@@ -136,15 +187,15 @@ def test_two_are_compared(tmp_path: Path) -> None:
     for path in paths:
         path.write_text(figures().model_dump_json())
     html = tmp_path / "compared.html"
-    outcome = cli("bench", "--compare", *paths, "--html", html)
+    outcome = cli("bench", "compare", *paths, "--html", html)
     assert (outcome.code, outcome.err) == (0, "")
     assert "before.json" in outcome.out
     assert html.read_text().startswith("<!doctype html>")
 
 
 def test_a_simulated_bucket() -> None:
-    options = ("--simulate", "latency=1ms", "--shards", 2, "--shard-size", "1MB")
-    outcome = in_process("bench", *options, *LITTLE, "--json")
+    options = ("latency=1ms", "--shards", 2, "--shard-size", "1MB")
+    outcome = in_process("bench", "simulate", *options, *LITTLE, "--json")
     found = Figures.model_validate_json(outcome.out)
     assert outcome.code == 0
     assert found.target.kind == "simulation"
@@ -158,8 +209,8 @@ def test_a_simulated_bucket() -> None:
 def test_ctrl_c_prints_what_it_has(shards: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        options = ("--simulate", "latency=10ms", "--shards", 2, "--shard-size", "1MB", "--json")
-        with started("bench", *options, env=environment()) as process:
+        options = ("latency=10ms", "--shards", 2, "--shard-size", "1MB", "--json")
+        with started("bench", "simulate", *options, env=environment()) as process:
             assert process.stderr is not None
             assert process.stderr.readline().startswith(b"measuring ")
             process.send_signal(signal.SIGINT)

@@ -97,6 +97,9 @@ def in_shell(name: str, script: str) -> list[str]:
         ("streamrec in", ["index", "info"]),
         ("streamrec --ver", ["--version"]),
         ("streamrec info --sc", ["--scan"]),
+        ("streamrec bench --pri", ["--prices"]),
+        ("streamrec bench plan --", ["--prices", "--json", "--debug", "--help"]),
+        ("streamrec bench compare a --ht", ["--html"]),
         ("streamrec cat -n 3 --no-", ["--no-check-crc"]),
         ("streamrec cat --max-record-bytes 5MiB --ra", ["--raw"]),
         ("streamrec cat --max-record-bytes wrong --ra", ["--raw"]),
@@ -123,6 +126,13 @@ def test_every_verb_and_option(monkeypatch: pytest.MonkeyPatch, shell: str) -> N
                 for one in options
             )
         )
+
+
+def test_commands_beneath_a_verb(monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    found = complete(monkeypatch, shell, "streamrec bench si")
+    assert found == [Found("plain", "simulate"), Found("file", "si")]
+    found = complete(monkeypatch, shell, "streamrec bench train si")
+    assert found == [Found("file", "si")]
 
 
 def test_choices(monkeypatch: pytest.MonkeyPatch, shell: str) -> None:

@@ -86,3 +86,37 @@ def test_by_default_they_are_as_long_as_a_stream_takes(
     path = tmp_path / "large"
     path.write_bytes(frame(bytes(33 << 20)))
     assert cli(*arguments, path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "when"),
+    [
+        (("top", "--once", "--every", 2), "--every", "beside --once"),
+        (("top", "--json", "--every", 2), "--every", "beside --json"),
+        (("serve", "x.toml", "--check-config", "--until-eof"), "--until-eof", "--check-config"),
+        (("reshard", "x", "y.tfrecord", "--seed", 0), "--seed", "without --shuffle"),
+        (
+            ("reshard", "x", "y.tfrecord", "--shards", 2, "--shard-size", "1MB"),
+            "--shard-size",
+            "beside --shards",
+        ),
+        (
+            ("write", "x", "y.tfrecord", "--shards", 2, "--shard-size", "1MB", "--dry-run"),
+            "--shard-size",
+            "beside --shards",
+        ),
+        (("write", "x", "y.tfrecord", "--seed", 0), "--seed", "without --shuffle"),
+        (("write", "x", "y.tfrecord", "--key", "k"), "--key", "without --split"),
+        (("write", "x", "y.tfrecord", "--quality", 9), "--quality", "without --encode jpeg"),
+        (
+            ("write", "x", "y.tfrecord", "--quality", 9, "--resize", "2x2", "--encode", "png"),
+            "--quality",
+            "beside --encode png",
+        ),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(
+    arguments: tuple[object, ...], option: str, when: str
+) -> None:
+    words = f"{option} has no effect {'' if when[0] == '-' else when}"
+    assert_one_sentence(cli(*arguments), 2, words, when, "leave it out")

@@ -68,7 +68,7 @@ def test_overwrite(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--shards", "2", "--shard-size", "1MB"], "give either shards"),
+        (["--shards", "2", "--shard-size", "1MB"], "--shard-size has no effect beside --shards"),
         (["--split-by", "id"], "give --split, too"),
         (["--split", "a=0.9"], "the fractions add up to 0.9"),
         (["--task", "1"], "'1' is not I/N, as in 0/8"),

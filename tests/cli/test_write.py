@@ -83,7 +83,7 @@ def test_skipped_records_are_listed(pictures: Path, tmp_path: Path) -> None:
 def test_a_table(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     into = tmp_path / "out" / "x.tfrecord"
-    outcome = cli("write", TABLE, into, "--key", "seconds", "--features", "seconds,threads=float32")
+    outcome = cli("write", TABLE, into, "--features", "seconds,threads=float32")
     assert outcome == (0, f"{into}: {len(ROWS)} records\n", "")
     assert manifest(tmp_path / "out").features == {"seconds": "float32", "threads": "float32"}
 
@@ -143,6 +143,6 @@ def test_refusals(pictures: Path, tmp_path: Path) -> None:
     assert_one_sentence(cli("write", pictures, into, "--task", "x"), 2, "task")
     assert_one_sentence(cli("write", pictures, into, "--features", "a=text"), 2, "'a=text'")
     both = cli("write", pictures, into, "--shards", 2, "--shard-size", "1MB")
-    assert_one_sentence(both, 2, "either shards")
+    assert_one_sentence(both, 2, "--shard-size has no effect beside --shards")
     nothing = cli("write", tmp_path / "no.thing", into)
     assert_one_sentence(nothing, 2, "no.thing", "there is no such file")

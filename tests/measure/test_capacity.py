@@ -178,7 +178,7 @@ def test_a_plan_is_json_and_back() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("hosts=512", "^--plan: the setting 'batch' is missing; add it; the setting 'step'"),
+        ("hosts=512", "^the plan: the setting 'batch' is missing; add it; the setting 'step'"),
         ("batch=1MB,step=150ms,host=1", "there is no setting 'host'; did you mean 'hosts'"),
         ("batch=1MB,step=0s", "'step'.*greater than 0"),
         ("batch=1MB,step=1s,hosts=0", "'hosts'.*greater than 0"),

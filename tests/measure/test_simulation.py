@@ -37,7 +37,7 @@ def test_a_text() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("latancy=50ms", "^--simulate: there is no setting 'latancy'; did you mean 'latency'"),
+        ("latancy=50ms", "^the simulation: there is no setting 'latancy'; did you mean 'latency'"),
         ("stall=10s", r"'stall' is '10s'; write how many and how long, such as 1%:10s"),
         ("stall=1%:ten", "'stall' is 'ten'; write a time"),
         ("stall=200%:1s", "'stall' is .*less than or equal to 1"),

@@ -51,6 +51,12 @@ def test_a_choice() -> None:
         Choice(types={"c": "int64"}).of(known, "x")
     with pytest.raises(ConfigError, match="--drop: x has no 'c'"):
         Choice(drop=["c"]).of(known, "x")
+    with pytest.raises(ConfigError, match="--type has no effect for 'b', which is not written"):
+        Choice({"a": None}, {"b": "bytes"}).of(known, "x")
+    with pytest.raises(ConfigError, match="--type has no effect for 'b'"):
+        Choice(types={"b": "bytes"}, drop=["b"]).of(known, "x")
+    with pytest.raises(ConfigError, match=r"--drop has no effect for 'b', .* not in --features"):
+        Choice({"a": None}, drop=["b"]).of(known, "x")
     with pytest.raises(ConfigError, match="nothing of x is left"):
         Choice(drop=["a", "b"]).of(known, "x")
     with pytest.raises(ConfigError, match="--key: 'a' is not a feature; choose among b"):
