@@ -157,12 +157,13 @@ def bind(place: Address) -> socket.socket:
 
 async def bind_in_thread(place: Address) -> socket.socket:
     """Return a socket as :func:`bind` does, which looks names up; errors as of that."""
-    binding = asyncio.get_running_loop().run_in_executor(None, bind, place)
+    loop = asyncio.get_running_loop()
+    binding = loop.run_in_executor(None, bind, place)
     try:
         await until_done(binding)
     except asyncio.CancelledError:
         if binding.exception() is None:
-            _unbind(binding.result(), place)
+            await until_done(loop.run_in_executor(None, _unbind, binding.result(), place))
         raise
     return binding.result()
 

@@ -60,6 +60,17 @@ async def test_accepts(kind: str, tmp_path: Path) -> None:
 
 
 @on_both_loops
+async def test_a_socket_for_one_who_is_cancelled_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    binding = asyncio.create_task(bind_in_thread(Address(path=str(path))))
+    await asyncio.sleep(0)  # the thread has begun
+    binding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await binding
+    assert not path.exists()
+
+
+@on_both_loops
 async def test_all_who_wait_are_accepted_in_one_turn_of_the_loop() -> None:
     accepted: list[socket.socket] = []
     turns: list[int] = []
