@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from streamrec.cli.completion import local_files
+from streamrec.surroundings import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +107,7 @@ def written_file(option: str, text: str) -> Callable[[Verb], Verb]:
 def _in_a_directory(_: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     if path is None or path.exists():
         return path
-    directory = path.absolute().parent
+    directory = absolute(path).parent
     if not directory.is_dir():
         raise click.BadParameter(f"there is no directory {directory}; create it", param=parameter)
     if not os.access(directory, os.W_OK):

@@ -14,6 +14,7 @@ from streamrec.stores.filesystems import filesystem_of, is_anonymous
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.part_file import remove_left
 from streamrec.stores.targets import write_object
+from streamrec.surroundings import absolute as absolute_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,11 +36,15 @@ class Folder:
     Args:
         url: A URL or a path up to its last slash; an empty text is the working directory.
         storage_options: fsspec's options, for a URL.
+
+    Raises:
+        ConfigError: The working directory, which the path is below, was deleted.
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         url = local_path(url)
         if "://" not in url:
+            absolute_path(Path(url))  # refuses a directory that was deleted
             # The program may change its directory.
             url = absolute(url) if url else absolute("./").removesuffix("./")
         else:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import IO, TYPE_CHECKING
 
 from streamrec.stores.regular_file import check_regular
+from streamrec.surroundings import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +35,14 @@ class PartFile:
 
     Raises:
         OSError: It cannot be created.
+        ConfigError: The working directory, which the path is below, was deleted.
     """
 
     anonymous = False
     """Nobody logs in to a disk."""
 
     def __init__(self, path: Path) -> None:
-        path = path.absolute()  # the program may change its directory before the end
+        path = absolute(path)  # the program may change its directory before the end
         if path.is_dir():
             raise IsADirectoryError(None, "is a directory")
         if path.exists():

@@ -66,6 +66,17 @@ def test_a_file_that_cannot_be_written_is_told_before_the_run(shards: Path, opti
     assert "measuring" not in outcome.err
 
 
+def test_a_working_directory_that_was_deleted(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shards / "gone").mkdir()
+    monkeypatch.chdir(shards / "gone")
+    (shards / "gone").rmdir()
+    outcome = cli("bench", shards / "part-*", *LITTLE, "--html", "report")
+    assert outcome.code == 2
+    assert "report: the working directory was deleted; change to" in outcome.err
+
+
 @pytest.mark.parametrize("option", ["--html", "--trace"])
 def test_the_figures_are_printed_where_a_file_turns_out_not_to_be_writable(
     shards: Path, option: str, monkeypatch: pytest.MonkeyPatch

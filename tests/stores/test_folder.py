@@ -7,7 +7,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
+from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
 from streamrec.stores.folder import AT_ONCE, Folder
 
 
@@ -122,3 +122,15 @@ def test_directories_that_were_made_can_be_removed(tmp_path: Path) -> None:
     folder.unmake()
     folder.unmake()
     assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
+
+
+def test_a_working_directory_that_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for place in ("", "out/"):
+        with pytest.raises(ConfigError, match="the working directory was deleted; change to"):
+            Folder(place, {})
+    assert Folder(f"{tmp_path}/", {}).sizes() == {}

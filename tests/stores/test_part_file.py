@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamrec.errors import ConfigError
 from streamrec.stores.part_file import PartFile
 from streamrec.stores.targets import write_object
 
@@ -161,3 +162,15 @@ def test_where_there_are_no_locks_no_file_is_taken(
     assert names(tmp_path) == [".x.part", "x"]
     first.commit()
     assert names(tmp_path) == ["x"]
+
+
+def test_a_working_directory_that_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigError, match="x: the working directory was deleted; change to"):
+        write_object("x", b"one")
+    write_object(f"{tmp_path}/x", b"one")
+    assert (tmp_path / "x").read_bytes() == b"one"
