@@ -67,6 +67,8 @@ BREAKS = [
             "import pickle\n",
         )
     ),
+    Break(PYTEST + "tests/test_dependencies.py", "streamrec/masking.py", "", "import boto3\n"),
+    Break(PYTEST + "tests/test_dependencies.py", "pyproject.toml", '"aiohttp', '"httpx", "aiohttp'),
     Break(PYTEST + "tests/test_init.py", "streamrec/__init__.py", "merge_shards", "none_such"),
     # calls that block an event loop, and settings that change a batch
     Break(
