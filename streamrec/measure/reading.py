@@ -68,12 +68,12 @@ def memory_needs(settings: DatasetSettings, shards: int) -> MemoryNeeds:
     lanes = auto if settings.lanes == "auto" else settings.lanes
     window = int(settings.shuffle_window) if settings.has_windows else 0
     components = len(settings.components)
-    feeds = lanes * components
+    sublanes = lanes * components
     if settings.shuffle and settings.weights is None and settings.index is None:
-        feeds = lanes * open_at_once(shards, lanes, int(settings.shuffle_window))
+        sublanes = lanes * open_at_once(shards, lanes, int(settings.shuffle_window))
     return MemoryNeeds(
         lanes=lanes,
-        feeds=feeds,
+        sublanes=sublanes,
         packs=lanes * settings.pack.held_bytes if settings.pack else 0,
         windows=window * components,
         near=all(scheme_of(url) in LOCAL_SCHEMES for url in settings.urls),

@@ -103,10 +103,10 @@ class Assembler:
         self._waits = measures.waits
         self._lanes: list[Lane] = []
         settings = plan.settings
-        feeds = [_feed(plan, shards, feed) for feed in range(len(plan.feeds))]
-        self.fetcher = _fetcher(plan, shards, stores, feeds, self._lanes, measures)
+        queues = [_queue(plan, shards, sublane) for sublane in range(len(plan.sublanes))]
+        self.fetcher = _fetcher(plan, shards, stores, queues, self._lanes, measures)
         self._cores = ceiling.cores.share() if ceiling.cores else None
-        inflating = [feed for feed in feeds if isinstance(feed, InflatingQueue)]
+        inflating = [queue for queue in queues if isinstance(queue, InflatingQueue)]
         self.inflater = (
             Inflater(self.fetcher, inflating, plan.memory, ceiling, self._on_a_core)
             if inflating
@@ -230,22 +230,22 @@ class Assembler:
             self.inflater.wake()
         try:
             async with Silence(self._plan.settings.stall_timeout):
-                feed, stage = self._feed_of(lane), self._lanes[lane].waits_for
-                self._waits.produce(self.fetcher.stage(feed) if stage == "fetch" else stage)
-                await self.fetcher.wait_for(feed, or_others=not self._plan.settings.ordered)
+                sublane, stage = self._sublane_of(lane), self._lanes[lane].waits_for
+                self._waits.produce(self.fetcher.stage(sublane) if stage == "fetch" else stage)
+                await self.fetcher.wait_for(sublane, or_others=not self._plan.settings.ordered)
         except TimeoutError:
             raise self._stalled(lane) from None
         finally:
             self._waits.produce("order")
 
-    def _feed_of(self, lane: int) -> int:
-        """Return the index of the feed of the lane's next record."""
+    def _sublane_of(self, lane: int) -> int:
+        """Return the sublane of the lane's next record."""
         return lane + self._lanes[lane].component * len(self._lanes)
 
     def _stalled(self, lane: int) -> StreamrecError:
         """Make the error that names the stage that the lane waits for."""
-        feeds, seconds = self.fetcher.feeds, self._plan.settings.stall_timeout
-        stored = (feed.stored for feed in (feeds[self._feed_of(lane)], *feeds))
+        queues, seconds = self.fetcher.queues, self._plan.settings.stall_timeout
+        stored = (queue.stored for queue in (queues[self._sublane_of(lane)], *queues))
         read = next(filter(None, stored), None)
         url = self._shards.urls[read.shard] if read else None
         if (stage := self._lanes[lane].waits_for) != "fetch":
@@ -363,7 +363,7 @@ def _fetcher(
     plan: RunPlan,
     shards: Shards,
     stores: OpensStores,
-    feeds: Sequence[RangeQueue],
+    queues: Sequence[RangeQueue],
     lanes: Sequence[Lane],
     measures: Measures,
 ) -> Fetcher:
@@ -372,10 +372,10 @@ def _fetcher(
     return Fetcher(
         shards,
         stores,
-        feeds,
+        queues,
         lanes,
         plan.memory,
-        concurrency=Concurrency(max(START, len(feeds)), most),
+        concurrency=Concurrency(max(START, len(queues)), most),
         stall_timeout=settings.stall_timeout,
         random=Random(),
         next_use=plan.next_use,
@@ -385,17 +385,17 @@ def _fetcher(
     )
 
 
-def _feed(plan: RunPlan, shards: Shards, feed: int) -> RangeQueue:
-    """Make the queue of a feed's ranges, and expect the size of the shard it was in."""
-    (order, lane), sizes = plan.feeds[feed], plan.position.sizes
-    start = Coordinates(*plan.points[feed].item()[:POINTS])
+def _queue(plan: RunPlan, shards: Shards, sublane: int) -> RangeQueue:
+    """Make the queue of a sublane's ranges, and expect the size of the shard it was in."""
+    (order, lane), sizes = plan.sublanes[sublane], plan.position.sizes
+    start = Coordinates(*plan.points[sublane].item()[:POINTS])
     extent = order.extent(lane, start.extent)
-    if sizes.size and (size := sizes.T.item(feed)):
+    if sizes.size and (size := sizes.T.item(sublane)):
         shards.expect(extent.shard, size)
     offset = start.offset - lead(extent, start)
     setting, size = plan.settings.compression, plan.memory.first_range
     planner = LaneRanges(
-        plan.extents(feed, start.extent),
+        plan.extents(sublane, start.extent),
         shards.sizes,
         order.reach(lane),
         offset=offset if offset and setting == "none" else None,

@@ -393,7 +393,7 @@ class Dataset:
         if not isinstance(point, Position):
             return self._start(fingerprint, rank, world_size, point)
         fingerprint.check(point.fingerprint)
-        if point.since is None and point.points.size != self._feeds(point.world_size):
+        if point.since is None and point.points.size != self._sublanes(point.world_size):
             raise MalformedPosition(
                 "the state has another number of components than this stream; load a state that "
                 "was saved by it"
@@ -402,7 +402,7 @@ class Dataset:
             return Position.merge([point], rank=rank, world_size=world_size)
         return point
 
-    def _feeds(self, world_size: int) -> int:
+    def _sublanes(self, world_size: int) -> int:
         """Return the number of sequences of shards that a rank reads side by side."""
         return len(self._orders) * self.lanes // world_size
 
@@ -539,7 +539,7 @@ class Dataset:
             window = max(window, self.lanes * self._order.largest)
         return MemoryNeeds(
             lanes=lanes,
-            feeds=self._feeds(world_size),
+            sublanes=self._sublanes(world_size),
             packs=lanes * settings.pack.held_bytes if settings.pack else 0,
             windows=-(-window // world_size) * len(self._counts),
             near=self._stores.are_local(self.shards),

@@ -54,7 +54,7 @@ class MemoryNeeds:
 
     lanes: int
     """The rank's lanes."""
-    feeds: int
+    sublanes: int
     """The shards that the lanes have open at once."""
     packs: int
     """Bytes of the packs that the lanes fill."""
@@ -66,7 +66,7 @@ class MemoryNeeds:
     @property
     def least(self) -> int:
         """Return the smallest budget that :meth:`divide` accepts, and settings do; in bytes."""
-        least = self.packs + least_budget(self.feeds, self.windows)
+        least = self.packs + least_budget(self.sublanes, self.windows)
         return max(LEAST_BUDGET, 2 * self.packs, least)
 
     def divide(self, total: int) -> MemoryPlan:
@@ -82,5 +82,5 @@ class MemoryNeeds:
                 "pack.bins to less"
             )
         return MemoryPlan.divide(
-            total - self.packs, lanes=self.feeds, windows=self.windows, near=self.near
+            total - self.packs, lanes=self.sublanes, windows=self.windows, near=self.near
         )

@@ -125,7 +125,7 @@ class RunPlan:
 
     @cached_property
     def points(self) -> Structured:
-        """The point that each feed begins at; a lane's other fields may follow."""
+        """The point that each sublane begins at; a lane's other fields may follow."""
         points = self.position.points if self.by_record is None else self.starts
         return points.T.ravel()
 
@@ -144,13 +144,13 @@ class RunPlan:
         return self.orders[0].lanes
 
     @cached_property
-    def feeds(self) -> list[tuple[Order, int]]:
-        """The order and lane of each feed: for each order, the rank's lanes."""
+    def sublanes(self) -> list[tuple[Order, int]]:
+        """The order and lane of each sublane: for each order, the rank's lanes."""
         return [(order, lane) for order in self.orders for lane in self.own_lanes]
 
     @property
     def has_sources(self) -> bool:
-        """True if each lane draws from several feeds: a mix's components, or open shards."""
+        """True if each lane draws from several sublanes: a mix's components, or open shards."""
         return self.position.sources.size > 0
 
     @property
@@ -181,29 +181,29 @@ class RunPlan:
             return self.by_record.end_step if self.by_record else None
         return (self.position.run_epoch + epochs) * steps
 
-    def extents(self, feed: int, number: int) -> Iterator[Extent]:
-        """Iterate over a feed's extents from ``number`` to the end of the run."""
-        order, lane = self.feeds[feed]
+    def extents(self, sublane: int, number: int) -> Iterator[Extent]:
+        """Iterate over a sublane's extents from ``number`` to the end of the run."""
+        order, lane = self.sublanes[sublane]
         endless = order.extents(lane, number)
         end = self.end_epoch
         return endless if end is None else takewhile(lambda extent: extent.epoch < end, endless)
 
     def lane_end(self, lane: int) -> Coordinates:
         """Return the lane's coordinates after the run."""
-        ends = [self.feed_end(order, lane) for order in self.orders]
+        ends = [self.sublane_end(order, lane) for order in self.orders]
         if not self.has_sources:
             return ends[0]
         return Coordinates(self.end_epoch or 0, 0, 0, sources=tuple(end.point for end in ends))
 
-    def feed_end(self, order: Order, lane: int) -> Coordinates:
-        """Return the coordinates, after the run, of the feed of that order and lane."""
+    def sublane_end(self, order: Order, lane: int) -> Coordinates:
+        """Return the coordinates, after the run, of the sublane of that order and lane."""
         end = self.end_epoch
         return Coordinates(0 if end is None else order.first(lane, end), 0, 0)
 
-    def epoch(self, feed: int) -> int:
-        """Return the epoch that a feed begins in."""
-        order, lane = self.feeds[feed]
-        return order.extent(lane, int(self.points["extent"][feed])).epoch
+    def epoch(self, sublane: int) -> int:
+        """Return the epoch that a sublane begins in."""
+        order, lane = self.sublanes[sublane]
+        return order.extent(lane, int(self.points["extent"][sublane])).epoch
 
     def check(self) -> None:
         """Refuse a position that contradicts itself or the index.
@@ -220,7 +220,7 @@ class RunPlan:
             self._check_open_shards()
 
     def _check_open_shards(self) -> None:
-        epochs = np.array([self.epoch(feed) for feed in range(len(self.feeds))])
+        epochs = np.array([self.epoch(sublane) for sublane in range(len(self.sublanes))])
         lowest = epochs.reshape(len(self.orders), -1).min(axis=0)
         if (lowest != self.position.lanes["extent"]).any():
             raise MalformedPosition(
@@ -246,7 +246,7 @@ class RunPlan:
             return replace(position, run_epoch=epoch)
         return Position.start(
             position.fingerprint,
-            [order.first(lane, epoch) for order, lane in self.feeds],
+            [order.first(lane, epoch) for order, lane in self.sublanes],
             rank=position.rank,
             world_size=position.world_size,
             epoch=epoch,

@@ -55,11 +55,11 @@ def test_empty_shards_have_no_mean() -> None:
 def test_needs_are_those_of_the_whole_dataset() -> None:
     assert memory_needs(settings_of(), 1000).lanes == 48
     assert memory_needs(settings_of(), 5).lanes == 5
-    assert memory_needs(settings_of(shuffle=True), 1000).feeds == 144
+    assert memory_needs(settings_of(shuffle=True), 1000).sublanes == 144
     assert memory_needs(settings_of(source="file:///x"), 1).near
     parts = {"a": "s3://b/a-*", "b": "s3://b/b-*"}
     mixed = settings_of(source=parts, weights={"a": 1.0, "b": 1.0}, lanes=4, epochs=None)
-    assert memory_needs(mixed, 1000).feeds == 8
+    assert memory_needs(mixed, 1000).sublanes == 8
 
 
 def test_a_budget_that_holds_nothing_is_refused() -> None:

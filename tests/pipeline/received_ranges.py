@@ -56,7 +56,7 @@ def coordinates(numbers: Iterable[int]) -> Coordinates:
 
 
 def reader_of(
-    feed: RangeQueue, shards: Shards, start: Coordinates, end: Coordinates = END
+    queue: RangeQueue, shards: Shards, start: Coordinates, end: Coordinates = END
 ) -> RecordReader:
     """Return a reader that checks all CRCs and skips no damage."""
-    return RecordReader(feed, shards, start, end, FrameScanner, DamagePolicy(Counter()))
+    return RecordReader(queue, shards, start, end, FrameScanner, DamagePolicy(Counter()))

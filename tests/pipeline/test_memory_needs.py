@@ -12,7 +12,7 @@ MIB = 1 << 20
 needs = st.builds(
     MemoryNeeds,
     lanes=st.integers(1, 500),
-    feeds=st.integers(1, 500),
+    sublanes=st.integers(1, 500),
     packs=st.integers(0, 1 << 30),
     windows=st.integers(0, 1 << 30),
     near=st.booleans(),

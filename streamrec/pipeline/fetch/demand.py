@@ -8,16 +8,16 @@ __all__ = ["Consumer", "Demand"]
 
 
 class Demand(NamedTuple):
-    """A lane's records that are ready, and its need of one of its feeds."""
+    """A lane's records that are ready, and its need of one of its sublanes."""
 
     ready: float = 0
     """The approximate bytes of records that wait to be merged; exactly 0 if there are none."""
     lacks: int = 0
     """Bytes that the lane must read before it has records again, if it knows; else 0."""
     undrawn: int = 0
-    """Bytes of this feed's records that wait to be drawn, if the lane has several feeds."""
+    """Bytes of this sublane's records that wait to be drawn, if the lane has several sublanes."""
     share: float = 1.0
-    """The approximate share of the lane's records that come from this feed."""
+    """The approximate share of the lane's records that come from this sublane."""
 
     @property
     def is_empty(self) -> bool:
@@ -25,10 +25,10 @@ class Demand(NamedTuple):
         return not (self.ready or self.undrawn)
 
     def distance(self, ahead: float) -> float:
-        """Estimate the bytes that the lane delivers before it needs the feed's next range.
+        """Estimate the bytes that the lane delivers before it needs the sublane's next range.
 
         Args:
-            ahead: Requested bytes of the feed whose records are still to be read.
+            ahead: Requested bytes of the sublane whose records are still to be read.
         """
         until = (self.undrawn + ahead) / self.share
         # Bytes that complete a window are all needed at once, when the records before are used up.
@@ -42,5 +42,5 @@ class Consumer(Protocol):
     """The mean size of a record, in bytes."""
 
     def demand(self, number: int) -> Demand:
-        """Return its demand of its feed of that number."""
+        """Return its demand of its sublane of that number."""
         ...

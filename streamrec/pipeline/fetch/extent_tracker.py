@@ -1,4 +1,4 @@
-"""The extents that a run's feeds are in, for the epoch and the sizes in its positions."""
+"""The extents that a run's sublanes are in, for the epoch and the sizes in its positions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["ExtentTracker"]
 
 
 class ExtentTracker:
-    """The current extents of a run's feeds, looked up only when they change."""
+    """The current extents of a run's sublanes, looked up only when they change."""
 
     def __init__(self, plan: RunPlan, shards: Shards) -> None:
         self._plan = plan
         self._shards = shards
         lanes = len(plan.own_lanes)
-        self._numbers = np.full((lanes, len(plan.feeds) // lanes), -1, np.int64)
+        self._numbers = np.full((lanes, len(plan.sublanes) // lanes), -1, np.int64)
         self._begins = self._numbers.copy()
-        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)  # lane after lane
-        self._inside: bytes | None = None  # which feeds are inside an extent; None: unknown
+        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.sublanes)  # lane after lane
+        self._inside: bytes | None = None  # which sublanes are inside an extent; None: unknown
         self._sizes = self._numbers
         self.epoch = 0
         """The lowest epoch of the extents."""
@@ -42,7 +42,7 @@ class ExtentTracker:
         lanes, sources = numbers.shape
         for place in changed:
             j, source = divmod(place, sources)
-            order, lane = self._plan.feeds[source * lanes + j]
+            order, lane = self._plan.sublanes[source * lanes + j]
             extent = order.extent(lane, numbers.item(place))
             self._extents[place] = extent
             self._begins.flat[place] = extent.begin
@@ -50,7 +50,7 @@ class ExtentTracker:
         self.epoch = min(extent.epoch for extent in self._extents)
 
     def sizes(self, points: Structured, lanes: Structured) -> Indices:
-        """Return the sizes in bytes of the shards that feeds are in the middle of; else 0.
+        """Return the sizes in bytes of the shards that sublanes are in the middle of; else 0.
 
         Returns:
             int64 ``[lanes, sources]``, as a position has them.

@@ -55,8 +55,8 @@ class Fetcher:
     Args:
         shards: The facts about the shards; responses add to them.
         stores: The stores of the shards.
-        feeds: The queues to fill, one for each lane, or for each source that a lane draws from.
-        lanes: The lanes, once the fetcher runs. Feed ``f`` is one of lane ``f mod lanes``.
+        queues: The queues to fill, one for each sublane.
+        lanes: The lanes, once the fetcher runs. Sublane ``s`` is a part of lane ``s mod lanes``.
         plan: The byte budget.
         concurrency: Decides how many requests are in flight.
         stall_timeout: Seconds for which one range may fail or make no progress.
@@ -69,7 +69,7 @@ class Fetcher:
 
     shards: Shards
     stores: OpensStores
-    feeds: Sequence[RangeQueue]
+    queues: Sequence[RangeQueue]
     lanes: Sequence[Consumer]
     plan: MemoryPlan
     _: KW_ONLY
@@ -106,7 +106,7 @@ class Fetcher:
         self._read_ahead = ReadAhead(self.plan)
 
     def __repr__(self) -> str:
-        ahead = sum(feed.ahead for feed in self.feeds)
+        ahead = sum(queue.ahead for queue in self.queues)
         return f"<Fetcher {self._in_flight} in flight, {ahead} bytes ahead, {self.pool!r}>"
 
     async def run(self) -> None:
@@ -122,8 +122,8 @@ class Fetcher:
 
     async def aclose(self) -> None:
         """Release all memory; nothing is read afterwards."""
-        for feed in self.feeds:
-            feed.clear()
+        for queue in self.queues:
+            queue.clear()
         self._prefaulter.close()
         await apart(self.pool.close)
 
@@ -131,9 +131,9 @@ class Fetcher:
         """Schedule again, since a lane's state or the memory in use has changed."""
         self._wake.set()
 
-    async def wait_for(self, lane: int, *, or_others: bool = False) -> None:
+    async def wait_for(self, sublane: int, *, or_others: bool = False) -> None:
         """Wait for news of the lane (or of any): bytes, another range, its end or an error."""
-        self._awaited, self._starved, self._others_do = lane, True, or_others
+        self._awaited, self._starved, self._others_do = sublane, True, or_others
         if self._full:
             self._read_ahead.grow()
         self._news.clear()
@@ -145,33 +145,33 @@ class Fetcher:
             self._awaited = -1
             self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
 
-    def demand(self, feed: int) -> Demand:
-        """Return the demand of a feed's lane."""
+    def demand(self, sublane: int) -> Demand:
+        """Return the lane's demand of a sublane."""
         lanes = self.lanes
-        return lanes[feed % len(lanes)].demand(feed // len(lanes))
+        return lanes[sublane % len(lanes)].demand(sublane // len(lanes))
 
-    def awaits(self, lane: int) -> bool:
+    def awaits(self, sublane: int) -> bool:
         """Return whether the consumer waits for this lane."""
-        return lane == self._awaited
+        return sublane == self._awaited
 
     def reserve(self, nbytes: int) -> None:
         """Leave so many bytes of the budget to what is made of the ranges."""
         self._reserved = nbytes
 
-    def stage(self, lane: int) -> str:
+    def stage(self, sublane: int) -> str:
         """Return what a lane that needs bytes waits for: the store's answer, or the rest of it."""
-        read = self.feeds[lane].stored
+        read = self.queues[sublane].stored
         return "body" if read is not None and read.filled else "first_byte"
 
-    def notify(self, lane: int) -> None:
+    def notify(self, sublane: int) -> None:
         """Wake up the wait for a lane that has news."""
-        is_awaited = self._awaited >= 0 and (lane - self._awaited) % len(self.lanes) == 0
-        if is_awaited or (self._others_do and not self.feeds[lane].ended):
+        is_awaited = self._awaited >= 0 and (sublane - self._awaited) % len(self.lanes) == 0
+        if is_awaited or (self._others_do and not self.queues[sublane].ended):
             self._news.set()
 
-    def acquire(self, lane: int, size: int) -> ByteArray:
+    def acquire(self, sublane: int, size: int) -> ByteArray:
         """Allocate memory for a lane's record that straddles ranges."""
-        return self.pool.acquire(size, self.feeds[lane].account)
+        return self.pool.acquire(size, self.queues[sublane].account)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters and current sizes; docs/reference/metrics.md explains each."""
@@ -193,25 +193,27 @@ class Fetcher:
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
         self.pool.trim(max(0, self.plan.for_ranges - self._reserved - self.pool.in_use))
-        for lane, feed in enumerate(self.feeds):
-            if (again := feed.repair) is not None:
-                feed.add_repair(self._start(group, lane, again, again.stop - again.start))
+        for sublane, queue in enumerate(self.queues):
+            if (again := queue.repair) is not None:
+                queue.add_repair(self._start(group, sublane, again, again.stop - again.start))
         room = self.plan.room(self._reserved, self._read_ahead.size)
         sizes = [lane.record_size for lane in self.lanes]
-        charged = [feed.charged(size) for feed, size in zip(self.feeds, cycle(sizes), strict=False)]
+        charged = [
+            queue.charged(size) for queue, size in zip(self.queues, cycle(sizes), strict=False)
+        ]
         beyond = sum(map(room.beyond, charged))
         nearest = self._nearest(room, charged, beyond)
         while nearest and self._in_flight < self.concurrency.limit:
-            lane = nearest[0][1]
-            feed, size = self.feeds[lane], sizes[lane % len(sizes)]
-            if self._awaits_answer(feed):
-                nearest = [one for one in nearest if not self.feeds[one[1]].ahead]
+            sublane = nearest[0][1]
+            queue, size = self.queues[sublane], sizes[sublane % len(sizes)]
+            if self._awaits_answer(queue):
+                nearest = [one for one in nearest if not self.queues[one[1]].ahead]
                 heapify(nearest)
                 continue
-            before = feed.charged(size)
-            if self._start_next(group, lane, room.reach(before, beyond)):
-                heapreplace(nearest, (self.demand(lane).distance(feed.ahead), lane))
-                beyond += room.beyond(feed.charged(size)) - room.beyond(before)
+            before = queue.charged(size)
+            if self._start_next(group, sublane, room.reach(before, beyond)):
+                heapreplace(nearest, (self.demand(sublane).distance(queue.ahead), sublane))
+                beyond += room.beyond(queue.charged(size)) - room.beyond(before)
             else:
                 heappop(nearest)
         self._at_limit = bool(nearest)
@@ -225,105 +227,105 @@ class Fetcher:
         nearest = []
         # Computed once: this loop runs often, and most lanes have taken their share and more.
         share, reach_beyond = room.share, room.reach(room.share, beyond)
-        for lane, feed in enumerate(self.feeds):
-            if feed.planner.ended:
+        for sublane, queue in enumerate(self.queues):
+            if queue.planner.ended:
                 continue
-            taken = charged[lane]
+            taken = charged[sublane]
             reach = reach_beyond if taken >= share else room.reach(taken, beyond)
-            if not (feed.ranges and feed.answered) or feed.least <= reach:
-                nearest.append((self.demand(lane).distance(feed.ahead), lane))
+            if not (queue.ranges and queue.answered) or queue.least <= reach:
+                nearest.append((self.demand(sublane).distance(queue.ahead), sublane))
             else:
                 self._full = self._was_full = True
         heapify(nearest)
         return nearest
 
-    def _awaits_answer(self, feed: RangeQueue) -> bool:
+    def _awaits_answer(self, queue: RangeQueue) -> bool:
         """Return whether the request for a lane's head is still without an answer.
 
         Until then only heads are asked for, so that nothing else delays the first batch.
         """
-        return not feed.answered and feed.ahead >= self.plan.first_range
+        return not queue.answered and queue.ahead >= self.plan.first_range
 
-    def _start_next(self, group: asyncio.TaskGroup, lane: int, reach: float) -> bool:
-        feed = self.feeds[lane]
-        size = self._allowed_size(lane, feed, reach)
+    def _start_next(self, group: asyncio.TaskGroup, sublane: int, reach: float) -> bool:
+        queue = self.queues[sublane]
+        size = self._allowed_size(sublane, queue, reach)
         if not size:
             return False
-        request = feed.planner.next(size)
+        request = queue.planner.next(size)
         if request is None:
-            if feed.ended:  # notified once, not for as long as threads work for it
-                self._lane_changed(lane)
+            if queue.ended:  # notified once, not for as long as threads work for it
+                self._changed(sublane)
             return False
-        feed.add(self._start(group, lane, request, size))
+        queue.add(self._start(group, sublane, request, size))
         # A probe of the shard's beginning is not yet the lane's first range.
-        if not feed.planner.probes:
-            feed.size = max(feed.size, grown(size, self.plan.range_size))
+        if not queue.planner.probes:
+            queue.size = max(queue.size, grown(size, self.plan.range_size))
         return True
 
     def _start(
-        self, group: asyncio.TaskGroup, lane: int, request: RangeRequest, allowed: int
+        self, group: asyncio.TaskGroup, sublane: int, request: RangeRequest, allowed: int
     ) -> RangeRead:
         try:
-            memory = self._memory(lane, request.stop - request.start, allowed)
+            memory = self._memory(sublane, request.stop - request.start, allowed)
         except MemoryError as error:
             raise self._out_of_memory(error, request) from None
         read = RangeRead(request, memory)
         if self.next_use is not None:
-            self.next_use.reached(lane, request, self.shards.sizes.get(read.shard))
+            self.next_use.reached(sublane, request, self.shards.sizes.get(read.shard))
         self._in_flight += 1
-        self._lane_changed(lane)
-        group.create_task(self._read(lane, read))
+        self._changed(sublane)
+        group.create_task(self._read(sublane, read))
         return read
 
     def _out_of_memory(self, error: MemoryError, request: RangeRequest) -> OutOfMemory:
         url = self.shards.urls[request.extent.shard]
         return OutOfMemory.of(error, url=url, offset=request.start)
 
-    def _memory(self, lane: int, size: int, allowed: int) -> ByteArray:
+    def _memory(self, sublane: int, size: int, allowed: int) -> ByteArray:
         """Allocate memory for a range.
 
         The last range of a shard takes a piece of the usual size, or, where it is much smaller, an
         idle one. Otherwise every shard's end would free pieces and touch new ones.
         """
         taken = allowed if size > allowed // 2 else size
-        return self.pool.acquire(taken, self.feeds[lane].account, allowed)[:size]
+        return self.pool.acquire(taken, self.queues[sublane].account, allowed)[:size]
 
-    def _allowed_size(self, lane: int, feed: RangeQueue, reach: float) -> int:
+    def _allowed_size(self, sublane: int, queue: RangeQueue, reach: float) -> int:
         """Return the bytes that the lane may ask for now.
 
         The lane that the consumer waits for may have its head whatever the budget says, if nothing
         of it is in flight: without it no memory would ever come free.
         """
-        if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
+        if queue.planner.ended or len(queue.ranges) >= MOST_WAITING:
             return 0
-        if feed.least <= reach:
-            return feed.size if feed.size <= reach else int(feed.planner.rest)
+        if queue.least <= reach:
+            return queue.size if queue.size <= reach else int(queue.planner.rest)
         self._full = True
-        if feed.ranges:
+        if queue.ranges:
             return 0
         first_range = self.plan.first_range
-        return first_range if lane == self._awaited or first_range <= reach else 0
+        return first_range if sublane == self._awaited or first_range <= reach else 0
 
     def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
         """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""
         taken = self.pool.in_use + self._reserved
         # The ranges' part of the budget is full whenever a link is used well, so the total counts.
         fits = taken + size_class(size) <= self.plan.total - self.plan.reserve
-        awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
-        for feed in self.feeds if fits or awaited else ():
-            if read in feed.ranges:
+        awaited = self._awaited >= 0 and read in self.queues[self._awaited].ranges
+        for queue in self.queues if fits or awaited else ():
+            if read in queue.ranges:
                 with contextlib.suppress(MemoryError):
-                    return self.pool.acquire(size, feed.account)
+                    return self.pool.acquire(size, queue.account)
         return None
 
     # -- reads and their effects -------------------------------------------------------------------
 
-    async def _read(self, lane: int, read: RangeRead) -> None:
+    async def _read(self, sublane: int, read: RangeRead) -> None:
         def moved() -> None:
             if read.filled == 0:
-                self.feeds[lane].answered = True
+                self.queues[sublane].answered = True
                 self._wake.set()  # other ranges may have waited for the shard's size
-            self._lane_changed(lane)
+            self._changed(sublane)
 
         try:
             await self._downloader.download(read, moved)
@@ -333,7 +335,7 @@ class Fetcher:
             self._in_flight -= 1
             if self._at_limit:
                 self._wake.set()
-            self._lane_changed(lane)
+            self._changed(sublane)
 
     async def _adjust_concurrency(self) -> None:
         """Keep adjusting the number of concurrent requests until cancelled."""
@@ -354,9 +356,9 @@ class Fetcher:
             self._was_full = self._full
             self._wake.set()
 
-    def _lane_changed(self, lane: int) -> None:
-        self.feeds[lane].changed()
-        self.notify(lane)
+    def _changed(self, sublane: int) -> None:
+        self.queues[sublane].changed()
+        self.notify(sublane)
 
     def _released(self) -> None:
         """Schedule again when memory has come back; called in any thread."""

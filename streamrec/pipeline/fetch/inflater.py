@@ -41,14 +41,14 @@ class Inflater:
 
     Args:
         fetcher: Reads the ranges; the inflater reserves a part of its budget.
-        feeds: The fetcher's feeds.
+        queues: The fetcher's queues.
         plan: The byte budget.
         ceiling: What a feeder shares among its runs.
         turn: The run's turn on a core, in which a thread works.
     """
 
     fetcher: Fetcher
-    feeds: Sequence[InflatingQueue]
+    queues: Sequence[InflatingQueue]
     plan: MemoryPlan
     ceiling: RunCeiling = NO_CEILING
     turn: Turn = nullcontext
@@ -61,13 +61,13 @@ class Inflater:
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._wake, self._starting = asyncio.Event(), asyncio.Lock()
-        for feed in self.feeds:
-            feed.wake, feed.rereads = self.wake, self._reread
-        self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)), len(self.feeds))
+        for queue in self.queues:
+            queue.wake, queue.rereads = self.wake, self._reread
+        self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)), len(self.queues))
         self._threads = self.ceiling.threads("streamrec-inflate", self._most)
         self.pool = Pool(self._released)
         self._account = Account()
-        if self.feeds[0].setting != "auto":
+        if self.queues[0].setting != "auto":
             self._reserve()
 
     def __repr__(self) -> str:
@@ -110,25 +110,25 @@ class Inflater:
             )
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        waiting = [lane for lane, feed in enumerate(self.feeds) if feed.has_work]
-        for lane in sorted(waiting, key=lambda lane: self.feeds[lane].waiting):
+        waiting = [sublane for sublane, queue in enumerate(self.queues) if queue.has_work]
+        for sublane in sorted(waiting, key=lambda sublane: self.queues[sublane].waiting):
             if self._busy == self._most:
                 return
-            if self._has_memory(lane, self.feeds[lane]):
+            if self._has_memory(sublane, self.queues[sublane]):
                 self._busy += 1
-                group.create_task(self._inflate(lane))
+                group.create_task(self._inflate(sublane))
 
-    def _has_memory(self, lane: int, feed: InflatingQueue) -> bool:
+    def _has_memory(self, sublane: int, queue: InflatingQueue) -> bool:
         """Allocate memory for the lane's next step, if the budget has some."""
-        if feed.open_piece is not None:
+        if queue.open_piece is not None:
             return True
-        size = self._allowed_size(lane, feed)
+        size = self._allowed_size(sublane, queue)
         if size:
             try:
-                feed.begin_piece(self.pool.acquire(size, self._account))
+                queue.begin_piece(self.pool.acquire(size, self._account))
             except MemoryError as error:
-                raise feed.out_of_memory(error) from None
-            feed.piece_size = grown(feed.piece_size, self.plan.range_size)
+                raise queue.out_of_memory(error) from None
+            queue.piece_size = grown(queue.piece_size, self.plan.range_size)
             self._reserve()
         return size > 0
 
@@ -138,42 +138,42 @@ class Inflater:
         self.fetcher.reserve(max(share, self.pool.in_use))
         self.pool.trim(max(0, share - self.pool.in_use))
 
-    def _allowed_size(self, lane: int, feed: InflatingQueue) -> int:
+    def _allowed_size(self, sublane: int, queue: InflatingQueue) -> int:
         """Return the bytes that the lane may have now.
 
         A lane without any bytes may have a head's whatever the budget says. To go on with a record
         larger than that, the consumer must wait for the lane: otherwise all might overdraw.
         """
-        size = min(feed.piece_size, size_class(feed.likely_size()))
-        owed = sum(map(self._is_due, range(len(self.feeds)))) * self.plan.first_range
+        size = min(queue.piece_size, size_class(queue.likely_size()))
+        owed = sum(map(self._is_due, range(len(self.queues)))) * self.plan.first_range
         wanted = self.pool.in_use + size_class(size) + owed
         # Ranges may have filled this part of the budget before the compression was known.
         both = wanted + self.fetcher.pool.in_use
         if wanted <= self.plan.for_inflated and both <= self.plan.for_ranges:
             return size
-        is_long = feed.straddling > self.plan.first_range
-        if not self._is_due(lane) or (is_long and not self.fetcher.awaits(lane)):
+        is_long = queue.straddling > self.plan.first_range
+        if not self._is_due(sublane) or (is_long and not self.fetcher.awaits(sublane)):
             return 0
         return min(size, self.plan.first_range)
 
-    def _is_due(self, lane: int) -> bool:
+    def _is_due(self, sublane: int) -> bool:
         """Return whether the lane has no bytes at all, so that memory for its head is kept free."""
-        return self.feeds[lane].is_idle and self.fetcher.demand(lane).is_empty
+        return self.queues[sublane].is_idle and self.fetcher.demand(sublane).is_empty
 
-    async def _inflate(self, lane: int) -> None:
+    async def _inflate(self, sublane: int) -> None:
         began = self._loop.time()
         try:
             await self._start_threads()
-            taken, given = await self.feeds[lane].inflate(self._threads, self.turn)
+            taken, given = await self.queues[sublane].inflate(self._threads, self.turn)
         finally:
             self._busy -= 1
         if self.fetcher.spans is not None:
-            self.fetcher.spans.add("lane", "decompress", began, self._loop.time(), lane=lane)
+            self.fetcher.spans.add("lane", "decompress", began, self._loop.time(), lane=sublane)
         self.bytes_in += taken
         self.bytes_out += given
         self._wake.set()
         self.fetcher.wake()
-        self.fetcher.notify(lane)
+        self.fetcher.notify(sublane)
 
     async def _start_threads(self) -> None:
         """Start the threads, once; most shards are not compressed, and need none."""

@@ -1,4 +1,4 @@
-"""The queue of a feed whose shards may be compressed."""
+"""The queue of a sublane whose shards may be compressed."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class RangeRead:
 
 @dataclass(eq=False)
 class RangeQueue:
-    """A queue of one feed's ranges, in flight or received, with the planner of the next ones."""
+    """A queue of one sublane's ranges, in flight or received, with the planner of the next ones."""
 
     planner: LaneRanges
     size: int

@@ -1,4 +1,4 @@
-"""The policy for the damage in a feed: it is read again, then skipped or raised."""
+"""The policy for the damage in a sublane: it is read again, then skipped or raised."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 @dataclass(eq=False)
 class DamagePolicy:
-    """The policy for one feed's damage, with the faults that it has met.
+    """The policy for one sublane's damage, with the faults that it has met.
 
     Args:
         counts: Counts faults that are gone when the bytes are read again, as ``refetched``.

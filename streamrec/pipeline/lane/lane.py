@@ -92,7 +92,7 @@ class Lane:
                 return segment.end(len(segment.rows) - 1)
 
     def demand(self, number: int) -> Demand:
-        """Return the lane's demand of its feed of that number."""
+        """Return the lane's demand of its sublane of that number."""
         return self.source.demand(number, Demand(self._ready, self.lacks))
 
     @property

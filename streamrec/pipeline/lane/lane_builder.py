@@ -138,7 +138,9 @@ class LaneBuilder:
         plan, lane = self.plan, self.plan.own_lanes[j]
         if not plan.has_sources:
             return self._reader(j)
-        readers = [self._reader(feed) for feed in range(j, len(plan.feeds), len(plan.own_lanes))]
+        readers = [
+            self._reader(sublane) for sublane in range(j, len(plan.sublanes), len(plan.own_lanes))
+        ]
         if plan.turns is not None:
             end = None if plan.end_epoch is None else plan.lane_end(lane)
             return OpenShards(readers, plan.turns, lane, start, end)
@@ -153,14 +155,14 @@ class LaneBuilder:
         exhausted = None if plan.end_epoch is None else plan.settings.exhausted
         return Mix(parts, plan.draws, lane, start, plan.lane_end(lane), ends=exhausted)
 
-    def _reader(self, feed: int) -> RecordReader:
-        plan, (order, lane) = self.plan, self.plan.feeds[feed]
-        start = Coordinates(*plan.points[feed].item()[:POINTS])
+    def _reader(self, sublane: int) -> RecordReader:
+        plan, (order, lane) = self.plan, self.plan.sublanes[sublane]
+        start = Coordinates(*plan.points[sublane].item()[:POINTS])
         scanner = partial(
             FrameScanner,
             check_crc=plan.settings.check_crc,
             leaves_large=plan.checks_late,
-            allocate=partial(self.fetcher.acquire, feed),
+            allocate=partial(self.fetcher.acquire, sublane),
             share=plan.memory.total // plan.memory.lanes,
             most=record_limit(plan.settings),
         )
@@ -168,12 +170,12 @@ class LaneBuilder:
             self.fetcher.counts,
             self.corruption_log,
             keeps_placeholders=marks_placeholders(plan.settings, plan.batch_size),
-            notify=partial(self.fetcher.notify, feed),
+            notify=partial(self.fetcher.notify, sublane),
             reach=order.reach(lane),
         )
-        ranges, end = self.fetcher.feeds[feed], plan.feed_end(order, lane)
+        ranges, end = self.fetcher.queues[sublane], plan.sublane_end(order, lane)
         return RecordReader(
-            *(ranges, self.shards, start, end, scanner, damage, plan.epoch(feed)),
+            *(ranges, self.shards, start, end, scanner, damage, plan.epoch(sublane)),
             waits=self.waits,
-            number=feed,
+            number=sublane,
         )

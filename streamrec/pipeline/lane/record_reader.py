@@ -42,23 +42,23 @@ _BEFORE = Extent(-1, -1, -1)
 
 @dataclass(eq=False, repr=False)
 class RecordReader:
-    """A reader of one feed's records, from its ranges as they are received.
+    """A reader of one sublane's records, from its ranges as they are received.
 
     Args:
-        feed: The queue of its ranges.
+        queue: The queue of its ranges.
         shards: The shards' names and sizes.
         start: The coordinates to begin at.
-        end: The coordinates at which a finite run leaves the feed.
+        end: The coordinates at which a finite run leaves the sublane.
         new_scanner: Makes a scanner of a shard's frames.
         damage: The policy for damage.
         epoch: The epoch of ``start``, which may be at its end.
         waits: The run's attribution of time.
-        number: The number of the feed, for spans.
+        number: The number of the sublane, for spans.
     """
 
     component: ClassVar = 0
 
-    feed: RangeQueue
+    queue: RangeQueue
     shards: Shards
     start: Coordinates
     end: Coordinates
@@ -69,7 +69,7 @@ class RecordReader:
     waits: WaitClock = field(default_factory=WaitClock)
     """The clock to charge scanning to; all around it the producer orders records."""
     number: int = 0
-    """The number of the feed, for spans."""
+    """The number of the sublane, for spans."""
     ended: bool = False
     """True when no more records will come."""
     _extent: Extent = _BEFORE
@@ -90,10 +90,10 @@ class RecordReader:
         """The name of the stage that the next records are in."""
         if self.damage.is_storing:
             return "quarantine"
-        return "decompress" if self.feed.decompresses else "fetch"
+        return "decompress" if self.queue.decompresses else "fetch"
 
-    def demand(self, number: int, lane: Demand) -> Demand:  # noqa: ARG002 - there is one feed
-        """Return the lane's demand of its only feed."""
+    def demand(self, number: int, lane: Demand) -> Demand:  # noqa: ARG002 - there is one sublane
+        """Return the lane's demand of its only sublane."""
         return lane
 
     def pop(self) -> RecordSpan | Coordinates | None:
@@ -113,9 +113,9 @@ class RecordReader:
         """Take one step; return whether there was anything to do."""
         if self._found:
             return self._take_found()
-        read = self.feed.first
+        read = self.queue.first
         if read is None:
-            return self.feed.ended and self._finish()
+            return self.queue.ended and self._finish()
         if (extent := read.request.extent) is not self._extent:
             self._enter(read)
         if extent.epoch != self.epoch and self._holds_something(read):
@@ -282,7 +282,7 @@ class RecordReader:
                 self._check_end(extent)
             if (missing := self.damage.missing(extent, scanner.ordinal)) is not None:
                 self._give(missing)
-        self.feed.drop()
+        self.queue.drop()
         return True
 
     def _check_count(self, extent: Extent) -> None:
@@ -354,7 +354,7 @@ class RecordReader:
                 return False
             raise self._no_record_begins(fault, read) from None
         if rereads:
-            self.feed.reread(fault.offset)
+            self.queue.reread(fault.offset)
             self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
         else:
             self._scanner.recover(fault)
@@ -404,7 +404,7 @@ class RecordReader:
         stored = self.shards.sizes[read.request.extent.shard]
         self._scanner.abandon(read.unused, error, max(0, stored - (error.offset or 0)))
         self._find()
-        self.feed.give_up(read.request.extent)
+        self.queue.give_up(read.request.extent)
         return True
 
     def _out_of_memory(self, error: MemoryError) -> OutOfMemory:

@@ -45,28 +45,28 @@ class NextUse:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
-        self._feeds: dict[int, float] = {}
+        self._reached: dict[int, float] = {}
         self._places = places
         self._clock = clock
         self._now = self._began = -inf
         self._began_at = clock()
 
-    def reached(self, feed: int, request: RangeRequest, size: int | None) -> None:
+    def reached(self, sublane: int, request: RangeRequest, size: int | None) -> None:
         """Note that a range is being read.
 
         Args:
-            feed: The number of the lane, or of the part of it, that reads in order.
+            sublane: The number of the lane, or of the part of it, that is read in order.
             request: The range.
             size: Bytes of its shard, if known.
         """
         extent = request.extent
         now = next(self._order.times(extent.epoch, extent.shard, request.start, size))
-        if not self._feeds:
+        if not self._reached:
             self._began = now
-        self._feeds[feed] = now
+        self._reached[sublane] = now
         # The least: bytes that are taken for read before they are would be removed just before they
         # are needed.
-        self._now = min(self._feeds.values())
+        self._now = min(self._reached.values())
 
     def wait(self, url: str, offset: int, size: int | None) -> float | None:
         """Return the seconds until a byte is needed, about; ``None`` if that is not known.

@@ -41,9 +41,9 @@ def lane_of(
         reads.append(RangeRead(request, memory, len(data) if is_there else 0, done=is_there))
         begin += len(data)
     shards = Shards([str(n) for n in range(48)], sizes={number: size})
-    feed = RangeQueue(LaneRanges(iter([]), {}, 1), 1, reads)
+    queue = RangeQueue(LaneRanges(iter([]), {}, 1), 1, reads)
     start = Coordinates(0, 0, 0, taken=taken)
-    return Lane(reader_of(feed, shards, start, start), start)
+    return Lane(reader_of(queue, shards, start, start), start)
 
 
 def keys(chunk: Chunk) -> list[tuple[int, int]]:

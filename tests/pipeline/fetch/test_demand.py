@@ -1,4 +1,4 @@
-"""The distance of ranges, above all in a lane that draws from several feeds."""
+"""The distance of ranges, above all in a lane that draws from several sublanes."""
 
 from __future__ import annotations
 

@@ -85,11 +85,11 @@ def test_the_sizes_are_those_of_the_shards_in_whose_middle_feeds_stand(
         tracker.follow(points)
         extents = [
             order.extent(lane, number)
-            for (order, lane), number in zip(plan.feeds, numbers, strict=True)
+            for (order, lane), number in zip(plan.sublanes, numbers, strict=True)
         ]
         inside = [
-            offset > 0 or lanes["row"][feed % own] > 0 or lanes["part"][feed % own] > 0
-            for feed, offset in enumerate(offsets)
+            offset > 0 or lanes["row"][sublane % own] > 0 or lanes["part"][sublane % own] > 0
+            for sublane, offset in enumerate(offsets)
         ]
         assert tracker.epoch == min(extent.epoch for extent in extents)
         assert tracker.sizes(points, lanes).T.ravel().tolist() == [

@@ -74,11 +74,11 @@ async def fetching(
         return LaneRanges(read, shards.sizes, order.reach(lane))
 
     plan = MemoryPlan.divide(total, lanes=lanes, windows=0)
-    feeds = [RangeQueue(planner(lane), plan.first_range) for lane in range(lanes)]
+    queues = [RangeQueue(planner(lane), plan.first_range) for lane in range(lanes)]
     settings = {"stall_timeout": 30.0, "random": Never(), **values}
     limit = Concurrency(concurrency, concurrency)
     fetcher = Fetcher(
-        shards, store, feeds, [Lane(demand)] * lanes, plan, concurrency=limit, **settings
+        shards, store, queues, [Lane(demand)] * lanes, plan, concurrency=limit, **settings
     )
     task = asyncio.create_task(fetcher.run())
     try:
@@ -93,12 +93,12 @@ async def fetching(
 async def drain(fetcher: Fetcher, lane: int = 0) -> list[tuple[int, bytes]]:
     """Return (shard, bytes) of a lane's ranges in order, freeing each when it is read."""
     out = []
-    feed = fetcher.feeds[lane]
-    while not feed.ended:
-        if not feed.ranges or not (feed.ranges[0].done or feed.ranges[0].error):
+    queue = fetcher.queues[lane]
+    while not queue.ended:
+        if not queue.ranges or not (queue.ranges[0].done or queue.ranges[0].error):
             await asyncio.sleep(0)  # several lanes are drained at once; only one may `wait_for`
             continue
-        read = feed.drop_stored()
+        read = queue.drop_stored()
         if read.error is not None:
             raise read.error
         out.append((read.request.extent.shard, bytes(read.memory[: read.filled])))
@@ -201,7 +201,7 @@ async def test_the_lane_that_is_answered_first_does_not_take_all() -> None:
     async with fetching(slow, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
         for _ in range(99):
             await asyncio.sleep(0)
-        assert fetcher.feeds[0].answered
+        assert fetcher.queues[0].answered
         assert len(quick.asked) == 2  # the second is as far away as the others' first
         slow.gate.set()
         await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
@@ -245,7 +245,7 @@ async def test_bytes_are_news_before_their_range_is_whole() -> None:
     async with fetching(store, known=True) as (fetcher, _):
         while seen[-1] < 3000:
             await fetcher.wait_for(0)
-            seen.append(fetcher.feeds[0].ranges[0].filled)
+            seen.append(fetcher.queues[0].ranges[0].filled)
     assert {1000, 2000} <= set(seen)
 
 
@@ -352,10 +352,10 @@ async def test_of_tiny_shards_without_end_only_so_many_are_read_ahead() -> None:
     async with fetching(store, lanes=2, total=1024 * MIB, epochs=None, known=True) as (fetcher, _):
         for _ in range(50 * MOST_WAITING):
             await asyncio.sleep(0)
-        assert [len(feed.ranges) for feed in fetcher.feeds] == [MOST_WAITING] * 2
-        assert [feed.ahead for feed in fetcher.feeds] == [100 * MOST_WAITING] * 2
-        fetcher.feeds[0].drop()
-        assert fetcher.feeds[0].ahead == 100 * (MOST_WAITING - 1)
+        assert [len(queue.ranges) for queue in fetcher.queues] == [MOST_WAITING] * 2
+        assert [queue.ahead for queue in fetcher.queues] == [100 * MOST_WAITING] * 2
+        fetcher.queues[0].drop()
+        assert fetcher.queues[0].ahead == 100 * (MOST_WAITING - 1)
 
 
 @asynchronous
@@ -365,11 +365,11 @@ async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
     async with fetching(store, lanes=2, total=8 * MIB, known=True) as (fetcher, _):
         held = []
         for _ in range(3):
-            while not fetcher.feeds[0].ranges or not fetcher.feeds[0].ranges[0].done:
+            while not fetcher.queues[0].ranges or not fetcher.queues[0].ranges[0].done:
                 await fetcher.wait_for(0)
-            held.append(fetcher.feeds[0].drop_stored().memory)
+            held.append(fetcher.queues[0].drop_stored().memory)
             fetcher.wake()
-        while not fetcher.feeds[1].ranges or not fetcher.feeds[1].ranges[0].done:
+        while not fetcher.queues[1].ranges or not fetcher.queues[1].ranges[0].done:
             await fetcher.wait_for(1)
         del held
 
@@ -382,7 +382,7 @@ async def test_a_hedge_that_finds_no_memory_is_not_sent(monkeypatch: pytest.Monk
     store = ScriptedStore(objects(MIB), gate=asyncio.Event())
     async with fetching(store, known=True) as (fetcher, _):
         await asyncio.sleep(0)
-        read = fetcher.feeds[0].ranges[0]
+        read = fetcher.queues[0].ranges[0]
         lent = fetcher._lend(read, 1000)
         assert lent is not None
         assert len(lent) == 1000
@@ -395,7 +395,7 @@ async def test_only_the_lane_that_is_waited_for_gets_a_hedge_beyond_the_budget()
     store = ScriptedStore(objects(30 * MIB, 30 * MIB), gate=asyncio.Event())
     async with fetching(store, lanes=2, total=8 * MIB, known=True) as (fetcher, _):
         await asyncio.sleep(0)
-        first, second = (feed.ranges[0] for feed in fetcher.feeds)
+        first, second = (queue.ranges[0] for queue in fetcher.queues)
         assert fetcher._lend(first, 8 * MIB) is None
         waiting = asyncio.create_task(fetcher.wait_for(1))
         await asyncio.sleep(0)
@@ -417,11 +417,11 @@ async def test_the_end_of_a_request_lets_the_next_begin_where_requests_are_short
         all_there = asyncio.Event()
 
         def received() -> None:
-            if all(feed.ranges and feed.ranges[0].done for feed in fetcher.feeds):
+            if all(queue.ranges and queue.ranges[0].done for queue in fetcher.queues):
                 all_there.set()
 
-        for feed in fetcher.feeds:
-            monkeypatch.setattr(feed, "changed", received)
+        for queue in fetcher.queues:
+            monkeypatch.setattr(queue, "changed", received)
         await asyncio.wait_for(all_there.wait(), 30)
     assert store.most_open == 1
 

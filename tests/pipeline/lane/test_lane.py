@@ -33,8 +33,8 @@ def lane_over(
     start: Coordinates = Coordinates(0, 0, 0),
 ) -> Lane:
     shards = Shards([f"shard{i}" for i in range(3)], sizes=dict.fromkeys(range(3), len(SHARD)))
-    feed = RangeQueue(nothing_more(), 1, deque(reads))
-    reader = reader_of(feed, shards, start)
+    queue = RangeQueue(nothing_more(), 1, deque(reads))
+    reader = reader_of(queue, shards, start)
     if windows is None:
         return Lane(reader, start)
     return WindowLane(reader, start, windows=windows, number=0, epoch=0)
@@ -198,9 +198,9 @@ class TestWindows:
 
 
 def test_a_lane_of_empty_shards_ends() -> None:
-    feed = RangeQueue(nothing_more(), 1, deque([received(Extent(0, 0, shard=0), 0, 0, b"")]))
+    queue = RangeQueue(nothing_more(), 1, deque([received(Extent(0, 0, shard=0), 0, 0, b"")]))
     start = Coordinates(0, 0, 0)
-    lane = Lane(reader_of(feed, Shards(["e"], {0: 0}), start), start)
+    lane = Lane(reader_of(queue, Shards(["e"], {0: 0}), start), start)
     lane.poll(5)
     assert lane.ended
     assert lane.available == 0

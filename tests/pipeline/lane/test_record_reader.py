@@ -41,12 +41,12 @@ WHOLE = Extent(0, 0, shard=0)
 SIZE = len(SHARD)
 
 
-def feed_of(*reads: RangeRead) -> RangeQueue:
+def queue_of(*reads: RangeRead) -> RangeQueue:
     return RangeQueue(nothing_more(), 1, deque(reads))
 
 
 def reader_of(
-    feed: Any,
+    queue: Any,
     start: Coordinates = START,
     *,
     size: int = SIZE,
@@ -57,11 +57,11 @@ def reader_of(
 ) -> RecordReader:
     shards = Shards(URLS, sizes=dict.fromkeys(range(3), size))
     damage = DamagePolicy(Counter() if counts is None else counts, log, **policy)
-    return RecordReader(feed, shards, start, END, FrameScanner, damage, epoch)
+    return RecordReader(queue, shards, start, END, FrameScanner, damage, epoch)
 
 
 def reader_over(*reads: RangeRead, **values: Any) -> RecordReader:
-    return reader_of(feed_of(*reads), **values)
+    return reader_of(queue_of(*reads), **values)
 
 
 def pop_all(reader: RecordReader) -> list[Any]:
@@ -178,12 +178,12 @@ def test_what_came_before_a_failure_comes_first() -> None:
 
 def test_damage_is_read_once_more_and_then_an_error() -> None:
     bad = damaged(STARTS[3])
-    feed = feed_of(received(WHOLE, 0, SIZE, bad))
+    queue = queue_of(received(WHOLE, 0, SIZE, bad))
     counts: Counter[str] = Counter()
-    reader = reader_of(feed, counts=counts)
+    reader = reader_of(queue, counts=counts)
     assert pop_all(reader) == [0, 1, 2]
-    assert feed.repair == RangeRequest(WHOLE, STARTS[3], SIZE)
-    feed.add_repair(received(WHOLE, STARTS[3], SIZE, bad))
+    assert queue.repair == RangeRequest(WHOLE, STARTS[3], SIZE)
+    queue.add_repair(received(WHOLE, STARTS[3], SIZE, bad))
     with pytest.raises(CorruptLength) as caught:
         reader.pop()
     assert (caught.value.url, caught.value.offset, caught.value.record) == ("shard0", STARTS[3], 3)
@@ -196,23 +196,23 @@ def test_damage_that_is_gone_the_second_time_loses_nothing(at: int, cut: int) ->
     """The damage is in any byte of a record, which lies in one range or in two."""
     bad = damaged(at)
     before = [received(WHOLE, 0, cut, bad)] if cut else []
-    feed = feed_of(*before, received(WHOLE, cut, SIZE, bad))
+    queue = queue_of(*before, received(WHOLE, cut, SIZE, bad))
     counts: Counter[str] = Counter()
-    reader = reader_of(feed, counts=counts)
+    reader = reader_of(queue, counts=counts)
     assert (pop_all(reader), reader.ended) == ([0, 1, 2], False)
-    assert feed.repair == RangeRequest(WHOLE, STARTS[3], SIZE)
-    feed.add_repair(received(WHOLE, STARTS[3], SIZE))
+    assert queue.repair == RangeRequest(WHOLE, STARTS[3], SIZE)
+    queue.add_repair(received(WHOLE, STARTS[3], SIZE))
     assert (pop_all(reader), reader.ended) == ([3, 4, 5, END], True)
     assert counts["refetched"] == 1
 
 
 def test_a_shard_that_ends_inside_a_record_is_not_read_again() -> None:
-    feed = feed_of(received(WHOLE, 0, SIZE - 3))
-    reader = reader_of(feed, size=SIZE - 3)
+    queue = queue_of(received(WHOLE, 0, SIZE - 3))
+    reader = reader_of(queue, size=SIZE - 3)
     assert isinstance(reader.pop(), RecordSpan)
     with pytest.raises(TruncatedShard):
         reader.pop()
-    assert feed.repair is None
+    assert queue.repair is None
 
 
 def test_of_what_was_decompressed_nothing_is_read_again() -> None:
@@ -242,27 +242,27 @@ def of_chunk(begin: int, data: bytes = SHARD) -> tuple[RecordReader, RangeQueue]
     """Return a reader of records 1 to 3, of which an index says where they begin."""
     end = STARTS[4]
     extent = Extent(0, 0, 0, begin=begin, end=end, first_record=1, records=3, next_record=4)
-    feed = feed_of(received(extent, begin, end, data))
-    return reader_of(feed), feed
+    queue = queue_of(received(extent, begin, end, data))
+    return reader_of(queue), queue
 
 
 @pytest.mark.parametrize("begin", [STARTS[1] - 1, STARTS[1] + 1, STARTS[1] + 13])
 def test_an_index_that_is_wrong_about_where_a_chunk_begins(begin: int) -> None:
-    reader, feed = of_chunk(begin)
+    reader, queue = of_chunk(begin)
     words = f"record 1 begins at byte {begin}, .*the index is wrong, or the record is damaged"
     with pytest.raises(StaleIndex, match=words):
-        skipped(reader, feed, SHARD)
+        skipped(reader, queue, SHARD)
 
 
 @pytest.mark.parametrize("place", [STARTS[1], STARTS[1] + 8])
 def test_a_length_is_damaged_where_the_bytes_prove_that_a_record_begins(place: int) -> None:
     bad = damaged(place)
-    reader, feed = of_chunk(STARTS[1], bad)
+    reader, queue = of_chunk(STARTS[1], bad)
     assert pop_all(reader) == []
-    assert feed.repair is not None
-    again = received(feed.repair.extent, STARTS[1], STARTS[4], bad)
+    assert queue.repair is not None
+    again = received(queue.repair.extent, STARTS[1], STARTS[4], bad)
     again.filled, again.done = 13, False
-    feed.add_repair(again)
+    queue.add_repair(again)
     assert pop_all(reader) == [], "the rest of the record decides"
     again.filled, again.done = len(again.memory), True
     with pytest.raises(CorruptLength) as caught:
@@ -273,10 +273,10 @@ def test_a_length_is_damaged_where_the_bytes_prove_that_a_record_begins(place: i
 def test_records_that_the_index_does_not_count_are_noticed_before_the_last_counted_one() -> None:
     """They lie in a range that has not come: a run that counts may end before it does."""
     extent = Extent(0, 0, 0, begin=0, end=STARTS[4], records=2, next_record=2)
-    feed = feed_of(received(extent, 0, STARTS[2]), received(extent, STARTS[2], STARTS[4]))
-    feed.ranges[1].filled, feed.ranges[1].done = 0, False
+    queue = queue_of(received(extent, 0, STARTS[2]), received(extent, STARTS[2], STARTS[4]))
+    queue.ranges[1].filled, queue.ranges[1].done = 0, False
     with pytest.raises(StaleIndex, match=f"record 2 begins at byte {STARTS[2]}"):
-        pop_all(reader_of(feed))
+        pop_all(reader_of(queue))
 
 
 # -- damage that is skipped ------------------------------------------------------------------------
@@ -298,12 +298,12 @@ class FakeSink(Quarantine):
         """Do nothing, as nothing is open."""
 
 
-def skipped(reader: RecordReader, feed: RangeQueue, data: bytes) -> list[Any]:
+def skipped(reader: RecordReader, queue: RangeQueue, data: bytes) -> list[Any]:
     """Pop all records, where damage stays when it is read again."""
     out = pop_all(reader)
-    while feed.repair is not None:
-        again = feed.repair
-        feed.add_repair(received(again.extent, again.start, again.stop, data))
+    while queue.repair is not None:
+        again = queue.repair
+        queue.add_repair(received(again.extent, again.start, again.stop, data))
         out += pop_all(reader)
     return out
 
@@ -312,27 +312,27 @@ def skipped(reader: RecordReader, feed: RangeQueue, data: bytes) -> list[Any]:
 @pytest.mark.parametrize("keeps_placeholders", [False, True])
 def test_a_damaged_record_is_skipped_or_leaves_its_place(at: int, keeps_placeholders: bool) -> None:
     bad = damaged(at)
-    feed, corruption_log = feed_of(received(WHOLE, 0, SIZE, bad)), CorruptionLog(URLS, 1)
-    reader = reader_of(feed, log=corruption_log, keeps_placeholders=keeps_placeholders)
+    queue, corruption_log = queue_of(received(WHOLE, 0, SIZE, bad)), CorruptionLog(URLS, 1)
+    reader = reader_of(queue, log=corruption_log, keeps_placeholders=keeps_placeholders)
     place = [~2] if keeps_placeholders else []
-    assert skipped(reader, feed, bad) == [0, 1, *place, 3, 4, 5, END]
+    assert skipped(reader, queue, bad) == [0, 1, *place, 3, 4, 5, END]
     assert corruption_log.statistics()["skipped_bytes"] == STARTS[3] - STARTS[2]
     assert corruption_log.met == 6
 
 
 def test_a_record_too_many() -> None:
     bad = damaged(STARTS[2] + 20)
-    feed = feed_of(received(WHOLE, 0, SIZE, bad))
+    queue = queue_of(received(WHOLE, 0, SIZE, bad))
     with pytest.raises(CorruptBudgetExceeded):
-        skipped(reader_of(feed, log=CorruptionLog(URLS, 0)), feed, bad)
+        skipped(reader_of(queue, log=CorruptionLog(URLS, 0)), queue, bad)
 
 
 @asynchronous
 async def test_nothing_passes_what_is_still_being_stored() -> None:
     bad = damaged(STARTS[2] + 20)
-    feed, sink, told = feed_of(received(WHOLE, 0, SIZE, bad)), FakeSink(), asyncio.Event()
-    reader = reader_of(feed, log=CorruptionLog(URLS, 1, sink), notify=told.set)
-    assert skipped(reader, feed, bad) == [0, 1]
+    queue, sink, told = queue_of(received(WHOLE, 0, SIZE, bad)), FakeSink(), asyncio.Event()
+    reader = reader_of(queue, log=CorruptionLog(URLS, 1, sink), notify=told.set)
+    assert skipped(reader, queue, bad) == [0, 1]
     assert (sink.kept, reader.waits_for) == ([(0, STARTS[2])], "quarantine")
     assert pop_all(reader) == []
     sink.storing[0].set_result(None)
@@ -344,9 +344,9 @@ async def test_nothing_passes_what_is_still_being_stored() -> None:
 @asynchronous
 async def test_what_cannot_be_stored_ends_the_lane() -> None:
     bad = damaged(STARTS[2] + 20)
-    feed, sink, told = feed_of(received(WHOLE, 0, SIZE, bad)), FakeSink(), asyncio.Event()
-    reader = reader_of(feed, log=CorruptionLog(URLS, 1, sink), notify=told.set)
-    skipped(reader, feed, bad)
+    queue, sink, told = queue_of(received(WHOLE, 0, SIZE, bad)), FakeSink(), asyncio.Event()
+    reader = reader_of(queue, log=CorruptionLog(URLS, 1, sink), notify=told.set)
+    skipped(reader, queue, bad)
     sink.storing[0].set_exception(StoreUnavailable("full"))
     await told.wait()
     with pytest.raises(StoreUnavailable, match="full"):
@@ -377,8 +377,8 @@ def test_what_a_chunk_lacks_behind_damage_has_rows_of_its_own() -> None:
 @pytest.mark.parametrize("reach", [1, 2])
 def test_a_lane_in_which_nothing_is_intact_is_hopeless(reach: int) -> None:
     extents = [Extent(n, n, shard=0) for n in range(9)]
-    feed = feed_of(*(received(extent, 0, 0, b"") for extent in extents))
-    reader = reader_of(feed, log=CorruptionLog(URLS, 1.0), reach=reach, size=0)
+    queue = queue_of(*(received(extent, 0, 0, b"") for extent in extents))
+    reader = reader_of(queue, log=CorruptionLog(URLS, 1.0), reach=reach, size=0)
     with pytest.raises(CorruptBudgetExceeded, match=f"read {2 * reach + 1} shards or chunks"):
         pop_all(reader)
 
@@ -409,6 +409,6 @@ def test_a_compressed_shard_that_is_damaged_is_an_error_else() -> None:
 
 @pytest.mark.parametrize("corruption_log", [None, CorruptionLog(URLS, 1.0)])
 def test_a_store_that_fails_is_no_damage(corruption_log: CorruptionLog | None) -> None:
-    feed = inflated(SHARD[: STARTS[3]], StoreUnavailable("gone"))
+    queue = inflated(SHARD[: STARTS[3]], StoreUnavailable("gone"))
     with pytest.raises(StoreUnavailable):
-        pop_all(reader_of(feed, log=corruption_log))
+        pop_all(reader_of(queue, log=corruption_log))
