@@ -15,7 +15,7 @@ from streamrec.feeder.page.words import percent
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamrec.feeder.page.path import Stage
+    from streamrec.feeder.page.path import PathStage
     from streamrec.feeder.page.view import View
 
 __all__ = ["dashboard"]
@@ -76,7 +76,7 @@ def _path(view: View) -> Group:
     return Group(Text(view.verdict, "bold"), Text(), table)
 
 
-def _style(stage: Stage) -> str:
+def _style(stage: PathStage) -> str:
     if not stage.is_limit:
         return ""
     return "bold green" if stage.name == "client" else "bold yellow"

@@ -20,7 +20,7 @@ from streamrec.feeder.access.exposure import check_sending
 from streamrec.feeder.client.blocking import BlockingConnection
 from streamrec.feeder.client.connecting import CONNECT_TIMEOUT, connect, connect_async
 from streamrec.feeder.client.connection import AsyncConnection, silence, stalled
-from streamrec.feeder.client.session import NEAR, Options, Subscription
+from streamrec.feeder.client.session import NEAR, FeedState, Options
 from streamrec.feeder.client.shared import Inbox, created
 from streamrec.feeder.client.watch import Watch
 from streamrec.flow.channel import EndOfStream
@@ -57,12 +57,12 @@ class OwnProcess(Protocol):
         """End the process; ``at_once``: it serves nobody yet."""
 
 
-class _Feed(Subscription):
-    """A subscription with a connection: the part that both kinds share.
+class _Feed(FeedState):
+    """A feed: its state and its connection, as far as both kinds share them.
 
     Args:
         address: Where the dataset is, or a connected socket, which the feed then owns.
-        options: Those of the subscription.
+        options: Those of the feed.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -153,7 +153,7 @@ class AsyncFeed(_Feed):
             stall_timeout: Seconds to wait for a batch from a feeder that gives signs of life.
             connect_timeout: Seconds to connect, and then without a sign of life before WELCOME.
             tls: The context of TLS, for an address that asks for it.
-            options: Those of the subscription.
+            options: Those of the feed.
 
         Raises:
             ConfigError: An argument is wrong.
@@ -271,7 +271,7 @@ class BlockingFeed(_Feed):
             connect_timeout: Seconds to connect, and then without a sign of life before WELCOME;
                 not for a connected socket.
             engine: The process that serves this feed alone; closed with the feed.
-            options: Those of the subscription.
+            options: Those of the feed.
 
         Raises:
             ConfigError: An argument is wrong.

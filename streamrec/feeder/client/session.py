@@ -1,4 +1,4 @@
-"""The subscription of a client, without I/O: shared by both kinds of feed."""
+"""The state of a feed, without I/O: shared by both kinds of feed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.position import Fingerprint
 
-__all__ = ["NEAR", "Options", "State", "Subscription", "state_of"]
+__all__ = ["NEAR", "FeedState", "Options", "State", "state_of"]
 
 CREDIT_BYTES = 64 << 20
 
@@ -52,7 +52,7 @@ State = Mapping[str, Any] | Position | Beginning
 
 
 class Options(TypedDict, total=False):
-    """The options of a subscription."""
+    """The options of a feed."""
 
     rank: int
     """The part of the stream to read, from 0; 0 by default."""
@@ -80,8 +80,8 @@ same places again and again is in a cache, and images took a fifth less of the f
 Batches of any size that fit have places to lie in."""
 
 
-class Subscription:
-    """One rank's side of a stream: its place in it, and what it owes in credit.
+class FeedState:
+    """The state of a feed: its place in a rank's stream, and what it owes in credit.
 
     Args:
         dataset: The name under which the feeder serves it.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray
     from streamrec.wire.messages import BatchMessage
 
-__all__ = ["SHARED_CREDITS", "Inbox", "Outbox", "Outboxes", "Places", "created"]
+__all__ = ["SHARED_CREDITS", "Allocator", "Inbox", "Outbox", "Outboxes", "created"]
 
 PAGE = 4 << 10
 SHARED_CREDITS = 4
@@ -86,7 +86,7 @@ def _mapped(fd: int, size: int) -> ByteArray:
     return np.frombuffer(mmap.mmap(fd, size), np.uint8)
 
 
-class Places:
+class Allocator:
     """The free and taken bytes of a memory; the lowest that fit are taken first: they are warm.
 
     Args:
@@ -99,7 +99,9 @@ class Places:
         """The bytes that were asked for, by where they begin."""
 
     def __repr__(self) -> str:
-        return f"<Places {len(self.taken)} taken, {sum(size for _, size in self._free)} bytes free>"
+        return (
+            f"<Allocator {len(self.taken)} taken, {sum(size for _, size in self._free)} bytes free>"
+        )
 
     def take(self, size: int) -> int | None:
         """Take so many bytes, from 1, and return where they begin; ``None``: there is no room."""
@@ -187,7 +189,7 @@ class Outbox:
     def __init__(self, fd: int, size: int) -> None:
         self._memory = _mapped(fd, size)
         self._address = _address(self._memory)
-        self._places = Places(len(self._memory))
+        self._allocator = Allocator(len(self._memory))
         self._overflow = BatchMemory()
         self._smallest = sys.maxsize
         """Bytes of the smallest column that may lie in the memory."""
@@ -198,7 +200,7 @@ class Outbox:
     def close(self) -> None:
         """Let the memory go, as soon as no array views it."""
         self._sent.clear()
-        self._places = Places(0)
+        self._allocator = Allocator(0)
         self._memory = self._memory[:0].copy()
 
     def allocate(self, size: int) -> ByteArray:
@@ -255,7 +257,7 @@ class Outbox:
         if len(buffer) < self._smallest:
             return None
         begin = self._offset(np.frombuffer(buffer, np.uint8))
-        return begin if self._places.taken.get(begin) == len(buffer) else None
+        return begin if self._allocator.taken.get(begin) == len(buffer) else None
 
     def _copied(self, buffers: list[memoryview]) -> ByteArray | None:
         place = self._lend(sum(map(len, buffers)))
@@ -274,8 +276,8 @@ class Outbox:
     def _lend(self, size: int) -> ByteArray | None:
         with self._lock:
             while self._ended:
-                self._places.free(self._ended.popleft())
-            begin = self._places.take(size) if size else None
+                self._allocator.free(self._ended.popleft())
+            begin = self._allocator.take(size) if size else None
         if begin is None:
             return None
         return lent(self._memory[begin : begin + size], partial(self._ended.append, begin))

@@ -18,7 +18,7 @@ from streamrec.feeder.operate.dump import dumping
 from streamrec.feeder.operate.notify import Notifier
 from streamrec.feeder.operate.open_files import raise_limit
 from streamrec.feeder.operate.reload import reloading
-from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.tracing import exporting
@@ -74,7 +74,7 @@ async def serve(
     """
     notifier = Notifier.of()
     async with contextlib.AsyncExitStack() as stack:
-        budget = Budget(daemon_budget(settings.server))
+        budget = SharedBudget(daemon_budget(settings.server))
         served = ServedDatasets(settings.datasets, opener, partial(_check_memory, budget))
         datasets = await stack.enter_async_context(served)
         traces = await stack.enter_async_context(exporting(settings.server.traces))
@@ -108,7 +108,9 @@ def run(
         runner.run(serve(settings, ready=ready, load=load))
 
 
-async def _feeder(settings: DaemonSettings, datasets: ServedDatasets, budget: Budget) -> Feeder:
+async def _feeder(
+    settings: DaemonSettings, datasets: ServedDatasets, budget: SharedBudget
+) -> Feeder:
     """Return a feeder in this process, or the supervisor of several."""
     server = settings.server
     workers = worker_count(server)
@@ -120,7 +122,7 @@ async def _feeder(settings: DaemonSettings, datasets: ServedDatasets, budget: Bu
     return Supervisor(datasets, server, workers, budget, access)
 
 
-def _check_memory(budget: Budget, dataset: Dataset) -> None:
+def _check_memory(budget: SharedBudget, dataset: Dataset) -> None:
     """Check that a rank of some world size can read a dataset.
 
     Raises:

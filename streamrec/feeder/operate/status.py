@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from streamrec.feeder.server.server import Feeder
-    from streamrec.feeder.server.statistics import Statistics
+    from streamrec.feeder.server.statistics import FeederStatistics
 
 __all__ = ["application", "sampling", "serving"]
 
@@ -43,7 +43,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
         statistics: Those of the feeder.
     """
 
-    def __init__(self, statistics: Statistics) -> None:
+    def __init__(self, statistics: FeederStatistics) -> None:
         super().__init__(log)
         self._statistics = statistics
 

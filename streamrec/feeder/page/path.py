@@ -12,7 +12,7 @@ from streamrec.plan.reading.concurrency import Limit, kept_back_by
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FAST", "FOR", "KEPT_BACK", "Fill", "Stage", "path_of", "verdict_of"]
+__all__ = ["FAST", "FOR", "KEPT_BACK", "Fill", "PathStage", "path_of", "verdict_of"]
 
 MOST = 0.5
 """The part of the time from which on a cause counts as the reason."""
@@ -30,7 +30,7 @@ class Fill:
 
 
 @dataclass(frozen=True)
-class Stage:
+class PathStage:
     """A stage of the path, or several that a person sees as one."""
 
     name: str
@@ -128,11 +128,11 @@ FAST = 0.9
 """A feeder is fast enough if its clients are busy with something else for this part of the time."""
 
 
-def path_of(snapshot: Mapping[str, Any]) -> list[Stage]:
+def path_of(snapshot: Mapping[str, Any]) -> list[PathStage]:
     """Return the stages in the order in which bytes go through them."""
     shares = _shares(snapshot)
     stages = [
-        Stage(name, fill and fill(snapshot), {part: shares.get(part, 0.0) for part in parts})
+        PathStage(name, fill and fill(snapshot), {part: shares.get(part, 0.0) for part in parts})
         for name, parts, fill in PATH
     ]
     if stages[-1].share >= FAST:
@@ -144,7 +144,7 @@ def path_of(snapshot: Mapping[str, Any]) -> list[Stage]:
     return [limit if stage is most else stage for stage in stages]
 
 
-def verdict_of(path: list[Stage]) -> str:
+def verdict_of(path: list[PathStage]) -> str:
     """Return one sentence about where the wait is."""
     limit = next((stage for stage in path if stage.is_limit), None)
     if limit is None:
@@ -164,7 +164,7 @@ def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:
     return {stage: wait / whole for stage, wait in total.items()} if whole else {}
 
 
-def _kept_back(limit: Stage, snapshot: Mapping[str, Any]) -> str:
+def _kept_back(limit: PathStage, snapshot: Mapping[str, Any]) -> str:
     """Return the cause that kept requests few for most of the time, if it is one to tell."""
     if limit.name != "fetch":
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamrec.feeder.page.path import Stage, path_of, verdict_of
+from streamrec.feeder.page.path import PathStage, path_of, verdict_of
 from streamrec.feeder.page.words import (
     clipped,
     clock,
@@ -21,7 +21,7 @@ from streamrec.feeder.page.words import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Memory", "Series", "View", "view_of"]
+__all__ = ["RecentSeries", "SessionMemory", "View", "view_of"]
 
 MOST_ROWS = 200
 """The most subscriptions, and the most datasets, that are shown; all are in ``/status.json``."""
@@ -31,7 +31,7 @@ MOST_STATE = 160
 
 
 @dataclass(frozen=True)
-class Series:
+class RecentSeries:
     """A line over the last minutes."""
 
     title: str
@@ -45,7 +45,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Memory:
+class SessionMemory:
     """The memory of sessions; ``lent`` and ``limit`` are 0 where they share none."""
 
     used: int
@@ -76,10 +76,10 @@ class View:
     """True: the kernel in C is missing."""
     facts: list[tuple[str, str]]
     """The most important numbers, by name."""
-    memory: Memory
-    path: list[Stage]
+    memory: SessionMemory
+    path: list[PathStage]
     verdict: str
-    series: list[Series]
+    series: list[RecentSeries]
     datasets: list[dict[str, str]]
     subscriptions: list[dict[str, str]]
     errors: list[dict[str, str]]
@@ -123,12 +123,12 @@ def _first(subscriptions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(subscriptions, key=lambda each: (each["dataset"], each["rank"]))[:MOST_ROWS]
 
 
-def _facts(snapshot: Mapping[str, Any], series: list[Series]) -> list[tuple[str, str]]:
+def _facts(snapshot: Mapping[str, Any], series: list[RecentSeries]) -> list[tuple[str, str]]:
     clients = f"{snapshot['connections']:,}"
     return [*((line.title, line.now) for line in series), ("Clients", clients)]
 
 
-def _series(snapshot: Mapping[str, Any]) -> list[Series]:
+def _series(snapshot: Mapping[str, Any]) -> list[RecentSeries]:
     return [
         _line(snapshot, "Throughput", "bytes_per_second", rate),
         _line(snapshot, "Records", "records_per_second", lambda count: f"{count:,.0f}/s"),
@@ -138,17 +138,17 @@ def _series(snapshot: Mapping[str, Any]) -> list[Series]:
 
 def _line(
     snapshot: Mapping[str, Any], title: str, key: str, text: Callable[[float], str]
-) -> Series:
+) -> RecentSeries:
     samples = snapshot["samples"]
     values: list[float | None] = [sample[key] for sample in samples]
     texts = ["none" if value is None else text(value) for value in values]
     times = [clock(sample["taken"]).partition(" ")[2] for sample in samples]
     labels = [f"{moment} {value}" for moment, value in zip(times, texts, strict=True)]
-    return Series(title, values, labels, texts[-1] if texts else "none yet", text)
+    return RecentSeries(title, values, labels, texts[-1] if texts else "none yet", text)
 
 
-def _memory(budget: Mapping[str, int]) -> Memory:
-    return Memory(budget["used"], budget.get("lent", 0), budget.get("limit", 0))
+def _memory(budget: Mapping[str, int]) -> SessionMemory:
+    return SessionMemory(budget["used"], budget.get("lent", 0), budget.get("limit", 0))
 
 
 def _datasets(snapshot: Mapping[str, Any]) -> Iterator[dict[str, str]]:

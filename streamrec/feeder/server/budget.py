@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError, FeederDraining
 
-__all__ = ["Budget"]
+__all__ = ["SharedBudget"]
 
 MIB = 1 << 20
 SHARE = 4
@@ -14,7 +14,7 @@ KEPT = 4
 """One part in this many of the budget is kept for larger batches: the largest takes as much."""
 
 
-class Budget:
+class SharedBudget:
     """A budget from which sessions borrow until they end.
 
     While much is free a session gets all that it asks for. Then each gets a quarter of what is
@@ -39,7 +39,7 @@ class Budget:
         """True once one of these sessions has wanted more."""
 
     def __repr__(self) -> str:
-        return f"<Budget, {self.lent} of {self.total} bytes lent to {self.sessions} sessions>"
+        return f"<SharedBudget, {self.lent} of {self.total} bytes lent to {self.sessions} sessions>"
 
     @property
     def free(self) -> int:

@@ -19,7 +19,7 @@ from streamrec.feeder.access.exposure import check_received
 from streamrec.feeder.client.connection import LINGER
 from streamrec.feeder.client.watch import Watch
 from streamrec.feeder.client.welcome import facts_of, mapping_of
-from streamrec.feeder.server.replicas import Reader
+from streamrec.feeder.server.replicas import ReplicaReader
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.loop_share import LoopShare
 from streamrec.masking import masked, shown
@@ -197,7 +197,7 @@ class Conversation:
         """Serve one run after the other."""
         if hello.replicas:
             part = self._dataset, dataset, subscribe.rank, hello.world_size, batch_size
-            replica = partial(self._service.readings.replica, Reader(*part))
+            replica = partial(self._service.readings.replica, ReplicaReader(*part))
             await self._each_run(subscribe, replica)
             return
         async with self._service.memory(dataset, hello.world_size) as loan:

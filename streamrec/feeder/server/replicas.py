@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from streamrec.plan.state.position import Position
     from streamrec.plan.state.resume_point import ResumePoint
 
-__all__ = ["WINDOW", "Reader", "Readings", "Replica"]
+__all__ = ["WINDOW", "Readings", "Replica", "ReplicaReader"]
 
 WINDOW = 128 << 20
 """Bytes of batches that a reading keeps, at most: twice the credit of a client, by which one that
@@ -41,7 +41,7 @@ is in step with the others may be ahead of them."""
 
 
 @dataclass(frozen=True)
-class Reader:
+class ReplicaReader:
     """The part of a dataset that replicas read."""
 
     name: str
@@ -61,15 +61,15 @@ class Readings:
 
     def __init__(
         self,
-        start: Callable[[Reader, Position], AbstractAsyncContextManager[tuple[Run, int]]],
+        start: Callable[[ReplicaReader, Position], AbstractAsyncContextManager[tuple[Run, int]]],
     ) -> None:
         self._start = start
-        self._readings: dict[Reader, list[_Reading]] = {}
+        self._readings: dict[ReplicaReader, list[_Reading]] = {}
 
     def __repr__(self) -> str:
         return f"<Readings, {sum(map(len, self._readings.values()))} of them>"
 
-    def replica(self, reader: Reader, point: ResumePoint | None) -> Replica:
+    def replica(self, reader: ReplicaReader, point: ResumePoint | None) -> Replica:
         """Return a part in a reading from a position on, or the beginning.
 
         Raises:
@@ -80,7 +80,7 @@ class Readings:
         )
         return Replica(self, reader, position)
 
-    def join(self, reader: Reader, position: Position) -> tuple[_Reading, int]:
+    def join(self, reader: ReplicaReader, position: Position) -> tuple[_Reading, int]:
         """Join the reading that is at a position, or start one.
 
         Returns:
@@ -97,7 +97,7 @@ class Readings:
         reading.replicas += 1
         return reading, number
 
-    async def leave(self, reader: Reader, reading: _Reading) -> None:
+    async def leave(self, reader: ReplicaReader, reading: _Reading) -> None:
         """Leave a reading; the last one to leave ends it."""
         reading.replicas -= 1
         if reading.replicas:
@@ -118,7 +118,7 @@ class Replica:
         position: The position to begin at.
     """
 
-    def __init__(self, readings: Readings, reader: Reader, position: Position) -> None:
+    def __init__(self, readings: Readings, reader: ReplicaReader, position: Position) -> None:
         self.position = position
         """The position of the next batch."""
         self.measures = Measures()

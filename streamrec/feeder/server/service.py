@@ -27,7 +27,7 @@ from streamrec.feeder.server.admission import Admission
 from streamrec.feeder.server.heap import Heap
 from streamrec.feeder.server.replicas import WINDOW, Readings
 from streamrec.feeder.server.served_dataset import ServedDataset
-from streamrec.feeder.server.statistics import Statistics
+from streamrec.feeder.server.statistics import FeederStatistics
 from streamrec.flow.cores import Cores
 from streamrec.flow.decoded_memory import Abandoned
 from streamrec.pipeline.assembler import THREADS
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.access.tokens import Grant
     from streamrec.feeder.client.connection import AsyncConnection
-    from streamrec.feeder.server.budget import Budget
-    from streamrec.feeder.server.replicas import Reader
+    from streamrec.feeder.server.budget import SharedBudget
+    from streamrec.feeder.server.replicas import ReplicaReader
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
     from streamrec.plan.state.position import Position
@@ -59,7 +59,7 @@ class Service:
     """The limits and the timeouts."""
     linger: float = 300.0
     """Seconds that a client has to read why its stream has ended, and to disconnect."""
-    budget: Budget | None = None
+    budget: SharedBudget | None = None
     """The memory that all sessions share; ``None``: each takes what its dataset's settings say."""
     access: Access = field(default=None)  # type: ignore[assignment]
     """Who may read; ``None``: as the settings say."""
@@ -71,7 +71,7 @@ class Service:
             self.access = Access(self.settings)
         self.admission: Admission[Any] = Admission(self.settings)
         """The connections: those of this process, or their numbers."""
-        self.statistics = Statistics()
+        self.statistics = FeederStatistics()
         self.readings = Readings(self._reading)
         cores = usable_cores() // worker_count(self.settings)
         self.cores = Cores(max(THREADS, cores))  # a session that is alone has all its threads
@@ -122,11 +122,11 @@ class Service:
             self._heap.shrink_soon()
 
     async def lend(self, asked: int, least: int) -> int | None:
-        """Lend memory as :meth:`Budget.lend` does, if there is a budget."""
+        """Lend memory as :meth:`SharedBudget.lend` does, if there is a budget."""
         return None if self.budget is None else self.budget.lend(asked, least)
 
     async def grow(self, granted: int, more: int) -> None:  # noqa: ARG002 - workers tell it
-        """Lend more memory to a session; errors as of :meth:`Budget.grow`.
+        """Lend more memory to a session; errors as of :meth:`SharedBudget.grow`.
 
         Args:
             granted: The bytes that it has.
@@ -141,7 +141,9 @@ class Service:
         self.budget.give_back(granted)
 
     @asynccontextmanager
-    async def _reading(self, reader: Reader, position: Position) -> AsyncIterator[tuple[Run, int]]:
+    async def _reading(
+        self, reader: ReplicaReader, position: Position
+    ) -> AsyncIterator[tuple[Run, int]]:
         """Start a run whose batches go to several clients."""
         dataset = reader.dataset
         kept = min(WINDOW, daemon_budget(self.settings) // 4)

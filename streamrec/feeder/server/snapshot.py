@@ -15,7 +15,7 @@ from streamrec.wire.protocol import PROTOCOL_VERSIONS
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from streamrec.feeder.server.budget import Budget
+    from streamrec.feeder.server.budget import SharedBudget
     from streamrec.feeder.server.service import Service
     from streamrec.pipeline.dataset import Dataset
 
@@ -97,7 +97,7 @@ def _memory(datasets: Any) -> int:
     return sum(dataset["now"].get(name, 0) for dataset in datasets for name in names)
 
 
-def _lent(budget: Budget | None) -> dict[str, int]:
+def _lent(budget: SharedBudget | None) -> dict[str, int]:
     return {} if budget is None else {"lent": budget.lent, "limit": budget.total}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.tracing import Traces
     from streamrec.pipeline.run import Run
 
-__all__ = ["VERSION", "Statistics", "counted", "merged"]
+__all__ = ["VERSION", "FeederStatistics", "counted", "merged"]
 
 VERSION = 1
 """The version of the form of snapshots; it changes where a name changes its meaning or goes."""
@@ -32,7 +32,7 @@ COUNTERS_OF_A_DATASET = ("sent", "fetch", "kept_back", "waits")
 
 
 @dataclass
-class Statistics:
+class FeederStatistics:
     """The counters of a feeder since its start."""
 
     worker: int = 1

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
     from streamrec.feeder.access.access import Access
-    from streamrec.feeder.server.budget import Budget
+    from streamrec.feeder.server.budget import SharedBudget
     from streamrec.feeder.server.datasets import ServedDatasets
     from streamrec.pipeline.dataset import Dataset
 
@@ -76,7 +76,7 @@ class Supervisor(Feeder):
         datasets: ServedDatasets,
         settings: DaemonSettings.Server,
         workers: int,
-        budget: Budget,
+        budget: SharedBudget,
         access: Access,
     ) -> None:
         super().__init__({**datasets}, settings, budget=budget, access=access)

@@ -15,7 +15,7 @@ from streamrec.errors import (
     RemoteProtocolError,
     StreamrecError,
 )
-from streamrec.feeder.client.session import Subscription
+from streamrec.feeder.client.session import FeedState
 from streamrec.feeder.client.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
@@ -64,8 +64,8 @@ SETTINGS = {
 }
 
 
-def subscription(**options: Any) -> Subscription:
-    return Subscription("train", **{"credit_bytes": 100_000, **options})
+def feed_state(**options: Any) -> FeedState:
+    return FeedState("train", **{"credit_bytes": 100_000, **options})
 
 
 def welcome(fingerprint: Any = None, settings: Any = None) -> Welcome:
@@ -74,8 +74,8 @@ def welcome(fingerprint: Any = None, settings: Any = None) -> Welcome:
     return Welcome(3, json.dumps(fingerprint).encode(), json.dumps(settings).encode())
 
 
-def welcomed(**options: Any) -> Subscription:
-    ours = subscription(**options)
+def welcomed(**options: Any) -> FeedState:
+    ours = feed_state(**options)
     ours.welcome(welcome())
     return ours
 
@@ -85,15 +85,15 @@ def fault(error: Exception) -> Fault:
 
 
 def test_a_hello_says_who_and_what() -> None:
-    hello = subscription(rank=1, world_size=2, batch_size=5, token="t").hello
+    hello = feed_state(rank=1, world_size=2, batch_size=5, token="t").hello
     assert (hello.dataset, hello.world_size, hello.batch_size, hello.token) == ("train", 2, 5, "t")
 
 
 @pytest.mark.parametrize(
     "state", [None, fake_dataset.position(3), fake_dataset.position(3).to_dict()]
 )
-def test_a_subscription_begins_where_it_should(state: Any) -> None:
-    subscribe, credit = subscription(position=state).request()
+def test_a_feed_begins_where_it_should(state: Any) -> None:
+    subscribe, credit = feed_state(position=state).request()
     assert isinstance(subscribe, Subscribe)
     expected = b"" if state is None else json.dumps(fake_dataset.position(3).to_dict()).encode()
     assert subscribe.position == expected
@@ -151,7 +151,7 @@ def test_the_end_moves_the_position() -> None:
 
 
 def test_the_counters_are_the_last_that_were_told() -> None:
-    ours = subscription()
+    ours = feed_state()
     assert not ours.note(received(payload.encode(fake_dataset.batch(0))))
     assert ours.statistics() == {}
     assert ours.note(Statistics(b'{"requests": 3, "reason": "the start"}'))
@@ -162,7 +162,7 @@ def test_the_counters_are_the_last_that_were_told() -> None:
 @pytest.mark.parametrize("counters", [b"", b"[1]", b"[" * 100_000, b"\xff"])
 def test_counters_that_cannot_be_read(counters: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="STATISTICS cannot be read"):
-        subscription().note(Statistics(counters))
+        feed_state().note(Statistics(counters))
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_counters_that_cannot_be_read(counters: bytes) -> None:
         (Shared(b"", (0,), (1,)), RemoteProtocolError, "in shared memory, and there is none"),
     ],
 )
-def test_what_ends_a_subscription(message: Message, error: type[Exception], words: str) -> None:
-    ours = subscription(position=fake_dataset.position(4))
+def test_what_ends_a_feed(message: Message, error: type[Exception], words: str) -> None:
+    ours = feed_state(position=fake_dataset.position(4))
     with pytest.raises(error, match=words) as caught:
         ours.take(message)
     if isinstance(caught.value, FeederDraining | FeederRefused):
@@ -231,11 +231,11 @@ def test_places_that_cannot_be(
 )
 def test_a_welcome_that_cannot_be_read(message: Welcome) -> None:
     with pytest.raises(RemoteProtocolError):
-        subscription().welcome(message)
+        feed_state().welcome(message)
 
 
 def test_a_welcome() -> None:
-    ours = subscription(fingerprint=fake_dataset.fingerprint())
+    ours = feed_state(fingerprint=fake_dataset.fingerprint())
     ours.welcome(welcome(settings=SETTINGS | {"of a later feeder": 5}))
     assert ours.fingerprint == fake_dataset.fingerprint()
     assert ours.settings == SETTINGS
@@ -244,7 +244,7 @@ def test_a_welcome() -> None:
 def test_a_welcome_to_more_ranks_than_lanes_serve() -> None:
     fingerprint = fake_dataset.fingerprint(global_batch=24).to_dict()
     with pytest.raises(RemoteProtocolError, match="4 lanes, which 3 ranks cannot share"):
-        subscription(world_size=3).welcome(welcome(fingerprint))
+        feed_state(world_size=3).welcome(welcome(fingerprint))
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_fault_of_which_fields_cannot_be(fields: Any) -> None:
 
 @pytest.mark.parametrize("place", [None, Beginning()])
 def test_the_very_beginning_is_no_position(place: Any) -> None:
-    ours = subscription(position=place)
+    ours = feed_state(position=place)
     assert ours.position is None
     lost = ours.lost(FeederLost("x"))
     assert isinstance(lost, FeederLost)
@@ -300,11 +300,11 @@ def test_the_very_beginning_is_no_position(place: Any) -> None:
 
 
 def test_the_beginning_of_a_later_epoch_is_one() -> None:
-    assert subscription(position=Beginning(2)).position == {"version": 3, "epoch": 2}
+    assert feed_state(position=Beginning(2)).position == {"version": 3, "epoch": 2}
 
 
 def test_only_errors_of_feeds_carry_a_position() -> None:
-    ours = subscription(position=fake_dataset.position(4))
+    ours = feed_state(position=fake_dataset.position(4))
     lost = ours.lost(FeederLost("x"))
     assert lost.fields()["position"]["step"] == 4
     assert ours.lost(ObjectNotFound("x")).fields() == {}

@@ -19,10 +19,10 @@ from streamrec.feeder.client.shared import (
     FEW,
     PAGE,
     SHARE,
+    Allocator,
     Inbox,
     Outbox,
     Outboxes,
-    Places,
     created,
 )
 from streamrec.pipeline.batch import payload
@@ -65,12 +65,12 @@ class TestPlaces:
     def test_what_is_taken_never_overlaps_and_all_comes_back(
         self, steps: list[tuple[bool, int]]
     ) -> None:
-        places, taken = Places(PAGES * PAGE), dict[int, int]()
+        allocator, taken = Allocator(PAGES * PAGE), dict[int, int]()
         owner = [-1] * PAGES
         for takes, size in steps:
             pages = -(-size // PAGE)
             if takes:
-                begin = places.take(size)
+                begin = allocator.take(size)
                 room = "x" * pages in "".join("x" if one < 0 else "." for one in owner)
                 assert (begin is not None) == room
                 if begin is not None:
@@ -83,20 +83,20 @@ class TestPlaces:
                     taken[begin] = pages
             elif taken:
                 begin = sorted(taken)[size % len(taken)]
-                places.free(begin)
+                allocator.free(begin)
                 del taken[begin]
                 owner = [-1 if one == begin else one for one in owner]
         for begin in taken:
-            places.free(begin)
-        assert places.take(PAGES * PAGE) == 0
+            allocator.free(begin)
+        assert allocator.take(PAGES * PAGE) == 0
 
     def test_its_repr(self) -> None:
-        places = Places(PAGES * PAGE)
-        assert places.take(PAGE + 1) == 0
-        assert repr(places) == f"<Places 1 taken, {14 * PAGE} bytes free>"
+        allocator = Allocator(PAGES * PAGE)
+        assert allocator.take(PAGE + 1) == 0
+        assert repr(allocator) == f"<Allocator 1 taken, {14 * PAGE} bytes free>"
 
     def test_no_memory(self) -> None:
-        assert Places(0).take(1) is None
+        assert Allocator(0).take(1) is None
 
 
 def arrived(inbox: Inbox, shared: Shared | BatchMessage) -> list[bytes]:
@@ -255,7 +255,7 @@ class TestInPlace:
         self, ends: tuple[Outbox, Inbox], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         outbox, _ = ends
-        met, take = Queue[str](), outbox._places.take
+        met, take = Queue[str](), outbox._allocator.take
         others: list[Future[ByteArray]] = []
         takers: list[int] = []
 
@@ -282,7 +282,7 @@ class TestInPlace:
             return take(size)
 
         monkeypatch.setattr(outbox, "_lock", Noticing())
-        monkeypatch.setattr(outbox._places, "take", while_another_comes)
+        monkeypatch.setattr(outbox._allocator, "take", while_another_comes)
         with ThreadPoolExecutor(1) as threads:
             first = outbox.allocate(PAGE)
         second = others[0].result()

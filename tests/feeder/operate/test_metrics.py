@@ -11,7 +11,7 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import CorruptRecord
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.operate.metrics import SnapshotCollector, _results
-from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.loop_delay import LoopDelay
 from streamrec.flow.timings import Timings
@@ -106,7 +106,7 @@ def test_buckets_are_cumulated() -> None:
 
 def test_a_limit_is_shown_where_it_is_known() -> None:
     assert ("feeder_memory_limit_bytes",) not in scraped(Feeder({}).snapshot())
-    budget = Budget(7)
+    budget = SharedBudget(7)
     budget.lend(4, 4)
     samples = scraped(Feeder({}, budget=budget).snapshot())
     assert samples["feeder_memory_limit_bytes",] == 7

@@ -18,7 +18,7 @@ from streamrec.feeder.operate import status
 from streamrec.feeder.operate.daemon import _check_memory
 from streamrec.feeder.operate.reload import reload
 from streamrec.feeder.page.samples import EVERY, MOST, Samples
-from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import STANDS, Feeder
 from streamrec.flow.loop_delay import LoopDelay
@@ -63,7 +63,7 @@ async def test_a_dataset_that_a_reload_adds_and_that_can_serve_nobody_is_told(
     greedy: dict[str, Any] = {"shuffle": True, "shuffle_window": "1GiB", "memory_budget": "64MiB"}
     started = {"train": ServedSettings(source=source, batch_size=4)}
     more = {**started, "greedy": ServedSettings(source=source, batch_size=4, **greedy)}
-    check = partial(_check_memory, Budget(1 << 30))
+    check = partial(_check_memory, SharedBudget(1 << 30))
     async with (
         ServedDatasets(started, Dataset.open, check) as datasets,
         Feeder({**datasets}, server_settings()) as feeder,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, FeederDraining
-from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.budget import SharedBudget
 
 MIB = 1 << 20
 
@@ -22,7 +22,7 @@ sessions = st.tuples(st.integers(1, 200), st.integers(0, 200)).map(
 def test_never_is_more_lent_than_there_is_and_all_comes_back(
     total: int, events: list[tuple[tuple[int, int], bool]]
 ) -> None:
-    budget, held = Budget(total), list[int]()
+    budget, held = SharedBudget(total), list[int]()
     for (asked, least), one_leaves in events:
         with suppress(ConfigError, FeederDraining):
             free = budget.free
@@ -43,7 +43,7 @@ def test_later_sessions_get_less_and_each_at_least_what_it_needs(
     total: int, session: tuple[int, int]
 ) -> None:
     asked, least = session
-    budget, granted = Budget(total), list[int]()
+    budget, granted = SharedBudget(total), list[int]()
     with suppress(ConfigError, FeederDraining):
         while True:
             granted.append(budget.lend(asked, least))
@@ -54,13 +54,13 @@ def test_later_sessions_get_less_and_each_at_least_what_it_needs(
 
 
 def test_eight_sessions_that_ask_for_too_much_fit() -> None:
-    budget = Budget(128 * MIB)
+    budget = SharedBudget(128 * MIB)
     granted = [budget.lend(1024 * MIB, 8 * MIB) // MIB for _ in range(8)]
     assert granted == [32, 24, 18, 13, 10, 8, 8, 8]
 
 
 def test_a_refusal_says_what_is_lent_and_what_to_raise() -> None:
-    budget = Budget(30 * MIB)
+    budget = SharedBudget(30 * MIB)
     budget.lend(20 * MIB, 20 * MIB)
     with pytest.raises(
         FeederDraining,
@@ -68,16 +68,16 @@ def test_a_refusal_says_what_is_lent_and_what_to_raise() -> None:
         r"16 MiB; go on elsewhere",
     ):
         budget.lend(64 * MIB, 16 * MIB)
-    assert repr(budget) == f"<Budget, {20 * MIB} of {30 * MIB} bytes lent to 1 sessions>"
+    assert repr(budget) == f"<SharedBudget, {20 * MIB} of {30 * MIB} bytes lent to 1 sessions>"
 
 
 def test_what_can_never_fit_is_a_fault_of_the_configuration() -> None:
     with pytest.raises(ConfigError, match="memory_budget is 30 MiB, and this dataset needs 40 MiB"):
-        Budget(30 * MIB).lend(64 * MIB, 40 * MIB)
+        SharedBudget(30 * MIB).lend(64 * MIB, 40 * MIB)
 
 
 def test_a_session_grows_and_is_still_one() -> None:
-    budget = Budget(100 * MIB)
+    budget = SharedBudget(100 * MIB)
     granted = budget.lend(20 * MIB, 20 * MIB)
     budget.grow(70 * MIB)
     assert (budget.free, budget.sessions) == (10 * MIB, 1)
@@ -90,7 +90,7 @@ def test_a_session_grows_and_is_still_one() -> None:
 
 
 def test_a_session_that_has_grown_keeps_room_for_those_that_are_here() -> None:
-    budget = Budget(100 * MIB)
+    budget = SharedBudget(100 * MIB)
     granted = budget.lend(20 * MIB, 10 * MIB)
     budget.grow(40 * MIB)
     assert budget.spent is None
@@ -108,7 +108,7 @@ def test_a_session_that_has_grown_keeps_room_for_those_that_are_here() -> None:
 
 
 def test_sessions_that_grow_and_come_back_do_not_send_each_other_to_and_fro() -> None:
-    need, budget = 110 * MIB, Budget(512 * MIB)
+    need, budget = 110 * MIB, SharedBudget(512 * MIB)
     held: dict[int, int] = {}
     sent_away = batches = 0
     for turn in range(50 * 8):

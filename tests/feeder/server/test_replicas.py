@@ -14,8 +14,8 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import CorruptRecord, FeederDraining
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server import replicas
-from streamrec.feeder.server.budget import Budget
-from streamrec.feeder.server.replicas import Reader, Readings, Replica
+from streamrec.feeder.server.budget import SharedBudget
+from streamrec.feeder.server.replicas import Readings, Replica, ReplicaReader
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch.decoder import size_of
@@ -51,7 +51,7 @@ class Fixture:
     def __init__(self, room: int = ROOM, **options: Any) -> None:
         self.dataset = FakeDataset(**options)
         self.room = room
-        self.reader = Reader("train", self.dataset, 0, 1, ROWS)
+        self.reader = ReplicaReader("train", self.dataset, 0, 1, ROWS)
         self.readings = Readings(self._start)
 
     @property
@@ -59,7 +59,9 @@ class Fixture:
         return len(self.dataset.budgets)
 
     @contextlib.asynccontextmanager
-    async def _start(self, reader: Reader, position: Position) -> AsyncIterator[tuple[Run, int]]:
+    async def _start(
+        self, reader: ReplicaReader, position: Position
+    ) -> AsyncIterator[tuple[Run, int]]:
         async with reader.dataset.run(
             rank=reader.rank,
             world_size=reader.world_size,
@@ -177,7 +179,7 @@ async def test_those_who_fall_behind_together_go_on_together() -> None:
 async def test_another_part_or_dataset_is_another_reading() -> None:
     fixture = Fixture()
     readers = [
-        Reader("train", dataset, rank, 2, ROWS)
+        ReplicaReader("train", dataset, rank, 2, ROWS)
         for rank in (0, 1)
         for dataset in (fixture.dataset, FakeDataset())
     ]
@@ -297,7 +299,7 @@ class TestServed:
 
     @on_both_loops
     async def test_they_take_memory_once(self) -> None:
-        budget = Budget(1 << 30)
+        budget = SharedBudget(1 << 30)
         dataset = FakeDataset(hang_at=5)
         async with Feeder({"train": dataset}, budget=budget) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
@@ -313,7 +315,7 @@ class TestServed:
 
     @on_both_loops
     async def test_where_none_is_left_they_go_elsewhere(self) -> None:
-        budget = Budget(1 << 30)
+        budget = SharedBudget(1 << 30)
         budget.lend(1 << 30, 1 << 30)
         async with Feeder({"train": FakeDataset()}, budget=budget) as feeder:
             address = f"{await feeder.listen(HERE)}/train"

@@ -18,7 +18,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import server
-from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.listener import Listener
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream
@@ -457,7 +457,7 @@ class TestMemory:
     @on_both_loops
     async def test_sessions_share_a_budget_and_give_it_back(self) -> None:
         dataset = FakeDataset(steps=2, hang_at=1)
-        budget = Budget(20 << 20)
+        budget = SharedBudget(20 << 20)
         async with Feeder({"train": dataset}, budget=budget) as feeder:
             where = f"{await feeder.listen(HERE)}/train"
             feeds = [await AsyncFeed.open(where) for _ in range(2)]
@@ -477,7 +477,7 @@ class TestMemory:
 
     @on_both_loops
     async def test_a_session_keeps_its_memory_over_its_runs(self) -> None:
-        dataset, budget = FakeDataset(steps=2), Budget(64 << 20)
+        dataset, budget = FakeDataset(steps=2), SharedBudget(64 << 20)
         async with Feeder({"train": dataset}, budget=budget) as feeder:
             async with aclosing(await opened(feeder)) as feed:
                 for _ in range(2):
@@ -492,7 +492,7 @@ class TestMemory:
 
     @on_both_loops
     async def test_a_budget_that_no_session_fits_in(self) -> None:
-        async with Feeder({"train": FakeDataset()}, budget=Budget(1 << 20)) as feeder:
+        async with Feeder({"train": FakeDataset()}, budget=SharedBudget(1 << 20)) as feeder:
             with pytest.raises(ConfigError, match="raise memory_budget in the feeder's"):
                 async with aclosing(await opened(feeder)) as feed:
                     await feed.receive()

@@ -8,7 +8,7 @@ import pytest
 
 from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import FeederDraining
-from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.service import Loan
 from streamrec.flow.decoded_memory import Abandoned
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 @asynchronous
 async def test_a_run_borrows_from_a_thread_and_gives_all_back() -> None:
-    budget = Budget(100 * MIB)
+    budget = SharedBudget(100 * MIB)
     loan = Loan(Feeder({}, budget=budget), budget.lend(30 * MIB, 30 * MIB), 10 * MIB)
     assert loan.budget == 20 * MIB
     assert loan.ceiling.borrow is not None

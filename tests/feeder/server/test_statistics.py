@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.server import Feeder
-from streamrec.feeder.server.statistics import MOST_ERRORS, Statistics, counted, merged
+from streamrec.feeder.server.statistics import MOST_ERRORS, FeederStatistics, counted, merged
 from tests.feeder.fake_dataset import FakeDataset
 
 if TYPE_CHECKING:
     from streamrec.feeder.server.subscription import Subscription
 
 
-def subscribed(statistics: Statistics, rank: int = 0) -> Any:
+def subscribed(statistics: FeederStatistics, rank: int = 0) -> Any:
     facts = {"rank": rank, "world_size": 2, "batch_size": 8, "peer": "10.0.0.5"}
     return statistics.subscribed("train", **facts)
 
 
-def run_of(statistics: Statistics, subscription: Subscription, batches: int) -> None:
+def run_of(statistics: FeederStatistics, subscription: Subscription, batches: int) -> None:
     dataset = FakeDataset()
     dataset.counts = True
     run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
@@ -32,7 +32,7 @@ def run_of(statistics: Statistics, subscription: Subscription, batches: int) -> 
 
 
 def test_a_subscription_is_shown_while_it_lasts() -> None:
-    statistics = Statistics()
+    statistics = FeederStatistics()
     with subscribed(statistics, rank=1) as subscription:
         run_of(statistics, subscription, 3)
         (shown,) = statistics.snapshot()["subscriptions"]
@@ -45,7 +45,7 @@ def test_a_subscription_is_shown_while_it_lasts() -> None:
 
 
 def test_totals_never_go_back() -> None:
-    statistics = Statistics()
+    statistics = FeederStatistics()
     seen = [0]
 
     def look() -> None:
@@ -64,7 +64,7 @@ def test_totals_never_go_back() -> None:
 
 
 def test_the_text_of_an_error_is_bounded() -> None:
-    statistics = Statistics()
+    statistics = FeederStatistics()
     statistics.failed("ValueError", "\x1b" + "x" * 10**6)
     (error,) = statistics.snapshot()["errors"]
     assert error["message"].startswith("?xxx")
@@ -72,7 +72,7 @@ def test_the_text_of_an_error_is_bounded() -> None:
 
 
 def test_the_last_errors_are_kept() -> None:
-    statistics = Statistics()
+    statistics = FeederStatistics()
     for number in range(MOST_ERRORS + 5):
         statistics.failed("CorruptRecord", str(number))
     snapshot = statistics.snapshot()
@@ -82,7 +82,7 @@ def test_the_last_errors_are_kept() -> None:
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_workers_add_up(workers: list[int]) -> None:
-    whole = Feeder({"train": FakeDataset()}, budget=Budget(9)).snapshot()
+    whole = Feeder({"train": FakeDataset()}, budget=SharedBudget(9)).snapshot()
     snapshots, ended = [], []
     for number, batches in enumerate(workers):
         feeder = Feeder({"train": FakeDataset()})

@@ -25,7 +25,7 @@ from streamrec.errors import (
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.operate.reload import reload
-from streamrec.feeder.server.budget import Budget
+from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.workers import supervisor as supervisor_module
@@ -85,7 +85,9 @@ class Fleet:
 async def fleet(start: DaemonSettings, budget: int = 64 * MIB) -> AsyncIterator[Fleet]:
     async with (
         ServedDatasets(start.datasets, Dataset.open) as datasets,
-        Supervisor(datasets, start.server, 2, Budget(budget), Access(start.server)) as supervisor,
+        Supervisor(
+            datasets, start.server, 2, SharedBudget(budget), Access(start.server)
+        ) as supervisor,
     ):
         where = str(await supervisor.listen(HERE))
         assert supervisor.obstacle == "no worker process runs"
@@ -236,7 +238,9 @@ async def test_the_end_before_the_beginning(
     start = settings(write_shards(tmp_path, shards=1, records=9))
     async with (
         ServedDatasets(start.datasets, Dataset.open) as datasets,
-        Supervisor(datasets, start.server, 2, Budget(MIB), Access(start.server)) as supervisor,
+        Supervisor(
+            datasets, start.server, 2, SharedBudget(MIB), Access(start.server)
+        ) as supervisor,
     ):
         await eventually(lambda: len(supervisor.workers) == 2)
         processes = [worker.process for worker in supervisor.workers]
@@ -273,7 +277,9 @@ async def test_a_dataset_has_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validate(DaemonSettings.Server, _plain(start.server)) == start.server
     async with (
         ServedDatasets(start.datasets, opener) as datasets,
-        Supervisor(datasets, start.server, 1, Budget(64 * MIB), Access(start.server)) as supervisor,
+        Supervisor(
+            datasets, start.server, 1, SharedBudget(64 * MIB), Access(start.server)
+        ) as supervisor,
     ):
         await datasets.tried()
         await eventually(lambda: len(supervisor.workers) == 1)
@@ -300,7 +306,7 @@ async def test_a_worker_is_replaced_whatever_it_ends_with(
 ) -> None:
     start = settings(write_shards(tmp_path, shards=1, records=9))
     async with ServedDatasets(start.datasets, Dataset.open) as datasets:
-        supervisor = Supervisor(datasets, start.server, 2, Budget(MIB), Access(start.server))
+        supervisor = Supervisor(datasets, start.server, 2, SharedBudget(MIB), Access(start.server))
         begun = 0
 
         async def run(_: int) -> None:
