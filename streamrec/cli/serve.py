@@ -72,7 +72,7 @@ def _check_open(settings: DaemonSettings) -> None:
     import asyncio
 
     from streamrec.cli.configuration import effective
-    from streamrec.cli.opening import survey
+    from streamrec.cli.configured_datasets import survey
 
     plain = effective(settings)
     found = asyncio.run(survey(settings.datasets))

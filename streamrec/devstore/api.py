@@ -8,17 +8,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamrec.devstore.calls import ObjectBody, Reply
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import list_page
-from streamrec.devstore.messages import ObjectBody, Reply
 from streamrec.devstore.objects import etag_of_parts
 from streamrec.devstore.ranges import parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from streamrec.devstore.calls import Call
     from streamrec.devstore.listing import ListingPage
-    from streamrec.devstore.messages import Call
     from streamrec.devstore.objects import Objects, StoredObject
 
 __all__ = ["API", "PendingUpload"]

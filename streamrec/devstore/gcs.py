@@ -13,6 +13,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from streamrec.devstore.api import API, PendingUpload
+from streamrec.devstore.calls import Call, Reply
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.gcs_documents import (
     error_reply,
@@ -22,7 +23,6 @@ from streamrec.devstore.gcs_documents import (
     parse_multipart,
 )
 from streamrec.devstore.listing import LARGEST_PAGE, page_limit
-from streamrec.devstore.messages import Call, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,14 +7,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from streamrec.devstore.calls import Reply
 from streamrec.devstore.errors import Refusal
-from streamrec.devstore.messages import Reply
 from streamrec.devstore.s3_documents import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.devstore.messages import Call
+    from streamrec.devstore.calls import Call
     from streamrec.devstore.objects import StoredObject
 
 __all__ = ["error_reply", "json_reply", "object_resource", "parse", "parse_multipart", "selected"]

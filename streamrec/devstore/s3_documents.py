@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 from xml.sax.saxutils import escape
 
-from streamrec.devstore.messages import Reply
+from streamrec.devstore.calls import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from streamrec.devstore.calls import ObjectBody
 from streamrec.devstore.faults import NO_EFFECTS, Step, flip_byte, sending_steps
-from streamrec.devstore.messages import ObjectBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamrec.devstore.calls import Reply
     from streamrec.devstore.faults import FaultEffects
-    from streamrec.devstore.messages import Reply
     from streamrec.devstore.pacing import Pace
 
 __all__ = ["Sender", "reset"]

@@ -14,11 +14,11 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from streamrec.devstore import gcs, s3
-from streamrec.devstore.access import check_bearer, check_signature
+from streamrec.devstore.calls import Call, Reply
+from streamrec.devstore.credential_checks import check_bearer, check_signature
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.jitter import Jitter
-from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
 from streamrec.devstore.pacing import Pace, SharedLink
 from streamrec.devstore.request_rate import RequestRate

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamrec.devstore.messages import Call
+    from streamrec.devstore.calls import Call
 
 __all__ = ["RequestRecord", "RequestStatistics"]
 

@@ -19,7 +19,7 @@ from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo, in_thread, let_pass
 from streamrec.stores.cache.cached_store import CachedStore
-from streamrec.stores.cache.opening import open_cache
+from streamrec.stores.cache.configured_cache import open_cache
 from streamrec.stores.foreign_errors import one_slash, pattern_in
 from streamrec.stores.read_range import read_range
 from streamrec.stores.source_text import (

@@ -13,7 +13,7 @@ from streamrec.config.cache import CacheSettings
 from streamrec.config.memory_budget import memory_share
 from streamrec.errors import ConfigError
 from streamrec.stores.cache.cached_store import CachedStore
-from streamrec.stores.cache.opening import open_cache
+from streamrec.stores.cache.configured_cache import open_cache
 from streamrec.stores.open import Stores
 from tests.support import asynchronous
 

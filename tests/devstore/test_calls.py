@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from streamrec.devstore.calls import ObjectBody, Reply
 from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
-from streamrec.devstore.messages import ObjectBody, Reply
 from streamrec.devstore.objects import MemoryObjects
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 from yarl import URL
 
-from streamrec.devstore.access import check_bearer, check_signature
+from streamrec.devstore.credential_checks import check_bearer, check_signature
 from streamrec.devstore.errors import Refusal
 
 SIGNED = 1_700_000_000.0  # 2023-11-14T22:13:20Z
