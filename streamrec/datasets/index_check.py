@@ -18,8 +18,9 @@ from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.formats.shards.tfrecord import HEADER, footers
 from streamrec.masking import masked, masked_repr
 from streamrec.plan.state.fingerprint import relative_names
-from streamrec.stores.base import ObjectInfo, bare_url
+from streamrec.stores.base import ObjectInfo
 from streamrec.stores.read_range import read_range
+from streamrec.stores.source_text import content_name
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ class IndexCheck:
         except MalformedIndex as fault:
             self.faults.append(fault)
             return
-        for url, name in zip(urls, relative_names([bare_url(url) for url in urls]), strict=True):
+        names = relative_names([content_name(url) for url in urls])
+        for url, name in zip(urls, names, strict=True):
             if (entry := index.get(name)) is not None:
                 self._entries[url] = entry
             else:

@@ -22,6 +22,7 @@ from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
+from streamrec.stores.source_text import content_name
 from streamrec.streams.read_records import batches
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class ShardSource:
 
     def facts(self) -> dict[str, Any]:
         """Return facts that tell whether the records are the same ones, as plain data."""
-        names = relative_names([bare_url(url) for url in self.urls])
+        names = relative_names([content_name(url) for url in self.urls])
         lines = [
             f"{name}\t{found.size}\t{found.etag}\n"
             for name, found in zip(names, self.objects, strict=True)

@@ -19,9 +19,9 @@ from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, Shar
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.masking import masked, masked_repr
 from streamrec.plan.state.fingerprint import relative_names
-from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
+from streamrec.stores.source_text import content_name
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streamrec.config import Compression
     from streamrec.datasets.index_check import EntryCheck, IndexCheck
     from streamrec.errors import StaleIndex, StreamrecError
+    from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
 __all__ = ["ShardReport", "check", "index_of"]
@@ -144,7 +145,7 @@ def index_of(reports: Sequence[ShardReport]) -> Index:
             )
         if report.faults:
             raise report.faults[0]
-    names = relative_names([bare_url(report.url) for report in reports])
+    names = relative_names([content_name(report.url) for report in reports])
     return Index(
         tuple(
             ShardEntry(

@@ -55,6 +55,7 @@ from streamrec.plan.state.record_run import RecordRun
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import in_thread, let_pass
 from streamrec.stores.open import Stores, import_stores
+from streamrec.stores.source_text import content_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -298,7 +299,8 @@ class Dataset:
     def _digest_of_names(self) -> str:
         """Digest the shards' names; in a mix, those of each component."""
         parts = zip(self._first_shards, self._counts, strict=True)
-        digests = [names_digest(self.shards[first : first + count]) for first, count in parts]
+        shards = [self.shards[first : first + count] for first, count in parts]
+        digests = [names_digest(_own_names(urls)) for urls in shards]
         return digests[0] if self._draws is None else digest(" ".join(digests))
 
     def _stages(self) -> str:
@@ -544,3 +546,9 @@ class Dataset:
             windows=-(-window // world_size) * len(self._counts),
             near=self._stores.are_local(self.shards),
         )
+
+
+def _own_names(urls: Sequence[str]) -> list[str]:
+    """Return the names that copies have, too; URLs, where only a query tells shards apart."""
+    names = [content_name(url) for url in urls]
+    return names if len({*names}) == len({*urls}) else list(urls)

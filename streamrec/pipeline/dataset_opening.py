@@ -17,8 +17,9 @@ from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import First, sample_records
 from streamrec.plan.state.fingerprint import relative_names
-from streamrec.stores.base import bare_url, in_thread
+from streamrec.stores.base import in_thread
 from streamrec.stores.beside import read_beside
+from streamrec.stores.source_text import content_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -79,7 +80,7 @@ async def _read(
 
 def _selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
     """Return the entries of these shards."""
-    names = relative_names([bare_url(found.url) for found in objects])
+    names = relative_names([content_name(found.url) for found in objects])
     entries = (_entry(index, name, found) for name, found in zip(names, objects, strict=True))
     return Index(tuple(entries))
 

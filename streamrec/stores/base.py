@@ -211,7 +211,7 @@ def split_object(url: str) -> tuple[str, str]:
 def bare_url(url: str) -> str:
     """Return the URL without its user, and without the query of http, where signatures stand.
 
-    An index and a quarantine identify a shard by this name, so its form must not change. For
+    Indexes, states and caches identify a shard by this name, so its form must not change. For
     messages, use :func:`streamrec.masking.masked`.
     """
     found = _HTTP_URL.fullmatch(url)

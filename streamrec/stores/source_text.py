@@ -24,12 +24,14 @@ from streamrec.config.places import (
 )
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
+from streamrec.stores.base import bare_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = [
     "ChainedURL",
+    "content_name",
     "expand",
     "fixed_prefix",
     "held_in",
@@ -117,6 +119,19 @@ def held_in(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def with_holder(url: str, holder: str) -> str:
     """Return a chain with another object, by its name, in place of the one that holds its link."""
     return "".join(split_chain(url)._replace(after=f"::{escape(holder)}"))
+
+
+def content_name(url: str) -> str:
+    """Return a shard's name for what outlives its place, such as an index or a state.
+
+    Below the directory that shards share it is the same for all copies of them: a signature does
+    not count, and what is in an archive counts as what was unpacked from it.
+    """
+    before, link, after = split_chain(url)
+    if after:
+        member = link.partition("://")[2].lstrip("/")
+        return f"{content_name(after.removeprefix('::'))}/{member}"
+    return bare_url(link if before else url).removesuffix("?...")
 
 
 def scheme_of(url: str) -> str:

@@ -98,6 +98,30 @@ async def test_the_fingerprint_names_what_determines_the_order(tmp_path: Path) -
         await dataset.aclose()
 
 
+async def names_of(*urls: str) -> str:
+    dataset = await Dataset.open(settings_of(list(urls)), objects=[ObjectInfo(url) for url in urls])
+    await dataset.aclose()
+    return dataset.fingerprint(4, 1).names
+
+
+@asynchronous
+async def test_a_signature_and_an_archive_are_no_part_of_the_fingerprint() -> None:
+    plain = await names_of("/d/x", "/d/y")
+    assert await names_of("https://h/d/x?sig=1", "https://h/d/y?sig=2") == plain
+    assert await names_of("https://h/d/x?sig=3", "https://h/d/y?sig=3") == plain
+    assert await names_of("zip://in/x::/1/a.zip", "zip://in/y::/1/a.zip") == plain
+    assert await names_of("zip://in/y::/1/a.zip", "zip://in/x::/1/a.zip") != plain
+    two = [await names_of(f"zip://x::{d}/a.zip", f"zip://x::{d}/b.zip") for d in ("/1", "/2")]
+    assert two[0] == two[1] != plain
+
+
+@asynchronous
+async def test_queries_that_tell_shards_apart_are_part_of_the_fingerprint() -> None:
+    one = await names_of("https://h/get?id=1", "https://h/get?id=2")
+    assert one != await names_of("https://h/get?id=3", "https://h/get?id=4")
+    assert one == await names_of("https://i/get?id=1", "https://i/get?id=2")
+
+
 @asynchronous
 async def test_a_pattern_without_a_match(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFound):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
 from streamrec.stores.source_text import (
+    content_name,
     expand,
     fixed_prefix,
     is_glob,
@@ -164,6 +165,24 @@ def test_globs_and_their_prefixes(url: str, prefix: str | None) -> None:
 def test_chains_are_taken_apart(url: str, parts: tuple[str, str, str]) -> None:
     assert split_chain(url) == parts
     assert "".join(split_chain(url)) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("/d/x", "/d/x"),
+        ("s3://b/x?versionId=1", "s3://b/x?versionId=1"),
+        ("https://u:p@h/d/x?sig=1#f", "https://h/d/x"),
+        ("zip://in/x::/d/a.zip", "/d/a.zip/in/x"),
+        ("zip:///in/x::/d/a.zip", "/d/a.zip/in/x"),
+        ("zip://x::https://h/a.zip?sig=1", "https://h/a.zip/x"),
+        ("zip://x::simplecache::s3://b/a.zip", "s3://b/a.zip/x"),
+        ("zip://x::tar://in/a.zip::/d/a.tar", "/d/a.tar/in/a.zip/x"),
+        ("simplecache::s3://b/x", "s3://b/x"),
+    ],
+)
+def test_copies_have_the_same_name(url: str, name: str) -> None:
+    assert content_name(url) == name
 
 
 @given(st.text("a:/*z.", max_size=20))

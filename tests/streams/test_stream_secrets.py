@@ -115,7 +115,8 @@ def test_a_stream(form: Form, engine: Any, seen: list[Any]) -> None:
         taken = [record for batch in again for record in batch.records.to_list()]
         seen += told_by(again)
         assert again.shards[0].startswith(form.url("a.tfrecord").partition("?")[0])
-        assert again.fingerprint.names == names_digest(form.shards), "of the names as they are"
+        unsigned = [url.removesuffix(SIGNED) for url in form.shards]
+        assert again.fingerprint.names == names_digest(unsigned), "a signature may be another one"
     assert sorted(taken) == sorted(RECORDS * len(NAMES)), "what is needed to read is there"
 
 

@@ -18,7 +18,7 @@ from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.masking import masked
 from streamrec.plan.state.fingerprint import digest, relative_names
-from streamrec.stores.base import bare_url
+from streamrec.stores.source_text import content_name
 from streamrec.stores.targets import write_object
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _is_below(path: str, root: str) -> bool:
 
 def _names_of(urls: Sequence[str]) -> list[str]:
     """Make different names for the shards; the secret parts of URLs become digests."""
-    bare = [bare_url(url).removesuffix("?...") for url in urls]
+    bare = [content_name(url) for url in urls]
     times = Counter(bare)
     names = zip(relative_names(bare), bare, urls, strict=True)
     return [name if times[one] == 1 else f"{name}.{digest(url)}" for name, one, url in names]
