@@ -46,7 +46,7 @@ class Comparison:
     """Sentences, the first ones; none if the datasets are equal."""
 
 
-class _Place(NamedTuple):
+class _RecordPlace(NamedTuple):
     """The place of a record."""
 
     url: str
@@ -54,7 +54,7 @@ class _Place(NamedTuple):
     """The record's number in its shard."""
 
     @classmethod
-    def of(cls, source: ShardSource, batch: Batch, row: int) -> _Place:
+    def of(cls, source: ShardSource, batch: Batch, row: int) -> _RecordPlace:
         """Return the place of a row of a batch."""
         return cls(source.urls[batch.origin.shards[row]], int(batch.origin.records[row]))
 
@@ -62,7 +62,7 @@ class _Place(NamedTuple):
         return f"record {self.number} of {masked(self.url)}"
 
 
-class _Cursor:
+class _RecordCursor:
     """A cursor that goes through a dataset's records some at a time."""
 
     def __init__(self, source: ShardSource, batches: Iterator[Batch]) -> None:
@@ -84,10 +84,10 @@ class _Cursor:
         assert isinstance(column, BytesColumn)
         return column
 
-    def place(self, row: int = 0) -> _Place:
+    def place(self, row: int = 0) -> _RecordPlace:
         """Return the place of the record so far ahead."""
         assert self._batch is not None
-        return _Place.of(self._source, self._batch, self._row + row)
+        return _RecordPlace.of(self._source, self._batch, self._row + row)
 
     def skip(self, count: int) -> None:
         """Go over records."""
@@ -116,12 +116,12 @@ def compare(
         closing(source.batches(what="comparing", progress=progress)) as ours,
         closing(other.batches()) as theirs,
     ):
-        one, two = _Cursor(source, ours), _Cursor(other, theirs)
+        one, two = _RecordCursor(source, ours), _RecordCursor(other, theirs)
         found = _compared(one, two)
         return Comparison(one.read, two.read, found)
 
 
-def _compared(one: _Cursor, two: _Cursor) -> list[str]:
+def _compared(one: _RecordCursor, two: _RecordCursor) -> list[str]:
     found: list[str] = []
     while (count := min(one.ready, two.ready)) and len(found) < MOST_NAMED:
         rows = islice(_different(one.peek(count), two.peek(count)), MOST_NAMED - len(found))
@@ -133,7 +133,7 @@ def _compared(one: _Cursor, two: _Cursor) -> list[str]:
     return [*found, *_tail("extra", one), *_tail("missing", two)]
 
 
-def _tail(what: str, cursor: _Cursor) -> list[str]:
+def _tail(what: str, cursor: _RecordCursor) -> list[str]:
     """Describe the records at the end of the longer dataset."""
     if not cursor.ready:
         return []
@@ -215,7 +215,7 @@ class _Held:
     """The records of some groups, by their hashes."""
 
     counts: Counter[bytes] = field(default_factory=Counter)
-    places: dict[bytes, list[_Place]] = field(default_factory=dict)
+    places: dict[bytes, list[_RecordPlace]] = field(default_factory=dict)
     """The first places of each record."""
 
 
@@ -230,5 +230,5 @@ def _held(source: ShardSource, groups: npt.NDArray[np.intp], progress: Progress 
             held.counts[key] += 1
             places = held.places.setdefault(key, [])
             if len(places) < MOST_NAMED:
-                places.append(_Place.of(source, batch, row))
+                places.append(_RecordPlace.of(source, batch, row))
     return held

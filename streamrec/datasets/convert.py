@@ -88,7 +88,7 @@ class Outcome:
         self.refusals += errors[: LISTED - len(self.refusals)]
 
 
-class _Target(Protocol):
+class _RecordTarget(Protocol):
     def write_many(self, records: BytesColumn) -> None: ...
 
     def mark(self, place: SourcePlace) -> None: ...
@@ -251,7 +251,7 @@ def _write(
     source: Source,
     blocks: Iterator[ReadBlock],
     outcome: Outcome,
-    targets: Sequence[_Target],
+    targets: Sequence[_RecordTarget],
     progress: Callable[[str, int, int | None], None],
     place: SourcePlace | None = None,
 ) -> None:

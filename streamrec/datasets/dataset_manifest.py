@@ -36,7 +36,7 @@ _Shards: TypeAlias = Annotated[int, Field(ge=1, le=MOST_SHARDS)]
 Kind: TypeAlias = Literal["bytes", "float32", "int64"]
 
 
-class _Document(BaseModel):
+class _JSONDocument(BaseModel):
     """A JSON object, the same bytes for the same content."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -63,7 +63,7 @@ class _Document(BaseModel):
             return None
 
 
-class WriteSettings(_Document):
+class WriteSettings(_JSONDocument):
     """The settings that determine a dataset's shards, and the name of the records' source."""
 
     shards: _Shards | None
@@ -102,7 +102,7 @@ def _source_difference(mine: Any, there: Any) -> list[str]:
     return [f"its source differs in {', '.join(names)}"]
 
 
-class ShardFacts(_Document):
+class ShardFacts(_JSONDocument):
     """The facts of a complete shard."""
 
     name: str
@@ -127,7 +127,7 @@ class IndexedShard(ShardFacts):
         )
 
 
-class SourcePlace(_Document):
+class SourcePlace(_JSONDocument):
     """A place in a task's part of a source, and what comes before it."""
 
     version: str
@@ -141,7 +141,7 @@ class SourcePlace(_Document):
     """The records of each split."""
 
 
-class TaskPart(_Document):
+class TaskPart(_JSONDocument):
     """The record that a task keeps of its shards until the dataset is complete."""
 
     version: Annotated[int, Field(ge=2, le=2)] = 2
@@ -182,7 +182,7 @@ class TaskPart(_Document):
         return set(found) == own if self.complete else set(found) <= own
 
 
-class Manifest(_Document):
+class Manifest(_JSONDocument):
     """The facts of a complete dataset."""
 
     indent = 2

@@ -41,7 +41,7 @@ SALT = 0x5F0E
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class _Run(NamedTuple):
+class _SortedRun(NamedTuple):
     """Records of the temporary file that are sorted by key: the places of its parts in bytes."""
 
     table: int
@@ -99,7 +99,7 @@ class ExternalShuffle:
         self._part = Task.of(task)
         self._directory = directory
         self._file: IO[bytes] | None = None
-        self._runs: list[_Run] = []
+        self._runs: list[_SortedRun] = []
         self._table = np.zeros((PREFIXES + 1, 2), np.int64)
         self._held: list[tuple[BytesColumn, npt.NDArray[np.uint64]]] = []
         self._held_bytes = 0
@@ -188,7 +188,7 @@ class ExternalShuffle:
                 self._file = temporary_file(NEEDS, directory=self._directory)
             begin = self._file.tell()
             ends = begin + np.cumsum([table.nbytes, keys.nbytes, rows.lengths.nbytes])
-            self._runs.append(_Run(begin, *ends.tolist()))
+            self._runs.append(_SortedRun(begin, *ends.tolist()))
             for part in (table, keys, rows.lengths):
                 self._file.write(part.data)
             for piece in _pieces(rows):
@@ -214,7 +214,7 @@ class ExternalShuffle:
         rows = RecordRows.concatenate([RecordRows.from_column(column) for column in columns])
         yield from _pieces(rows.pick(np.argsort(keys, kind="stable")))
 
-    def _read(self, run: _Run, first: int, last: int) -> _Bucket:
+    def _read(self, run: _SortedRun, first: int, last: int) -> _Bucket:
         """Read a run's records of the prefixes ``first … last-1``."""
         begin, end = (
             self._array(np.int64, run.table + 16 * prefix, 2).tolist() for prefix in (first, last)

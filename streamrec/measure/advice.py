@@ -94,7 +94,7 @@ def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding)
 # -- settings of the fetch engine ------------------------------------------------------------------
 
 
-class _Outcome(NamedTuple):
+class _PredictedRate(NamedTuple):
     """The rate with other settings."""
 
     rate: float
@@ -171,7 +171,7 @@ def _predict(
     update: dict[str, Any],
     rate: float,
     resource: Bottleneck,
-) -> _Outcome | None:
+) -> _PredictedRate | None:
     """Return what becomes of the rate; ``None``: such settings are refused, or nothing tells.
 
     The job may be slower than the arithmetic says. So the bottleneck's ceiling is that of the job,
@@ -192,7 +192,7 @@ def _predict(
     limit, following = min(others, default=(UNKNOWN * rate, None))
     spare = SPARE_REQUESTS if resource == "throttling" else SPARE
     reach = min(lifted, spare * limit)
-    return _Outcome(min(lifted, limit), following if lifted >= limit else own.resource, reach)
+    return _PredictedRate(min(lifted, limit), following if lifted >= limit else own.resource, reach)
 
 
 def _seen(figures: Figures, settings: DatasetSettings) -> float:

@@ -53,11 +53,11 @@ Bottleneck: TypeAlias = Literal[
 ``memory budget`` and ``max_concurrency``: the settings, which allow no more requests."""
 
 
-class _Figures(BaseModel):
+class _FigureModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Limits(_Figures):
+class Limits(_FigureModel):
     """Amounts of what a benchmark may spend, or has spent."""
 
     seconds: float
@@ -67,7 +67,7 @@ class Limits(_Figures):
     """Requests to stores, each page of a listing among them."""
 
 
-class Target(_Figures):
+class Target(_FigureModel):
     """The target of a benchmark."""
 
     kind: Literal["store", "feeder", "simulation"]
@@ -79,7 +79,7 @@ class Target(_Figures):
     """The text of the simulation."""
 
 
-class Machine(_Figures):
+class Machine(_FigureModel):
     """The machine and the software."""
 
     cpu: str
@@ -91,7 +91,7 @@ class Machine(_Figures):
     kernel: Literal["native", "python"]
 
 
-class Listing(_Figures):
+class Listing(_FigureModel):
     """The listing of the shards."""
 
     shards: int
@@ -104,7 +104,7 @@ class Listing(_Figures):
     """
 
 
-class FirstByte(_Figures):
+class FirstByte(_FigureModel):
     """The times from a request to the first byte of its answer, over connections that are open."""
 
     seconds: list[float]
@@ -114,7 +114,7 @@ class FirstByte(_Figures):
     p999: float
 
 
-class Cell(_Figures):
+class Cell(_FigureModel):
     """One point of the sweep: so many requests of such a size at a time."""
 
     range_bytes: int
@@ -133,7 +133,7 @@ class Cell(_Figures):
         return self.bytes / self.seconds if self.seconds else 0.0
 
 
-class Sweep(_Figures):
+class Sweep(_FigureModel):
     """Rates by size of a range and number of requests at a time."""
 
     cells: list[Cell]
@@ -144,7 +144,7 @@ class Sweep(_Figures):
     for a twentieth; ``None`` where the rate still grew at the last cell."""
 
 
-class Stage(_Figures):
+class Stage(_FigureModel):
     """The rate of one step of the processing, on one core."""
 
     bytes_per_second: float
@@ -152,7 +152,7 @@ class Stage(_Figures):
     records_per_second: float
 
 
-class Processing(_Figures):
+class Processing(_FigureModel):
     """The rates of the CPU for each step, measured over bytes in memory."""
 
     records: int
@@ -176,7 +176,7 @@ class Processing(_Figures):
     """The user's ``filter``, ``map`` and ``transform``."""
 
 
-class Sample(_Figures):
+class Sample(_FigureModel):
     """The amounts that a job got in one interval."""
 
     at: float
@@ -188,7 +188,7 @@ class Sample(_Figures):
     """Requests under way at its end."""
 
 
-class Job(_Figures):
+class Job(_FigureModel):
     """The whole stream, read as a training job reads it."""
 
     seconds: float
@@ -226,7 +226,7 @@ class Job(_Figures):
     samples: list[Sample] = Field(default_factory=list)
 
 
-class Costs(_Figures):
+class Costs(_FigureModel):
     """The charges of stores."""
 
     currency: str
@@ -240,7 +240,7 @@ class Costs(_Figures):
     """The part of that for requests; the rest is for bytes."""
 
 
-class Ceiling(_Figures):
+class Ceiling(_FigureModel):
     """The most that one resource allows."""
 
     resource: Bottleneck
@@ -249,7 +249,7 @@ class Ceiling(_Figures):
     """The law and its numbers, as a sentence."""
 
 
-class Change(_Figures):
+class Change(_FigureModel):
     """One change that the verdict asks for."""
 
     setting: str | None
@@ -258,7 +258,7 @@ class Change(_Figures):
     why: str
 
 
-class Verdict(_Figures):
+class Verdict(_FigureModel):
     """The bottleneck of a job, and the changes to make."""
 
     bottleneck: Bottleneck | None
@@ -286,7 +286,7 @@ class Verdict(_Figures):
     cores; ``None``: little."""
 
 
-class Figures(_Figures):
+class Figures(_FigureModel):
     """All figures of one benchmark."""
 
     version: Literal[1] = VERSION

@@ -65,7 +65,7 @@ async def measure_sweep(
         StoreError: A request failed for good.
         ConfigError: No shard holds a byte.
     """
-    sweep = _Sweep(store, shards, budget, on_cell)
+    sweep = _SweepMeasurement(store, shards, budget, on_cell)
     largest = largest_of(shards)
     sizes = [size for size in SIZES if size <= largest] or [largest]
     try:
@@ -110,7 +110,7 @@ def _row(cells: Sequence[Cell], size: int) -> list[Cell]:
 
 
 @dataclass
-class _Sweep:
+class _SweepMeasurement:
     store: Store
     shards: Sequence[ObjectInfo]
     budget: Budget

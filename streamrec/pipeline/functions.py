@@ -143,7 +143,7 @@ class Function:
         every_epoch = np.broadcast_to(epochs, origin.shards.shape).tolist()
         places = zip(origin.shards.tolist(), origin.records.tolist(), every_epoch, strict=True)
         for row, (shard, record, epoch) in enumerate(places):
-            one: Mapping[str, Any] = _Row(columns, row)
+            one: Mapping[str, Any] = _LazyRow(columns, row)
             if self.setting == "map":  # which may change it and give it back
                 one = dict(one)
             place = Origin(origin.shards[row : row + 1], origin.records[row : row + 1])
@@ -252,7 +252,7 @@ class Functions(NamedTuple):
         )
 
 
-class _Row(Mapping[str, Any]):
+class _LazyRow(Mapping[str, Any]):
     """One row of some columns, each cut at its first use: others may not even be parsed."""
 
     def __init__(self, columns: Mapping[str, Any], number: int) -> None:

@@ -20,7 +20,7 @@ MASKED, REPLACED = 0.8, 0.1
 """The parts of the chosen tokens that become ``[MASK]``, and any piece; the others stay."""
 
 
-class _Tokens(NamedTuple):
+class _PairTokens(NamedTuple):
     """The tokens of pairs before any is masked; all arrays are ``[pairs, max_seq_length]``."""
 
     ids: Indices
@@ -75,7 +75,7 @@ class MaskedPairs:
             "next_sentence_labels": pairs[:, 4],
         }
 
-    def _tokens(self, text: Indices, pairs: Indices) -> _Tokens:
+    def _tokens(self, text: Indices, pairs: Indices) -> _PairTokens:
         """Put ``[CLS]``, the first part, ``[SEP]``, the second part, ``[SEP]`` and padding."""
         place = np.arange(self._length)
         first, first_tokens, second, second_tokens = (pairs[:, n, None] for n in range(4))
@@ -88,10 +88,10 @@ class MaskedPairs:
         ids = np.where(is_text, text.take(origin, mode="clip"), 0)
         ids[:, 0] = self._pieces.ids["[CLS]"]
         ids[separates] = self._pieces.ids["[SEP]"]
-        return _Tokens(ids, is_text, place <= end, is_second)
+        return _PairTokens(ids, is_text, place <= end, is_second)
 
     def _chosen(
-        self, tokens: _Tokens, counts: Indices, seeds: npt.NDArray[np.uint64]
+        self, tokens: _PairTokens, counts: Indices, seeds: npt.NDArray[np.uint64]
     ) -> npt.NDArray[np.bool_]:
         """Choose the tokens that are masked: words in a random order, as long as they fit."""
         begins = tokens.is_text

@@ -79,7 +79,7 @@ class MDSShard(BaseModel):
         return list(zip(self.column_names, self.column_encodings, self.column_sizes, strict=True))
 
 
-class _Index(BaseModel):
+class _MDSIndex(BaseModel):
     version: Literal[2]
     shards: list[MDSShard]
 
@@ -106,7 +106,7 @@ def read_index(
     with files[INDEX].open() as stored:
         data = stored.read(files[INDEX].size)
     try:
-        shards = _Index.model_validate_json(data).shards
+        shards = _MDSIndex.model_validate_json(data).shards
         columns = [shard.columns for shard in shards]
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "kind_of", "open_source", "parse_features", "parse_types"]
 
 
-class _Kind(NamedTuple):
+class _SourceKind(NamedTuple):
     place: str
     """The module and the function that opens such a source."""
     suffixes: tuple[str, ...]
@@ -57,35 +57,37 @@ _OPTIONS = {"types": "type"}
 """Names on the command line that are other ones."""
 _ROOM = "streamrec.sources."
 KINDS = {
-    "csv": _Kind(
+    "csv": _SourceKind(
         "delimited:open_delimited",
         (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
         _TABLE | {"delimiter", "null"},
     ),
-    "jsonl": _Kind(
+    "jsonl": _SourceKind(
         "json_lines:open_json_lines",
         (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
         _TABLE,
     ),
-    "webdataset": _Kind(
+    "webdataset": _SourceKind(
         "webdataset:open_webdataset", (".tar", ".tar.gz", ".tgz"), _TABLE, is_bounded=True
     ),
-    "mds": _Kind(
+    "mds": _SourceKind(
         "mds:open_mds",
         (".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", "/index.json"),
         _TABLE,
         is_bounded=True,
     ),
-    "arrayrecord": _Kind(
+    "arrayrecord": _SourceKind(
         "array_record:open_array_record", (".array_record", ".arrayrecord"), frozenset(), False
     ),
-    "generator": _Kind("generator:open_generator", (), frozenset({"key", "source_version"}), False),
-    "arrow": _Kind(
+    "generator": _SourceKind(
+        "generator:open_generator", (), frozenset({"key", "source_version"}), False
+    ),
+    "arrow": _SourceKind(
         "arrow:open_arrow", (".parquet", ".arrow", ".feather", ".pq"), _TABLE, is_bounded=True
     ),
     # No suffix: a directory of other things may have notes in .txt files.
-    "bert": _Kind("bert:open_bert", (), _BERT),
-    "pictures": _Kind(
+    "bert": _SourceKind("bert:open_bert", (), _BERT),
+    "pictures": _SourceKind(
         "picture_folder:open_pictures", (), frozenset({"features", "resize", "encode", "quality"})
     ),
 }

@@ -69,7 +69,7 @@ class _ColumnChunk(NamedTuple):
         return -(-((self.width is None) * self.size + self.each * self.values) // rows)
 
 
-class _Pages(NamedTuple):
+class _ColumnPages(NamedTuple):
     """The pages of a column."""
 
     are_numbers: bool
@@ -150,7 +150,7 @@ class ParquetReader:
         begin = min((column.begin for column in columns), default=0)
         size = max((column.end for column in columns), default=0) - begin
         source = self._opened(self._file)
-        found: list[_Pages | None] = [None] * len(columns)
+        found: list[_ColumnPages | None] = [None] * len(columns)
         is_known = self._file.is_local or size <= self._memory.record
         if is_known:
             if not self._file.is_local:
@@ -213,7 +213,9 @@ class ParquetReader:
         is_small = rows * 8 * len(lists) <= self._memory.record
         return is_small and sum(column.size_of_row(1) for column in lists) > self._memory.record
 
-    def _pages(self, column: _ColumnChunk, number: int, source: Any, has_long: bool) -> _Pages:
+    def _pages(
+        self, column: _ColumnChunk, number: int, source: Any, has_long: bool
+    ) -> _ColumnPages:
         """Return the pages of a column.
 
         Raises:
@@ -235,7 +237,7 @@ class ParquetReader:
                 raise
             raise self._damaged(str(error)) from None
         self._check_lengths(column, number, lengths)
-        return _Pages.of(found, lengths)
+        return _ColumnPages.of(found, lengths)
 
     def _watch(self, column: _ColumnChunk, number: int, rows: int) -> PageWatch:
         """Return a look at the pages of a column that are not held, for batches of so many rows."""
@@ -263,7 +265,7 @@ class ParquetReader:
         )
         self._memory.check(int(lengths[row]) * column.each, self._memory.record, what, self._file)
 
-    def _rows(self, columns: list[tuple[_ColumnChunk, _Pages | None]], number: int) -> int:
+    def _rows(self, columns: list[tuple[_ColumnChunk, _ColumnPages | None]], number: int) -> int:
         """Return the rows of a batch, whose bytes are bounded.
 
         Raises:
@@ -287,7 +289,7 @@ def _has_dictionary(encodings: Collection[str]) -> bool:
     return not has_prefixes and not {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}.isdisjoint(encodings)
 
 
-def _most(column: _ColumnChunk, pages: _Pages | None, count: int, rows: int) -> int:
+def _most(column: _ColumnChunk, pages: _ColumnPages | None, count: int, rows: int) -> int:
     """Return the most bytes that so many rows of a group have in a column."""
     known = None if pages is None else pages.values_in(count)
     if column.width is not None or pages is None:

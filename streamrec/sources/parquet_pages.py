@@ -76,7 +76,7 @@ def page_at(data: memoryview, at: int) -> PageHeader:
         EOFError: The bytes end within it.
         ValueError: It is damaged.
     """
-    reader = _Reader(data, at)
+    reader = _ThriftReader(data, at)
     header = reader.struct()
     size, stored = header.get(_SIZE), header.get(_STORED)
     kinds = [header[kind] for kind in (_DATA, _DATA_V2, _DICTIONARY) if kind in header]
@@ -93,7 +93,7 @@ def page_at(data: memoryview, at: int) -> PageHeader:
     )
 
 
-class _Reader:
+class _ThriftReader:
     """A reader of Thrift's compact protocol, which keeps numbers and structs."""
 
     def __init__(self, data: memoryview, at: int) -> None:
@@ -151,11 +151,11 @@ def _signed(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-_READ: dict[int, Callable[[_Reader], Any]] = {
-    _BYTE: _Reader._octet,  # noqa: SLF001 - of the class above
-    _I16: _Reader._integer,  # noqa: SLF001
-    _I32: _Reader._integer,  # noqa: SLF001
-    _I64: _Reader._integer,  # noqa: SLF001
-    _DOUBLE: _Reader._skip_double,  # noqa: SLF001
-    _BINARY: _Reader._skip_binary,  # noqa: SLF001
+_READ: dict[int, Callable[[_ThriftReader], Any]] = {
+    _BYTE: _ThriftReader._octet,  # noqa: SLF001 - of the class above
+    _I16: _ThriftReader._integer,  # noqa: SLF001
+    _I32: _ThriftReader._integer,  # noqa: SLF001
+    _I64: _ThriftReader._integer,  # noqa: SLF001
+    _DOUBLE: _ThriftReader._skip_double,  # noqa: SLF001
+    _BINARY: _ThriftReader._skip_binary,  # noqa: SLF001
 }

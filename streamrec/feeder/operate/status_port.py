@@ -52,7 +52,7 @@ class StatusPort:
         self._make = make
         self._dropped = dropped
         self._loop = asyncio.get_running_loop()
-        self._connections: dict[_Connection, None] = {}
+        self._connections: dict[_StatusConnection, None] = {}
         """The connections, the oldest first."""
         self._starting: set[asyncio.Task[object]] = set()
         self._listener = Listener(sock, self._accepted, burst=math.inf, at_once=AT_ONCE)
@@ -107,23 +107,23 @@ class StatusPort:
         if len(self) >= MOST:
             self._drop(next(iter(self._connections)))
         sock.setblocking(False)
-        self._connections[_Connection(sock, self._begin, self._drop, self._leave)] = None
+        self._connections[_StatusConnection(sock, self._begin, self._drop, self._leave)] = None
 
-    def _begin(self, connection: _Connection) -> None:
+    def _begin(self, connection: _StatusConnection) -> None:
         task = self._loop.create_task(connection.begin(self._make()))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: _StatusConnection) -> None:
         self._dropped()
         self._leave(connection)
         connection.cut()
 
-    def _leave(self, connection: _Connection) -> None:
+    def _leave(self, connection: _StatusConnection) -> None:
         self._connections.pop(connection, None)
 
 
-class _Connection(asyncio.Protocol):
+class _StatusConnection(asyncio.Protocol):
     """A connection with a deadline; it has a protocol that answers once something has come.
 
     Thousands that say nothing cost the loop little: no transport, no task, no parser.
@@ -140,9 +140,9 @@ class _Connection(asyncio.Protocol):
     def __init__(
         self,
         sock: socket.socket,
-        spoken: Callable[[_Connection], object],
-        late: Callable[[_Connection], object],
-        left: Callable[[_Connection], object],
+        spoken: Callable[[_StatusConnection], object],
+        late: Callable[[_StatusConnection], object],
+        left: Callable[[_StatusConnection], object],
     ) -> None:
         self._socket = sock
         self._spoken = spoken

@@ -64,7 +64,7 @@ class Readings:
         start: Callable[[ReplicaReader, Position], AbstractAsyncContextManager[tuple[Run, int]]],
     ) -> None:
         self._start = start
-        self._readings: dict[ReplicaReader, list[_Reading]] = {}
+        self._readings: dict[ReplicaReader, list[_SharedReading]] = {}
 
     def __repr__(self) -> str:
         return f"<Readings, {sum(map(len, self._readings.values()))} of them>"
@@ -80,7 +80,7 @@ class Readings:
         )
         return Replica(self, reader, position)
 
-    def join(self, reader: ReplicaReader, position: Position) -> tuple[_Reading, int]:
+    def join(self, reader: ReplicaReader, position: Position) -> tuple[_SharedReading, int]:
         """Join the reading that is at a position, or start one.
 
         Returns:
@@ -92,12 +92,12 @@ class Readings:
             if number is not None:
                 break
         else:
-            reading, number = _Reading(self._start(reader, position), position), 0
+            reading, number = _SharedReading(self._start(reader, position), position), 0
             readings.append(reading)
         reading.replicas += 1
         return reading, number
 
-    async def leave(self, reader: ReplicaReader, reading: _Reading) -> None:
+    async def leave(self, reader: ReplicaReader, reading: _SharedReading) -> None:
         """Leave a reading; the last one to leave ends it."""
         reading.replicas -= 1
         if reading.replicas:
@@ -125,7 +125,7 @@ class Replica:
         self.measures.waits.produce("queue")
         self._readings = readings
         self._reader = reader
-        self._reading: _Reading
+        self._reading: _SharedReading
         self._number: int
         self._batches = self._records = 0
 
@@ -174,7 +174,7 @@ class Replica:
         self._reading, self._number = self._readings.join(self._reader, self.position)
 
 
-class _Reading:
+class _SharedReading:
     """A run, and its last batches.
 
     Args:
@@ -203,7 +203,8 @@ class _Reading:
         self._reads = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<_Reading for {self.replicas}, step {self.position.step}, {self._size} bytes kept>"
+        step = self.position.step
+        return f"<_SharedReading for {self.replicas}, step {step}, {self._size} bytes kept>"
 
     def find(self, position: Position) -> int | None:
         """Return the number of the batch that begins at a position; ``None``: it has none."""

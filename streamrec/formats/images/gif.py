@@ -48,7 +48,7 @@ _CUT_OFF = (IndexError, struct.error)
 """Raised where the bytes end too early."""
 
 
-class _Frame(NamedTuple):
+class _GIFFrame(NamedTuple):
     left: int
     top: int
     width: int
@@ -118,7 +118,7 @@ def _measured(contents: memoryview, wanted: Wanted) -> tuple[int, int, int]:
     return (count if wanted.animation else 1), height, width
 
 
-def _frames(contents: memoryview) -> Iterator[_Frame]:
+def _frames(contents: memoryview) -> Iterator[_GIFFrame]:
     """Yield the frames; ``_CUT_OFF`` is raised where they end too early."""
     _, _, flags = _SCREEN.unpack_from(contents)
     at = _SCREEN.size
@@ -133,7 +133,7 @@ def _frames(contents: memoryview) -> Iterator[_Frame]:
             left, top, width, height, flags = _DESCRIPTOR.unpack_from(contents, at)
             own, at = _palette(contents, at + _DESCRIPTOR.size, flags)
             end = _behind_blocks(contents, at + 1)
-            yield _Frame(
+            yield _GIFFrame(
                 left,
                 top,
                 width,
@@ -163,7 +163,7 @@ def _behind_blocks(contents: memoryview, at: int) -> int:
     return at + 1
 
 
-def _lay(frame: _Frame, canvas: npt.NDArray[Any]) -> None:
+def _lay(frame: _GIFFrame, canvas: npt.NDArray[Any]) -> None:
     """Lay a frame's pixels on a canvas, which cuts off those beyond it."""
     size, code = (frame.width, frame.height), (frame.bits, int(frame.interlaced), -1)
     numbers = np.asarray(library().frombytes("L", size, frame.data, "gif", *code))

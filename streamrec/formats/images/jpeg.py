@@ -170,7 +170,7 @@ def _check_supported(contents: memoryview) -> None:
     ) from None
 
 
-class _Layout(NamedTuple):
+class _JPEGLayout(NamedTuple):
     """The segments of a JPEG that say how its pixels are stored."""
 
     kind: int = 0
@@ -199,13 +199,13 @@ class _Layout(NamedTuple):
         return 128 * units * sum(one[0] * one[1] for one in sides)
 
 
-def _layout(contents: memoryview) -> _Layout:
+def _layout(contents: memoryview) -> _JPEGLayout:
     """Read the segments up to the first scan."""
     found = _segments(bytes(contents[:_HEAD]))
     return found if found.together else _segments(bytes(contents))
 
 
-def _segments(octets: bytes) -> _Layout:
+def _segments(octets: bytes) -> _JPEGLayout:
     """Read the segments that say how pixels are stored."""
     kind, frame = 0, b""
     for at, end in _bounds(octets):
@@ -213,8 +213,8 @@ def _segments(octets: bytes) -> _Layout:
         if marker in _FRAMES and not kind:
             kind, frame = marker, octets[at + 4 : end]
         elif marker == _SCAN[1]:
-            return _Layout(kind, frame, octets[at + 4], at)
-    return _Layout(kind, frame)
+            return _JPEGLayout(kind, frame, octets[at + 4], at)
+    return _JPEGLayout(kind, frame)
 
 
 def _bounds(octets: bytes) -> Iterator[tuple[int, int]]:

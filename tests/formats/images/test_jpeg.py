@@ -14,7 +14,7 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.images.image import decode_jpeg, read_picture
-from streamrec.formats.images.jpeg import MOST_SCANS, _bounds, _Layout
+from streamrec.formats.images.jpeg import MOST_SCANS, _bounds, _JPEGLayout
 from streamrec.formats.images.picture import Wanted, Window
 from tests.by_day import stops
 from tests.formats.pictures.encoded import saved, smooth, without_segment
@@ -297,7 +297,7 @@ def test_coefficients_are_64_numbers_a_block(
     channels = b"".join(bytes([0, octet, 0]) for octet in bytes.fromhex(sides))
     height, width = (side.to_bytes(2, "big") for side in size)
     frame = b"\x08" + height + width + bytes([len(channels) // 3]) + channels
-    assert _Layout(frame=frame).coefficients == 64 * 2 * blocks
+    assert _JPEGLayout(frame=frame).coefficients == 64 * 2 * blocks
 
 
 @pytest.mark.parametrize("between", [b"", b"x", b"\xff", b"\xff\xd0"])
