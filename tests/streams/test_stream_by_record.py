@@ -145,7 +145,7 @@ def test_an_unknown_length_says_so(source: str, values: dict[str, Any]) -> None:
 
 
 def test_a_feeder_tells_the_length_once_the_stream_is_open() -> None:
-    with pytest.raises(TypeError, match="known once it is open"):
+    with pytest.raises(TypeError, match="knows its length once it is open"):
         len(sr.connect("tcp://127.0.0.1:1/train", rank=0, world_size=1))
 
 

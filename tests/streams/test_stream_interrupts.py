@@ -170,7 +170,7 @@ def test_a_batch_that_got_lost_is_an_error_and_comes_again(
     monkeypatch.setattr(Run, "receive", lossy)
     records: list[bytes] = []
     with serve(memory, 2) as opened, opened() as one:
-        with pytest.raises(BatchOutOfOrder, match=f"stream at step {lost}"):
+        with pytest.raises(BatchOutOfOrder, match=f"stream is at step {lost}"):
             for batch in one:
                 records += records_of(batch)
         assert len(records) == 2 * lost
