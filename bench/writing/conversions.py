@@ -15,7 +15,7 @@ from bench.writing.bert import SETTINGS
 from bench.writing.timing import timed
 from streamrec.cli.write import write as streamrec_write
 from streamrec.formats.images.image import encode_jpeg, read_picture
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import OutputForm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def read_decode_and_encode(arguments: dict[str, Any]) -> None:
     """Read, decode and encode the pictures in as many threads as there are cores."""
 
     def encoded(path: Path) -> int:
-        pixels = read_picture(path.read_bytes(), Wanted(channels=3)).decode()
+        pixels = read_picture(path.read_bytes(), OutputForm(channels=3)).decode()
         return len(encode_jpeg(pixels, QUALITY))
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from streamrec.errors import ConfigError
 
-__all__ = ["LAUNCHERS", "Launched", "Launcher", "launched", "local_ranks"]
+__all__ = ["LAUNCHERS", "LaunchedRank", "Launcher", "launched", "local_ranks"]
 
 
 class Launcher(NamedTuple):
@@ -94,7 +94,7 @@ _NO_STEPS = {"batch", "interactive", "4294967291", "4294967290"}
 """Values of SLURM_STEP_ID in a batch script and in the shell of salloc (slurm.h of Slurm)."""
 
 
-class Launched(NamedTuple):
+class LaunchedRank(NamedTuple):
     """The rank of this process, as a launcher tells it."""
 
     rank: int
@@ -103,7 +103,7 @@ class Launched(NamedTuple):
     """The names of the variables."""
 
 
-def launched(last: str | None = None) -> Launched | None:
+def launched(last: str | None = None) -> LaunchedRank | None:
     """Return the rank by the first launcher that tells one; ``None``: no launcher was there.
 
     A launcher of one rank tells nothing: this rank may start others by itself.
@@ -114,7 +114,7 @@ def launched(last: str | None = None) -> Launched | None:
     Raises:
         ConfigError: Variables are missing, contradict each other, or are not numbers.
     """
-    answers: list[Launched] = []
+    answers: list[LaunchedRank] = []
     unclear: list[str] = []
     is_alone = False
     for launcher in LAUNCHERS:
@@ -147,7 +147,7 @@ def local_ranks() -> int:
     return 1
 
 
-def _read(launcher: Launcher) -> tuple[Launched | None, str]:
+def _read(launcher: Launcher) -> tuple[LaunchedRank | None, str]:
     """Return what a launcher tells, or a sentence about what is missing."""
     names, rank, size = _values(launcher)
     own = [name for name in (*names, *launcher.marks) if os.environ.get(name)]
@@ -204,7 +204,7 @@ def _missing(launcher: Launcher, own: list[str], rank: str, size: str) -> str:
     )
 
 
-def _numbers(names: tuple[str, ...], rank: str, size: str) -> Launched:
+def _numbers(names: tuple[str, ...], rank: str, size: str) -> LaunchedRank:
     said = " and ".join(f"{name}={os.environ[name]!r}" for name in names)
     try:
         found, world_size = int(rank), int(size)
@@ -217,10 +217,10 @@ def _numbers(names: tuple[str, ...], rank: str, size: str) -> Launched:
             f"{said}: the rank must be from 0 to below the number of ranks; correct them, or give "
             "rank= and world_size="
         )
-    return Launched(found, world_size, " and ".join(names))
+    return LaunchedRank(found, world_size, " and ".join(names))
 
 
-def _check(answers: list[Launched]) -> None:
+def _check(answers: list[LaunchedRank]) -> None:
     """Compare the nearest launcher with those that may have started its parent.
 
     Each process of an outer launcher may start several ranks, so the inner one may have more of

@@ -211,7 +211,7 @@ def _named(
 
 
 @dataclass
-class _Held:
+class _HeldRecords:
     """The records of some groups, by their hashes."""
 
     counts: Counter[bytes] = field(default_factory=Counter)
@@ -219,10 +219,12 @@ class _Held:
     """The first places of each record."""
 
 
-def _held(source: ShardSource, groups: npt.NDArray[np.intp], progress: Progress | None) -> _Held:
+def _held(
+    source: ShardSource, groups: npt.NDArray[np.intp], progress: Progress | None
+) -> _HeldRecords:
     is_wanted = np.zeros(GROUPS, np.bool_)
     is_wanted[groups] = True
-    held = _Held()
+    held = _HeldRecords()
     for batch in source.batches(what="searching", progress=progress):
         hashes = digests(batch.records, 2)
         for row in np.flatnonzero(is_wanted[_groups(hashes)]).tolist():

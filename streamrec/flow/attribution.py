@@ -70,9 +70,9 @@ class WaitClock:
         self._charge()
         self._consumer = stage
 
-    def waiting_for(self, stage: str) -> _Waiting:
+    def waiting_for(self, stage: str) -> _WaitBlock:
         """Charge a block to a stage, whatever the producer does, if the consumer waits for it."""
-        return _Waiting(self, stage)
+        return _WaitBlock(self, stage)
 
     def enter(self, stage: str) -> bool:
         """Begin a block of :meth:`waiting_for`; return whether the consumer waits for it."""
@@ -112,7 +112,7 @@ class WaitClock:
         self._since = now
 
 
-class _Waiting:
+class _WaitBlock:
     """A block of :meth:`WaitClock.waiting_for`; a generator would take four times as long."""
 
     __slots__ = ("_charges", "_stage", "_waits")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
 
-__all__ = ["Measured", "Transfer", "measure_cell"]
+__all__ = ["MeasuredCell", "Transfer", "measure_cell"]
 
 WARM = 0.9
 """The part of the connections that must have read a range before the window begins; a few requests
@@ -34,7 +34,7 @@ FAILURES = 20
 """Failed requests of a connection in a row that end the measurement."""
 
 
-class Measured(NamedTuple):
+class MeasuredCell(NamedTuple):
     """A cell, and what its connections gave."""
 
     cell: Cell
@@ -79,7 +79,7 @@ async def measure_cell(
     concurrency: int,
     seconds: float,
     memory: ByteArray,
-) -> Measured:
+) -> MeasuredCell:
     """Keep so many requests under way for a while, and measure their steady rate.
 
     Each connection reads one range first, so that neither handshakes nor slow starts count. Then a
@@ -115,7 +115,7 @@ class _Measurement:
         self._end = math.inf
         """The end of the window, once it has begun."""
 
-    async def run(self, memory: memoryview) -> Measured:
+    async def run(self, memory: memoryview) -> MeasuredCell:
         """Measure, and close the connections that do not end in time."""
         size = self._places.size
         starts = range(0, len(memory) - size + 1, size)
@@ -178,7 +178,7 @@ class _Measurement:
             if transfer.size:  # bytes of a range that is cut off count as well
                 self._transfers.append(transfer)
 
-    def _measured(self, begin: float, loop_busy: float) -> Measured:
+    def _measured(self, begin: float, loop_busy: float) -> MeasuredCell:
         transfers = self._transfers
         parts = [(transfer.size, transfer.part(begin, self._end)) for transfer in transfers]
         cell = Cell(
@@ -191,7 +191,7 @@ class _Measurement:
             loop_busy=loop_busy,
         )
         rates = [transfer.rate for transfer in transfers if transfer.size > transfer.size_first]
-        return Measured(cell, self._range_seconds, float(np.median(rates)) if rates else None)
+        return MeasuredCell(cell, self._range_seconds, float(np.median(rates)) if rates else None)
 
 
 async def _sleep_beside(connections: Sequence[asyncio.Task[None]], seconds: float) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.measure.budget import Budget
-    from streamrec.measure.cell import Measured
+    from streamrec.measure.cell import MeasuredCell
     from streamrec.stores.base import ObjectInfo, Store
 
 __all__ = ["measure_sweep", "plateau_of"]
@@ -147,7 +147,7 @@ class _SweepMeasurement:
                 return
             concurrency *= 2
 
-    def _add(self, measured: Measured) -> None:
+    def _add(self, measured: MeasuredCell) -> None:
         cell, rate = measured.cell, measured.connection_bytes_per_second
         self.cells.append(cell)
         if cell.concurrency == 1 and rate is not None:
@@ -168,7 +168,7 @@ class _Share:
             requests=left.requests - int(left.requests * part),
         )
 
-    def seconds_for(self, size: int, concurrency: int, last: Measured | None) -> float | None:
+    def seconds_for(self, size: int, concurrency: int, last: MeasuredCell | None) -> float | None:
         """Return the length of a cell's window in seconds; ``None`` if too little is left for it.
 
         Args:

@@ -31,7 +31,7 @@ from streamrec.pipeline.dataset_opening import (
     read_index,
     with_inferred_features,
 )
-from streamrec.pipeline.fetch.range_queue import Learned, Shards
+from streamrec.pipeline.fetch.range_queue import LearnedFacts, Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.memory_needs import NO_CEILING, MemoryNeeds, RunCeiling
 from streamrec.pipeline.run import Run
@@ -358,9 +358,9 @@ class Dataset:
         plan.check()
         shards = Shards(
             self.shards,
-            Learned(self._sizes),
-            Learned(self._etags),
-            Learned(self._encodings),
+            LearnedFacts(self._sizes),
+            LearnedFacts(self._etags),
+            LearnedFacts(self._encodings),
             indexed=self._indexed,
         )
         shards.entries = self._index.entries if self._index is not None else ()

@@ -15,7 +15,7 @@ from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
-from streamrec.pipeline.sample import First, sample_records
+from streamrec.pipeline.sample import FirstRecords, sample_records
 from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import in_thread
 from streamrec.stores.beside import read_beside
@@ -157,7 +157,7 @@ async def first_features(
         )
     places = [(one, number) for one in samples for number in range(len(one.records))]
     records = (record for one in samples for record in one.records)
-    return infer_features(records, lambda total: First.place(*places[total]))
+    return infer_features(records, lambda total: FirstRecords.place(*places[total]))
 
 
 @asynccontextmanager

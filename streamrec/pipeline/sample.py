@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.values.columns import ByteArray
 
-__all__ = ["First", "first_records", "sample_records", "spread"]
+__all__ = ["FirstRecords", "first_records", "sample_records", "spread"]
 
 SAMPLE_BYTES = 4 << 20
 """Bytes that are read of one shard: some tens of pictures, or thousands of small records."""
@@ -33,7 +33,7 @@ SAMPLE_RECORDS = 512
 """The most records of a sample of several shards; parsing them in Python takes some 50 ms."""
 
 
-class First(NamedTuple):
+class FirstRecords(NamedTuple):
     """The first records of a shard."""
 
     url: str
@@ -53,7 +53,7 @@ def spread(shards: Sequence[str]) -> list[str]:
 
 async def sample_records(
     stores: OpensStores, urls: Sequence[str], compression: str = "auto", largest: int = LARGEST
-) -> list[First]:
+) -> list[FirstRecords]:
     """Read the first records of some shards, spread over all; none if no shard has any.
 
     Args:
@@ -80,7 +80,7 @@ async def sample_records(
 
 async def _if_readable(
     stores: OpensStores, url: str, most: int, compression: str, largest: int
-) -> First | None:
+) -> FirstRecords | None:
     try:
         return await first_records(stores, [url], most, compression, largest)
     except (DataError, StoreError):
@@ -93,7 +93,7 @@ async def first_records(
     most: int = 256,
     compression: str = "auto",
     largest: int = LARGEST,
-) -> First | None:
+) -> FirstRecords | None:
     """Read the first records of the first shard that has any; ``None`` if none has.
 
     Args:
@@ -114,7 +114,7 @@ async def first_records(
         except MemoryError as error:
             raise OutOfMemory.of(error, url=masked(url), offset=0) from None
         if records:
-            return First(url, records[:most])
+            return FirstRecords(url, records[:most])
     return None
 
 

@@ -24,8 +24,8 @@ from streamrec.sources.memory import DEFAULT_MEMORY, PIECE, PIECE_ROWS, Memory
 from streamrec.sources.parquet import ParquetReader
 from streamrec.sources.source import (
     Block,
-    Choice,
     Divisible,
+    FeatureChoice,
     files_of,
     leave_out,
     part_of,
@@ -172,7 +172,7 @@ def open_arrow(
         ConfigError: There are no files, they have other columns, or pyarrow is not installed.
     """
     files = files_of(place, SUFFIXES, storage_options)
-    choice = Choice(features, types or {}, drop)
+    choice = FeatureChoice(features, types or {}, drop)
     schemas = {file: _schema(file) for file in files}
     known = _joined({file: _types(file, schemas[file], choice) for file in files}, choice)
     usable = {name: dtype or "" for name, dtype in known.items() if dtype or name in drop}
@@ -194,7 +194,7 @@ def open_arrow(
     return Arrow(files, written, key, _count(files), given, labels=labels or None, memory=memory)
 
 
-def _types(file: StoredFile, schema: Any, choice: Choice) -> dict[str, str | None]:
+def _types(file: StoredFile, schema: Any, choice: FeatureChoice) -> dict[str, str | None]:
     """Return the types of a file's features by name.
 
     Raises:
@@ -212,7 +212,7 @@ def _types(file: StoredFile, schema: Any, choice: Choice) -> dict[str, str | Non
 
 
 def _joined(
-    files: Mapping[StoredFile, Mapping[str, str | None]], choice: Choice
+    files: Mapping[StoredFile, Mapping[str, str | None]], choice: FeatureChoice
 ) -> dict[str, str | None]:
     """Return the types that take the values of all files, whose columns may be in any order.
 

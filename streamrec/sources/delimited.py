@@ -15,8 +15,8 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.sources.row_ends import RowEnds
 from streamrec.sources.source import (
     Block,
-    Choice,
     Divisible,
+    FeatureChoice,
     files_of,
     table_identity,
 )
@@ -150,7 +150,7 @@ def open_delimited(
         for name in names:
             every[name].add(sampled[name])
     known = {name: one.dtype or "bytes" for name, one in every.items()}
-    choice = Choice(features, types or {}, drop)
+    choice = FeatureChoice(features, types or {}, drop)
     wanted = choice.of(known, str(files[0]), key)
     given = frozenset(choice.given)
     return Delimited(files, names, wanted, delimiter, nothing, key, given)

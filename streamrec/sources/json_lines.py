@@ -12,8 +12,8 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.sources.json_array import ArrayPiece, elements_of, json_pieces
 from streamrec.sources.source import (
     Block,
-    Choice,
     Divisible,
+    FeatureChoice,
     files_of,
     table_identity,
 )
@@ -47,7 +47,7 @@ class JSONLines(Divisible):
     labels: ClassVar[None] = None
     features: dict[str, str]
     lists: frozenset[str]
-    choice: Choice
+    choice: FeatureChoice
     given: frozenset[str]
     """The columns whose type the user named, and those with texts and numbers."""
     key: str | None
@@ -198,7 +198,7 @@ def open_json_lines(
         DataError: No row can be read.
     """
     files = files_of(place, SUFFIXES, storage_options)
-    choice = Choice(features, types or {}, drop)
+    choice = FeatureChoice(features, types or {}, drop)
     found: dict[str, SampledType] = {}
     lists: set[str] = set()
     wrong: DataError | None = None

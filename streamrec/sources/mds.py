@@ -13,7 +13,7 @@ from streamrec.sources.memory import DEFAULT_MEMORY
 from streamrec.sources.source import (
     PIECE_BYTES,
     Block,
-    Choice,
+    FeatureChoice,
     leave_out,
     table_identity,
 )
@@ -119,7 +119,7 @@ def open_mds(
     first = next((pair for pair in zip(files, shards, strict=True) if pair[1].samples), None)
     if first is None:
         raise ConfigError(f"{shown}: there is no sample in it; correct SOURCE")
-    choice = Choice(features, types or {}, drop)
+    choice = FeatureChoice(features, types or {}, drop)
     columns = MDSColumns(first[1].columns)
     (sample,) = samples_of(*first, 0, 1, memory)
     try:

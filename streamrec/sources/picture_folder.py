@@ -17,10 +17,10 @@ from streamrec.formats.images.image import (
     format_of,
     read_picture,
 )
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import OutputForm
 from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.masking import masked
-from streamrec.sources.source import PIECE_BYTES, Block, Choice, files_digest
+from streamrec.sources.source import PIECE_BYTES, Block, FeatureChoice, files_digest
 from streamrec.stores.stored_files import file_contents, files_below, names_in
 from streamrec.values.columns import BytesColumn
 
@@ -111,7 +111,7 @@ class PictureFolder:
         names = sorted({name.partition("/")[0] for name in found})
         labels = {name: number for number, name in enumerate(names)}
         files = [_File(name, labels[name.partition("/")[0]], file) for name, file in found.items()]
-        return cls(root, Choice(features).of(TYPES, "a picture"), labels, form, files)
+        return cls(root, FeatureChoice(features).of(TYPES, "a picture"), labels, form, files)
 
     @property
     def total(self) -> int:
@@ -183,11 +183,11 @@ class PictureFolder:
         """Return a picture's bytes as they are stored, its shape, and its format."""
         form = self.form
         kind = form.encode or format_of(data).lower()
-        wanted = Wanted(least=at_least(form.size))
+        wanted = OutputForm(least=at_least(form.size))
         if form.size is None and form.encode is None:
             if kind == "png":
                 _check_png(data)
-            return data, read_picture(data, Wanted()).shape, kind.encode()
+            return data, read_picture(data, OutputForm()).shape, kind.encode()
         if form.encode is None and kind not in ("jpeg", "png"):
             raise DataError(f"it cannot be written as {kind or 'what it is'}; add --encode jpeg")
         picture = read_picture(data, wanted)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Block",
-    "Choice",
     "Divisible",
+    "FeatureChoice",
     "ReadsIn",
     "Refuse",
     "Source",
@@ -175,7 +175,7 @@ def leave_out(others: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Choice:
+class FeatureChoice:
     """The features of a table to write, and their types, as far as the user named them."""
 
     features: Mapping[str, str | None] | None = None

@@ -11,8 +11,8 @@ from streamrec.sources.json_lines import json_object
 from streamrec.sources.memory import DEFAULT_MEMORY
 from streamrec.sources.source import (
     Block,
-    Choice,
     Divisible,
+    FeatureChoice,
     files_of,
     table_identity,
 )
@@ -51,7 +51,7 @@ class WebDataset(Divisible):
     labels: ClassVar[None] = None
     features: dict[str, str]
     lists: frozenset[str]
-    choice: Choice
+    choice: FeatureChoice
     given: frozenset[str]
     """The features whose type the user named, and those with texts and numbers."""
     key: str | None
@@ -142,7 +142,7 @@ def open_webdataset(
         DataError: A tar is damaged.
     """
     files = files_of(place, SUFFIXES, storage_options)
-    choice = Choice(features, types or {}, drop)
+    choice = FeatureChoice(features, types or {}, drop)
     known, fields, lists = _sampled(
         _pieces(files, memory), _parents([*(features or ()), *choice.given])
     )

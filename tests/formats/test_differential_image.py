@@ -26,7 +26,7 @@ from streamrec.formats.images.image import (
     encode_png,
     read_picture,
 )
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import OutputForm
 from streamrec.formats.images.resize import fill_resized
 from tests.by_day import pairwise
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
@@ -359,5 +359,5 @@ def test_jpegs_are_the_same_bytes(channels: int, quality: int) -> None:
 def test_resizes_as_tensorflow_does_with_antialiasing(size: tuple[int, int]) -> None:
     theirs = tf.image.resize(smooth(), size, antialias=True).numpy()
     ours = np.empty((*size, 3), np.uint8)
-    fill_resized(read_picture(saved(smooth(), "PNG"), Wanted(3)), ours)
+    fill_resized(read_picture(saved(smooth(), "PNG"), OutputForm(3)), ours)
     assert np.abs(theirs - ours).max() <= 1.01

@@ -4,7 +4,7 @@ import pytest
 
 from streamrec.measure import sweep
 from streamrec.measure.budget import Budget, BudgetSpent
-from streamrec.measure.cell import Measured
+from streamrec.measure.cell import MeasuredCell
 from streamrec.measure.figures import Cell, Limits
 from streamrec.measure.sweep import _Share, measure_sweep, plateau_of
 from tests.measure.support import limits, place
@@ -67,7 +67,7 @@ def test_the_first_cell_of_a_row(seconds: float, ranges: int, window: float | No
 def test_a_cell_behind_another(
     seconds: float, ranges: int, each: float, window: float | None
 ) -> None:
-    last = Measured(cells(4, 10)[0], each, None)
+    last = MeasuredCell(cells(4, 10)[0], each, None)
     for allowed in (
         Limits(seconds=seconds, bytes=8 * ranges, requests=10_000),
         Limits(seconds=seconds, bytes=80_000, requests=2 * ranges),

@@ -24,7 +24,7 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import sample
 from streamrec.pipeline.sample import (
     SAMPLE_SHARDS,
-    First,
+    FirstRecords,
     first_records,
     sample_records,
     spread,
@@ -52,8 +52,10 @@ async def test_the_first_records_of_the_first_shard_that_has_any() -> None:
     shard = b"".join(frame(b"%d" % i) for i in range(5))
     store = ScriptedStore({"a": b"", "b": shard, "c": frame(b"other")}, piece=7)
     found = await first_records(store, sorted(store.objects))
-    assert found == First("b", [b"0", b"1", b"2", b"3", b"4"])
-    assert await first_records(store, sorted(store.objects), most=2) == First("b", [b"0", b"1"])
+    assert found == FirstRecords("b", [b"0", b"1", b"2", b"3", b"4"])
+    assert await first_records(store, sorted(store.objects), most=2) == FirstRecords(
+        "b", [b"0", b"1"]
+    )
     assert "c" not in {url for url, *_ in store.asked}
 
 
@@ -76,7 +78,7 @@ async def test_a_store_that_is_busy_for_a_while(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(retry.Backoff, "next", _at_once)
     busy = StoreUnavailable("busy", url="a")
     store = ScriptedStore({"a": frame(b"x")}, faults=deque([busy, (3, busy), busy]))
-    assert await first_records(store, ["a"]) == First("a", [b"x"])
+    assert await first_records(store, ["a"]) == FirstRecords("a", [b"x"])
     store.faults.extend([busy] * 99)
     with pytest.raises(StoreUnavailable) as unavailable:
         await first_records(store, ["a"])
@@ -185,7 +187,7 @@ async def test_a_large_first_record_takes_as_many_bytes_as_it_has(
 ) -> None:
     monkeypatch.setattr(sample, "SAMPLE_BYTES", 60)
     store = ScriptedStore({"a": frame(bytes(5000)) + bytes(100_000)})
-    assert await first_records(store, ["a"]) == First("a", [bytes(5000)])
+    assert await first_records(store, ["a"]) == FirstRecords("a", [bytes(5000)])
     assert max(stop for *_, stop, _ in store.asked) <= 2 * 5016
 
 
@@ -210,13 +212,16 @@ async def test_a_sample_is_of_shards_spread_over_all() -> None:
     shards = {f"{i:02}": frame(b"%d" % i) for i in range(2 * SAMPLE_SHARDS)}
     store = ScriptedStore(shards)
     found = await sample_records(store, sorted(shards))
-    assert found == [First(f"{i:02}", [b"%d" % i]) for i in range(0, 2 * SAMPLE_SHARDS, 2)]
+    assert found == [FirstRecords(f"{i:02}", [b"%d" % i]) for i in range(0, 2 * SAMPLE_SHARDS, 2)]
 
 
 @asynchronous
 async def test_a_sample_passes_over_shards_that_are_empty_or_damaged() -> None:
     store = ScriptedStore({"a": b"", "b": frame(b"1"), "c": bytes(100), "d": frame(b"2")})
-    assert await sample_records(store, list("abcd")) == [First("b", [b"1"]), First("d", [b"2"])]
+    assert await sample_records(store, list("abcd")) == [
+        FirstRecords("b", [b"1"]),
+        FirstRecords("d", [b"2"]),
+    ]
     with pytest.raises(CorruptLength):
         await sample_records(store, list("cd"))
     assert await sample_records(store, ["a"]) == []

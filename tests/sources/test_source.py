@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.errors import ConfigError
-from streamrec.sources.source import Choice, files_digest, files_of
+from streamrec.sources.source import FeatureChoice, files_digest, files_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,24 +40,24 @@ def digest(path: Path) -> str:
 
 def test_a_choice() -> None:
     known = {"b": "bytes", "a": "int64"}
-    assert list(Choice().of(known, "x")) == ["a", "b"]
-    some = Choice({"a": "float32", "b": None})
+    assert list(FeatureChoice().of(known, "x")) == ["a", "b"]
+    some = FeatureChoice({"a": "float32", "b": None})
     assert some.of(known, "x") == {"a": "float32", "b": "bytes"}
-    assert Choice(types={"a": "float32"}).of(known, "x") == {"a": "float32", "b": "bytes"}
-    assert Choice(drop=["b"]).of(known, "x") == {"a": "int64"}
+    assert FeatureChoice(types={"a": "float32"}).of(known, "x") == {"a": "float32", "b": "bytes"}
+    assert FeatureChoice(drop=["b"]).of(known, "x") == {"a": "int64"}
     with pytest.raises(ConfigError, match="--features: x has no 'c'; choose among a, b"):
-        Choice({"c": None}).of(known, "x")
+        FeatureChoice({"c": None}).of(known, "x")
     with pytest.raises(ConfigError, match="--type: x has no 'c'"):
-        Choice(types={"c": "int64"}).of(known, "x")
+        FeatureChoice(types={"c": "int64"}).of(known, "x")
     with pytest.raises(ConfigError, match="--drop: x has no 'c'"):
-        Choice(drop=["c"]).of(known, "x")
+        FeatureChoice(drop=["c"]).of(known, "x")
     with pytest.raises(ConfigError, match="--type has no effect for 'b', which is not written"):
-        Choice({"a": None}, {"b": "bytes"}).of(known, "x")
+        FeatureChoice({"a": None}, {"b": "bytes"}).of(known, "x")
     with pytest.raises(ConfigError, match="--type has no effect for 'b'"):
-        Choice(types={"b": "bytes"}, drop=["b"]).of(known, "x")
+        FeatureChoice(types={"b": "bytes"}, drop=["b"]).of(known, "x")
     with pytest.raises(ConfigError, match=r"--drop has no effect for 'b', .* not in --features"):
-        Choice({"a": None}, drop=["b"]).of(known, "x")
+        FeatureChoice({"a": None}, drop=["b"]).of(known, "x")
     with pytest.raises(ConfigError, match="nothing of x is left"):
-        Choice(drop=["a", "b"]).of(known, "x")
+        FeatureChoice(drop=["a", "b"]).of(known, "x")
     with pytest.raises(ConfigError, match="--key: 'a' is not a feature; choose among b"):
-        Choice({"b": None}).of(known, "x", "a")
+        FeatureChoice({"b": None}).of(known, "x", "a")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "Read",
+    "ReadValue",
     "draws_from",
     "is_generator",
     "is_installed",
@@ -54,7 +54,7 @@ INSTALLED = {"site-packages", "dist-packages"}
 _MISSING = object()
 
 
-class Read(NamedTuple):
+class ReadValue(NamedTuple):
     """A value that code reads by a name, or by an attribute of a module."""
 
     path: str
@@ -77,12 +77,12 @@ def variables(function: FunctionType) -> dict[str, Any]:
     return found
 
 
-def reads(function: FunctionType) -> Iterator[Read]:
+def reads(function: FunctionType) -> Iterator[ReadValue]:
     """Yield what a function's code reads outside of itself."""
     return _reads(function.__code__, {**vars(builtins), **variables(function)})
 
 
-def _reads(code: CodeType, known: dict[str, Any]) -> Iterator[Read]:
+def _reads(code: CodeType, known: dict[str, Any]) -> Iterator[ReadValue]:
     steps = _steps(code)
     own = {*code.co_varnames, *code.co_cellvars}
     known = {name: value for name, value in known.items() if name not in own}
@@ -105,18 +105,18 @@ def _attribute(step: dis.Instruction) -> str | None:
     return step.argval if step.opname in ("LOAD_ATTR", "LOAD_METHOD") else None
 
 
-def _followed(path: str, value: Any, steps: list[dis.Instruction]) -> Iterator[Read]:
+def _followed(path: str, value: Any, steps: list[dis.Instruction]) -> Iterator[ReadValue]:
     """Yield a variable's value, and what is read through it while that is a module."""
     owner = None
     for step in steps:
         name = _attribute(step)
         if name is None or not isinstance(value, ModuleType):
             break
-        yield Read(path, value, owner, goes_on=True)
+        yield ReadValue(path, value, owner, goes_on=True)
         owner, path = value, f"{path}.{name}"
         value = _attribute_of(owner, name)
     if value is not _MISSING:
-        yield Read(path, value, owner, goes_on=False)
+        yield ReadValue(path, value, owner, goes_on=False)
 
 
 def _attribute_of(value: Any, name: str) -> Any:

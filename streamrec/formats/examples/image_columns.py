@@ -13,7 +13,7 @@ from streamrec.formats.examples.faults import PICTURE, ColumnFault
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import Wanted, Window, library
+from streamrec.formats.images.picture import OutputForm, Window, library
 from streamrec.formats.images.resize import at_least, fill_resized, work_of
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
@@ -116,11 +116,11 @@ def _decoded(
     return pictures  # type: ignore[no-any-return]
 
 
-def _wanted(spec: Image, max_pixels: int) -> Wanted:
+def _wanted(spec: Image, max_pixels: int) -> OutputForm:
     """Return the form of the pictures; a window is in pixels of the whole, not of a fraction."""
     window = None if spec.crop is None else Window(*spec.crop)
     least = at_least(None if window else spec.resize)
-    return Wanted(
+    return OutputForm(
         spec.channels,
         dct_method=spec.dct_method,
         least=least,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.formats.images.picture import Wanted
+    from streamrec.formats.images.picture import OutputForm
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column
 
@@ -45,7 +45,7 @@ Its arguments are that function, the count, and the most calls at once. If calls
 error of the one with the lowest number.
 """
 FillPicture: TypeAlias = (
-    "Callable[[memoryview, Wanted, npt.NDArray[np.uint8], Callable[[], None]], None]"
+    "Callable[[memoryview, OutputForm, npt.NDArray[np.uint8], Callable[[], None]], None]"
 )
 """A function that fills an array with a decoded picture, if need be by calling its last argument.
 
@@ -62,7 +62,7 @@ def one_by_one(work: Callable[[int], None], count: int, _at_once: int = 1) -> No
 
 def made_anew(
     _encoded: memoryview,
-    _wanted: Wanted,
+    _wanted: OutputForm,
     _target: npt.NDArray[np.uint8],
     make: Callable[[], None],
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import MalformedImage, UnsupportedFormat
-from streamrec.formats.images.picture import Picture, Wanted, check_channels
+from streamrec.formats.images.picture import OutputForm, Picture, check_channels
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,7 +27,7 @@ _ORDERS = {8: [0], 24: [2, 1, 0], 32: [2, 1, 0, 3]}
 """The place of each channel in a pixel, by the bits of a pixel."""
 
 
-def read(contents: memoryview, wanted: Wanted) -> Picture:
+def read(contents: memoryview, wanted: OutputForm) -> Picture:
     """Read a BMP's header. Pixels of 8 bits are brightness; palettes and bit masks do not count.
 
     Raises:

@@ -11,8 +11,8 @@ import numpy as np
 
 from streamrec.errors import PictureTooLarge
 from streamrec.formats.images.picture import (
+    OutputForm,
     Picture,
-    Wanted,
     check_channels,
     check_size,
     library,
@@ -63,7 +63,7 @@ class _GIFFrame(NamedTuple):
     """The blocks of the compressed pixels."""
 
 
-def read(contents: memoryview, wanted: Wanted) -> Picture:
+def read(contents: memoryview, wanted: OutputForm) -> Picture:
     """Read the descriptions of a GIF's frames.
 
     The canvas is as high and wide as the largest frame, and begins where the screen does, whatever
@@ -94,7 +94,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     return Picture(shape if wanted.animation else shape[1:], fill, work=work)
 
 
-def _measured(contents: memoryview, wanted: Wanted) -> tuple[int, int, int]:
+def _measured(contents: memoryview, wanted: OutputForm) -> tuple[int, int, int]:
     """Return the number of frames that are given, and the canvas's height and width.
 
     If only the first frame is wanted, those behind it may be truncated.

@@ -18,8 +18,8 @@ from streamrec.formats.images.gif import read as read_gif
 from streamrec.formats.images.jpeg import read as read_jpeg
 from streamrec.formats.images.picture import (
     MOST_PIXELS,
+    OutputForm,
     Picture,
-    Wanted,
     Window,
     check_size,
     is_fast,
@@ -104,7 +104,7 @@ def decode_image(
         WrongFeatureType: It is not given in so many channels.
         ConfigError: An argument is wrong, or a library is not installed.
     """
-    wanted = Wanted(channels, animation=expand_animations, max_pixels=max_pixels)
+    wanted = OutputForm(channels, animation=expand_animations, max_pixels=max_pixels)
     return read_picture(contents, wanted).decode()
 
 
@@ -131,7 +131,7 @@ def decode_jpeg(
         WrongFeatureType: It is not given in so many channels.
         ConfigError: An argument is wrong, or a library is not installed.
     """
-    return _still(contents, Wanted(channels, dct_method=dct_method, max_pixels=max_pixels))
+    return _still(contents, OutputForm(channels, dct_method=dct_method, max_pixels=max_pixels))
 
 
 def decode_and_crop_jpeg(
@@ -166,7 +166,7 @@ def decode_and_crop_jpeg(
     window = np.asarray(crop_window)
     if window.shape != (4,) or window.dtype.kind not in "iu":
         raise ConfigError(f"crop_window must be [y, x, height, width], not {crop_window!r}")
-    wanted = Wanted(
+    wanted = OutputForm(
         channels, dct_method=dct_method, window=Window(*window.tolist()), max_pixels=max_pixels
     )
     return read_picture(contents, wanted, ("JPEG",)).decode()
@@ -198,7 +198,7 @@ def decode_png(
         WrongFeatureType: It is not given in so many channels.
         ConfigError: An argument is wrong, or a library is not installed.
     """
-    return _still(contents, Wanted(channels, _bits(dtype), max_pixels=max_pixels))
+    return _still(contents, OutputForm(channels, _bits(dtype), max_pixels=max_pixels))
 
 
 def _bits(dtype: Any) -> int:
@@ -211,7 +211,7 @@ def _bits(dtype: Any) -> int:
     return 8 if name == "uint8" else 16
 
 
-def _still(contents: Bytes, wanted: Wanted) -> npt.NDArray[Any]:
+def _still(contents: Bytes, wanted: OutputForm) -> npt.NDArray[Any]:
     picture = read_picture(contents, wanted._replace(animation=True), _STILL)
     if len(picture.shape) == 4 and picture.shape[0] > 1:
         raise MalformedImage(f"the GIF has {picture.shape[0]} frames; decode it with decode_image")
@@ -220,7 +220,7 @@ def _still(contents: Bytes, wanted: Wanted) -> npt.NDArray[Any]:
 
 
 def read_picture(
-    contents: Any, wanted: Wanted, formats: Sequence[str] = tuple(_READERS)
+    contents: Any, wanted: OutputForm, formats: Sequence[str] = tuple(_READERS)
 ) -> Picture:
     """Read a picture up to its size; nothing of the size of its pixels is set aside.
 

@@ -12,8 +12,8 @@ import numpy as np
 from streamrec.errors import MalformedImage, PictureTooLarge, UnsupportedFormat
 from streamrec.formats.images.jpeg_region import decode_region
 from streamrec.formats.images.picture import (
+    OutputForm,
     Picture,
-    Wanted,
     Window,
     bands,
     check_channels,
@@ -65,7 +65,7 @@ _ONE_BY_ONE = threading.Lock()
 """Held while Pillow decodes a damaged picture, whose memory its header did not tell."""
 
 
-def read(contents: memoryview, wanted: Wanted) -> Picture:
+def read(contents: memoryview, wanted: OutputForm) -> Picture:
     """Read a JPEG's header. CMYK is given as RGB, without a colour profile.
 
     Raises:
@@ -96,7 +96,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     return Picture((*size, channels), fill, fill_part=fill_part, work=work)
 
 
-def _header(contents: memoryview, wanted: Wanted) -> tuple[tuple[int, int], str, bool, int]:
+def _header(contents: memoryview, wanted: OutputForm) -> tuple[tuple[int, int], str, bool, int]:
     """Return ``(height, width)``, the colours, whether TurboJPEG can name the sampling, and work.
 
     The work is what :class:`Picture` says of it.
@@ -243,7 +243,7 @@ def _tidied(octets: bytes) -> bytes:
     return b"".join([octets[:2], *(octets[at:end] for at, end in bounds[:-1]), rest])
 
 
-def _decode(contents: memoryview, space: str, wanted: Wanted, out: npt.NDArray[Any]) -> None:
+def _decode(contents: memoryview, space: str, wanted: OutputForm, out: npt.NDArray[Any]) -> None:
     with _refusing(contents):
         damage = _decode_by_turbo(contents, space, wanted, out)
         if _BETWEEN in damage:
@@ -253,7 +253,7 @@ def _decode(contents: memoryview, space: str, wanted: Wanted, out: npt.NDArray[A
 
 
 def _decode_by_turbo(
-    contents: memoryview | bytes, space: str, wanted: Wanted, out: npt.NDArray[Any]
+    contents: memoryview | bytes, space: str, wanted: OutputForm, out: npt.NDArray[Any]
 ) -> str:
     """Decode, and return the first warning, after which pixels may be missing.
 
@@ -286,7 +286,7 @@ def _decode_by_pillow(contents: memoryview, out: npt.NDArray[Any]) -> None:
             out[rows] = np.asarray(part).reshape(out[rows].shape)
 
 
-def _mix(contents: memoryview, wanted: Wanted, out: npt.NDArray[Any]) -> None:
+def _mix(contents: memoryview, wanted: OutputForm, out: npt.NDArray[Any]) -> None:
     """Decode inks, and mix them to colours."""
     stored = np.empty((*out.shape[:2], 4), np.uint8)
     _decode(contents, "CMYK", wanted, stored)

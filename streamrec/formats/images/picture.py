@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_PIXELS",
+    "OutputForm",
     "Picture",
-    "Wanted",
     "Window",
     "bands",
     "check_channels",
@@ -64,7 +64,7 @@ class Window(NamedTuple):
     width: int
 
 
-class Wanted(NamedTuple):
+class OutputForm(NamedTuple):
     """The form in which a picture is to be given."""
 
     channels: int = 0

@@ -8,8 +8,8 @@ import numpy as np
 
 from streamrec.errors import UnsupportedFormat
 from streamrec.formats.images.picture import (
+    OutputForm,
     Picture,
-    Wanted,
     bands,
     check_channels,
     check_size,
@@ -38,7 +38,7 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's modes, by the number of channels."""
 
 
-def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
+def read_webp(contents: memoryview, wanted: OutputForm) -> Picture:
     """Read a WebP's header. It has 4 channels where it is transparent or moves, else 3.
 
     Raises:
@@ -86,7 +86,7 @@ def _webp_sides(contents: memoryview) -> tuple[int, int]:
     return height, width
 
 
-def read_tiff(contents: memoryview, wanted: Wanted) -> Picture:
+def read_tiff(contents: memoryview, wanted: OutputForm) -> Picture:
     """Read a TIFF's header. Of several pages the first is given.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import MalformedImage, UnsupportedFormat
-from streamrec.formats.images.picture import Picture, Wanted, bands, opened, refusing
+from streamrec.formats.images.picture import OutputForm, Picture, bands, opened, refusing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ _INTENTS = 4
 """The number of rendering intents that sRGB may have."""
 
 
-def read(contents: memoryview, wanted: Wanted) -> Picture:
+def read(contents: memoryview, wanted: OutputForm) -> Picture:
     """Read a PNG's header, and the chunks before its pixels.
 
     Raises:

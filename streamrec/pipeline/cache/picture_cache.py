@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from streamrec.formats.images.picture import Wanted
+    from streamrec.formats.images.picture import OutputForm
     from streamrec.stores.cache.piece_cache import PieceCache
 
 __all__ = ["MOST", "PictureCache", "programs"]
@@ -51,7 +51,7 @@ class PictureCache:
     def fill(
         self,
         encoded: memoryview,
-        wanted: Wanted,
+        wanted: OutputForm,
         target: npt.NDArray[np.uint8],
         make: Callable[[], None],
     ) -> None:
@@ -74,7 +74,7 @@ class PictureCache:
             self._pieces.keep(piece, view)
 
 
-def _key(encoded: memoryview, wanted: Wanted, shape: tuple[int, ...]) -> str:
+def _key(encoded: memoryview, wanted: OutputForm, shape: tuple[int, ...]) -> str:
     digest = blake2b(json.dumps([programs(), wanted, shape]).encode(), digest_size=16)
     digest.update(encoded)
     return digest.hexdigest()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
-__all__ = ["Learned", "RangeQueue", "RangeRead", "Shards", "check_version"]
+__all__ = ["LearnedFacts", "RangeQueue", "RangeRead", "Shards", "check_version"]
 
 _V = TypeVar("_V")
 
@@ -45,8 +45,8 @@ def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
     )
 
 
-class Learned(MutableMapping[int, _V]):
-    """What a run has learned about shards, in front of what its dataset knows.
+class LearnedFacts(MutableMapping[int, _V]):
+    """The facts that a run has learned of shards, in front of those of its dataset.
 
     A run learns of the shards that it reads. A copy of the facts about a million shards would take
     as many steps of the event loop, and their memory again.

@@ -108,7 +108,7 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class DrawnPlaces:
     """The places of drawn records: the points of all components after each of some draws."""
 
     first: int
@@ -278,7 +278,7 @@ class Mix:
         epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
         points = np.concatenate([starts, ends])
         epochs = np.concatenate([start_epochs, epochs[order]])
-        drawn = Drawn(self._number, choices, points, epochs)
+        drawn = DrawnPlaces(self._number, choices, points, epochs)
         rows = RecordRows.concatenate([part.rows for part in parts]).pick(order)
         rows = replace(rows, passes=epochs[len(starts) :])
         lengths = np.concatenate([part.lengths for part in parts])[order]

@@ -8,7 +8,7 @@ import pytest
 
 from streamrec.errors import MalformedImage, UnsupportedFormat, WrongFeatureType
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import OutputForm
 from tests.formats.pictures.encoded import noise, saved
 
 
@@ -22,7 +22,7 @@ def made(stored: Any, *, top_down: bool = False, begin: int = 54) -> bytes:
 
 
 def read(contents: bytes, channels: int = 0) -> Any:
-    picture = read_picture(contents, Wanted(channels))
+    picture = read_picture(contents, OutputForm(channels))
     decoded = picture.decode()
     assert decoded.shape == picture.shape
     return decoded

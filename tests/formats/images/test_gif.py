@@ -9,7 +9,7 @@ import pytest
 from streamrec.errors import MalformedImage, PictureTooLarge, WrongFeatureType
 from streamrec.formats.images import gif
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import OutputForm
 from tests.by_day import stops
 from tests.formats.pictures.encoded import (
     PALETTE,
@@ -26,7 +26,7 @@ MOVING = animation("GIF")
 
 
 def read(contents: bytes, channels: int = 0, *, animation: bool = True, most: int = 9999) -> Any:
-    picture = read_picture(contents, Wanted(channels, animation=animation, max_pixels=most))
+    picture = read_picture(contents, OutputForm(channels, animation=animation, max_pixels=most))
     decoded = picture.decode()
     assert decoded.shape == picture.shape
     return decoded

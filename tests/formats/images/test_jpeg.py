@@ -15,7 +15,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.images.image import decode_jpeg, read_picture
 from streamrec.formats.images.jpeg import MOST_SCANS, _bounds, _JPEGLayout
-from streamrec.formats.images.picture import Wanted, Window
+from streamrec.formats.images.picture import OutputForm, Window
 from tests.by_day import stops
 from tests.formats.pictures.encoded import saved, smooth, without_segment
 
@@ -29,7 +29,7 @@ FRAME = COLOUR.index(b"\xff\xc0")
 
 
 def read(contents: bytes, channels: int = 0) -> Picture:
-    return read_picture(contents, Wanted(channels))
+    return read_picture(contents, OutputForm(channels))
 
 
 def changed(at: int, octets: bytes) -> bytes:
@@ -123,16 +123,16 @@ def test_a_fraction_has_at_least_the_size_that_is_asked_for(
     least: tuple[int, int], size: tuple[int, int]
 ) -> None:
     contents = saved(smooth(), "JPEG", quality=95, subsampling="4:4:4")
-    shape = read_picture(contents, Wanted(3, least=least)).shape
+    shape = read_picture(contents, OutputForm(3, least=least)).shape
     assert shape == (*size, 3)
-    decoded = read_picture(contents, Wanted(3, least=least)).decode()
+    decoded = read_picture(contents, OutputForm(3, least=least)).decode()
     expected = Image.fromarray(smooth()).resize(size[::-1], Image.Resampling.BOX)
     assert np.abs(decoded.astype(int) - np.asarray(expected)).mean() < 30
 
 
 def test_a_limit_is_that_of_the_whole_picture() -> None:
     with pytest.raises(MalformedImage, match="29 x 37"):
-        read_picture(COLOUR, Wanted(3, least=(4, 4), max_pixels=29 * 37 - 1))
+        read_picture(COLOUR, OutputForm(3, least=(4, 4), max_pixels=29 * 37 - 1))
 
 
 @pytest.mark.parametrize("end", stops(range(3, COLOUR.index(b"\xff\xda") + 1), every=4))
@@ -208,7 +208,7 @@ UNNAMED = {
 @pytest.mark.parametrize("kind", UNNAMED)
 def test_samplings_that_turbojpeg_cannot_name(kind: str, dct_method: str) -> None:
     contents = UNNAMED[kind]
-    picture = read_picture(contents, Wanted(dct_method=dct_method))
+    picture = read_picture(contents, OutputForm(dct_method=dct_method))
     assert picture.shape == (29, 37, 3)
     image = Image.open(io.BytesIO(contents))
     if image.mode == "CMYK":
@@ -218,18 +218,18 @@ def test_samplings_that_turbojpeg_cannot_name(kind: str, dct_method: str) -> Non
     assert difference.max() <= (0 if dct_method else 12)  # the fast transform's own difference
     image = Image.open(io.BytesIO(contents))
     image.draft("L", image.size)
-    gray = read_picture(contents, Wanted(1, dct_method=dct_method)).decode()[..., 0]
+    gray = read_picture(contents, OutputForm(1, dct_method=dct_method)).decode()[..., 0]
     assert np.abs(gray.astype(int) - np.asarray(image)).max() <= (0 if dct_method else 12)
 
 
 @pytest.mark.parametrize("kind", UNNAMED)
 def test_such_a_sampling_with_a_smaller_size_a_window_or_cut_off(kind: str) -> None:
     contents = UNNAMED[kind]
-    assert read_picture(contents, Wanted(3, least=(4, 4))).shape == (29, 37, 3)
-    part = read_picture(contents, Wanted(3, window=Window(4, 5, 6, 7))).decode()
+    assert read_picture(contents, OutputForm(3, least=(4, 4))).shape == (29, 37, 3)
+    part = read_picture(contents, OutputForm(3, window=Window(4, 5, 6, 7))).decode()
     np.testing.assert_array_equal(part, read(contents, 3).decode()[4:10, 5:12])
     with pytest.raises(MalformedImage, match="29 x 37"):
-        read_picture(contents, Wanted(3, max_pixels=29 * 37 - 1))
+        read_picture(contents, OutputForm(3, max_pixels=29 * 37 - 1))
     with pytest.raises(MalformedImage, match="truncated"):
         read(contents[: contents.index(b"\xff\xda") + 40]).decode()
 
@@ -246,7 +246,7 @@ def of_scans(count: int, pixels: tuple[int, int] = (29, 37), most: int = 1 << 20
     last = contents.rindex(b"\xff\xda")
     more = count - contents.count(b"\xff\xda")
     repeated = contents[:last] + contents[last:-2] * more + contents[last:]
-    return read_picture(repeated, Wanted(1, max_pixels=most))
+    return read_picture(repeated, OutputForm(1, max_pixels=most))
 
 
 def test_more_scans_than_any_encoder_writes() -> None:

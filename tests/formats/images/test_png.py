@@ -9,7 +9,7 @@ import pytest
 
 from streamrec.errors import MalformedImage, UnsupportedFormat
 from streamrec.formats.images.image import encode_png, read_picture
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import OutputForm
 from tests.formats.pictures.encoded import (
     PNG_KINDS,
     header,
@@ -24,7 +24,7 @@ END = (b"IEND", b"")
 
 
 def read(contents: bytes, channels: int = 0, bits: int = 8) -> Any:
-    picture = read_picture(contents, Wanted(channels, bits))
+    picture = read_picture(contents, OutputForm(channels, bits))
     decoded = picture.decode()
     assert decoded.shape == picture.shape
     assert decoded.dtype == (np.uint8 if bits == 8 else np.uint16)
@@ -230,4 +230,4 @@ class TestChunks:
         data = zlib.compress(bytes(1000))
         bomb = of_chunks((b"IHDR", header(9000, 9000)), (b"IDAT", data), END)
         with pytest.raises(MalformedImage, match="fewer bytes than 9000 x 9000"):
-            read_picture(bomb, Wanted())
+            read_picture(bomb, OutputForm())

@@ -10,13 +10,13 @@ from PIL import Image
 
 from streamrec.errors import MalformedImage, PictureTooLarge, UnsupportedFormat
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import OutputForm
 from streamrec.formats.images.tiff_directory import check_tiff
 from tests.formats.pictures.encoded import noise, saved
 
 
 def read(contents: bytes, channels: int = 0) -> Any:
-    picture = read_picture(contents, Wanted(channels))
+    picture = read_picture(contents, OutputForm(channels))
     decoded = picture.decode()
     assert decoded.shape == picture.shape
     return decoded

@@ -9,7 +9,7 @@ from PIL import features
 from streamrec.errors import ConfigError, MalformedImage, PictureTooLarge, WrongFeatureType
 from streamrec.formats.images import pillow
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.picture import OutputForm
 from tests.formats.pictures.encoded import animation, saved, smooth
 
 if not features.check("webp"):
@@ -31,7 +31,7 @@ ALL = {
 
 
 def read(contents: bytes, channels: int = 0, *, animation: bool = True, most: int = 9999) -> Any:
-    picture = read_picture(contents, Wanted(channels, animation=animation, max_pixels=most))
+    picture = read_picture(contents, OutputForm(channels, animation=animation, max_pixels=most))
     decoded = picture.decode()
     assert decoded.shape == picture.shape
     return decoded

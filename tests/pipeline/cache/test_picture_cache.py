@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streamrec
-from streamrec.formats.images.picture import Wanted, Window
+from streamrec.formats.images.picture import OutputForm, Window
 from streamrec.pipeline.cache import picture_cache
 from streamrec.pipeline.cache.picture_cache import PictureCache
 from streamrec.stores.cache.piece_cache import PieceCache
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 ENCODED = memoryview(b"a picture")
-WANTED = Wanted(3)
+WANTED = OutputForm(3)
 
 
 class Pictures:
@@ -32,7 +32,7 @@ class Pictures:
     def fill(
         self,
         encoded: memoryview = ENCODED,
-        wanted: Wanted = WANTED,
+        wanted: OutputForm = WANTED,
         shape: tuple[int, int, int] = (2, 3, 3),
     ) -> list[int]:
         target = np.zeros(shape, np.uint8)
@@ -62,14 +62,14 @@ def test_a_picture_is_made_once(pictures: Pictures) -> None:
     ("encoded", "wanted", "shape"),
     [
         (b"another one", WANTED, (2, 3, 3)),
-        (b"a picture", Wanted(3, dct_method="INTEGER_ACCURATE"), (2, 3, 3)),
-        (b"a picture", Wanted(3, least=(4, 6)), (2, 3, 3)),
-        (b"a picture", Wanted(3, window=Window(0, 0, 2, 3)), (2, 3, 3)),
+        (b"a picture", OutputForm(3, dct_method="INTEGER_ACCURATE"), (2, 3, 3)),
+        (b"a picture", OutputForm(3, least=(4, 6)), (2, 3, 3)),
+        (b"a picture", OutputForm(3, window=Window(0, 0, 2, 3)), (2, 3, 3)),
         (b"a picture", WANTED, (3, 2, 3)),
     ],
 )
 def test_other_content_or_another_form_is_another_picture(
-    pictures: Pictures, encoded: bytes, wanted: Wanted, shape: tuple[int, int, int]
+    pictures: Pictures, encoded: bytes, wanted: OutputForm, shape: tuple[int, int, int]
 ) -> None:
     assert pictures.fill() == [1]
     assert pictures.fill(memoryview(encoded), wanted, shape) == [2]

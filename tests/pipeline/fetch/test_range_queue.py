@@ -8,7 +8,7 @@ import pytest
 
 from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
-from streamrec.pipeline.fetch.range_queue import Learned, RangeQueue, RangeRead, Shards
+from streamrec.pipeline.fetch.range_queue import LearnedFacts, RangeQueue, RangeRead, Shards
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.reading.ranges import LaneRanges, RangeRequest
 from streamrec.stores.base import ObjectInfo
@@ -182,7 +182,7 @@ def test_an_index_of_another_version_is_stale(
 
 def test_a_run_learns_in_front_of_what_its_dataset_knows() -> None:
     known = {0: 7, 1: 8}
-    learned = Learned(known)
+    learned = LearnedFacts(known)
     learned[1], learned[2] = 0, 3
     assert dict(learned) == {0: 7, 1: 0, 2: 3}
     assert [learned.get(shard) for shard in range(4)] == [7, 0, 3, None]

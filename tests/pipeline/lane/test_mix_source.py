@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, DataError, MalformedPosition, OtherDataset, OtherOrder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.lane.mix_source import Drawn
+from streamrec.pipeline.lane.mix_source import DrawnPlaces
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import Beginning
@@ -333,7 +333,7 @@ def test_where_a_lane_stands_behind_draws_is_where_it_stands_after_as_many(
     """All at once, as one by one."""
     count = len(choices)
     points = np.arange(3 * (3 + count)).reshape(3 + count, 3)
-    drawn = Drawn(first, np.array(choices), points, np.zeros(3 + count, np.int64))
+    drawn = DrawnPlaces(first, np.array(choices), points, np.zeros(3 + count, np.int64))
     draws, extent = np.arange(count)[::2], Extent(0, 5, -1)
     expected = [drawn.after(number, extent).numbers for number in draws.tolist()]
     assert drawn.ends(draws, extent).tolist() == expected
