@@ -52,7 +52,7 @@ def _write(
     from streamrec.config.validation import byte_size
     from streamrec.datasets.verify import check, index_of
     from streamrec.flow.bridge import Bridge
-    from streamrec.formats.shards.index import index_url
+    from streamrec.formats.shards.index import index_places
     from streamrec.masking import masked
     from streamrec.stores.targets import write_object
 
@@ -67,7 +67,7 @@ def _write(
         )
         reports = loop.call(checking)
     found = index_of(reports)
-    data, url = found.encode(), output or index_url([report.url for report in reports])
+    data, url = found.encode(), output or index_places([report.url for report in reports])[0]
     write_object(url, data, storage_options)
     size = sum(report.size for report in reports)
     return {

@@ -13,12 +13,13 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from streamrec.config.places import FILE, local_path, split_chain
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["check_file", "check_option_files", "check_variables"]
+__all__ = ["check_archive", "check_file", "check_option_files", "check_variables"]
 
 _OF_ALL = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
 _AWS = (
@@ -86,6 +87,17 @@ def check_option_files(options: object, named: str = "storage_options") -> None:
     elif isinstance(options, Sequence) and not isinstance(options, bytes | bytearray):
         for value in options:
             check_option_files(value, named)
+
+
+def check_archive(url: str) -> None:
+    """Check the local file that holds what a chain names, as ``/a.zip`` in ``zip://x::/a.zip``.
+
+    Raises:
+        ConfigError: It is a FIFO or a device.
+    """
+    holder = split_chain(url).after.rpartition("::")[2]
+    if holder and ("://" not in holder or holder.startswith(FILE)):
+        check_file(local_path(holder), "the chain")
 
 
 def check_variables(url: str = "") -> None:

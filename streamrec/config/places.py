@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from streamrec.errors import ConfigError
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "ChainedURL",
     "absolute",
     "absolute_options",
     "absolute_source",
     "check_url",
     "escape",
+    "is_http",
     "local_path",
+    "split_chain",
     "unescaped",
 ]
 
@@ -47,12 +50,27 @@ FAMILIES = {
     "gcs": "gcs",
 }
 """The stores that streamrec reads itself, by scheme. In their URLs ``::`` is part of a name."""
+_CHAIN = re.compile(r"((?:[\w+.-]+::)*)([\w+.-]+://.*?)((?:::.*)?)", re.DOTALL)
 _IN_PATTERNS = "/*?[]{},"
 """Characters that nobody encodes in a pattern."""
 _FILES = frozenset(
     {"ca_bundle", "cert", "client_cert", "client_key", "key_file", "token", "verify"}
 )
 """Options of stores that may be the paths of files."""
+
+
+class ChainedURL(NamedTuple):
+    """The three parts of a URL that may be one of fsspec's chains; joined they are the URL."""
+
+    before: str
+    """The links without a path: ``simplecache::``."""
+    link: str
+    """The link that names the object: ``zip://dir/train.tfrecord``."""
+    after: str
+    """The links that hold the object: ``::s3://bucket/shards.zip``."""
+
+    def __repr__(self) -> str:
+        return f"<ChainedURL {masked(''.join(self))}>"
 
 
 def escape(name: str) -> str:
@@ -104,6 +122,15 @@ def local_path(url: str) -> str:
     plain = unquote(path, errors="surrogateescape")
     written = (quote(os.fsencode(plain), safe=safe) for safe in ("/", _IN_PATTERNS))
     return plain if path in written else path
+
+
+def split_chain(url: str) -> ChainedURL:
+    """Split a chain into its parts; any other URL is a single link."""
+    # These schemes begin no chain: their ``::`` is part of a key or of an IPv6 address.
+    if "::" not in url or url.partition("://")[0].lower() in FAMILIES:
+        return ChainedURL("", url, "")
+    found = _CHAIN.fullmatch(url)
+    return ChainedURL(*found.groups()) if found else ChainedURL("", url, "")
 
 
 def absolute(place: str, directory: str | None = None) -> str:

@@ -20,7 +20,7 @@ from streamrec.masking import masked, masked_repr
 from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.read_range import read_range
-from streamrec.stores.source_text import content_name
+from streamrec.stores.source_text import content_name, split_chain
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
@@ -149,5 +149,6 @@ class IndexCheck:
 
 
 def _share_a_directory(urls: Sequence[str]) -> bool:
-    """Return whether the shards are in one store, and there in one bucket or of one host."""
-    return len({tuple(url.split("/")[:3]) if "://" in url else () for url in urls}) == 1
+    """Return whether the shards are in one store or archive, in one bucket or of one host."""
+    places = {tuple(url.split("/")[:3]) if "://" in url else () for url in urls}
+    return len(places) == 1 == len({split_chain(url).after for url in urls})

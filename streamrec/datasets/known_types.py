@@ -51,7 +51,7 @@ def _manifest(source: ShardSource, names: ShardNames | None) -> Manifest | None:
     if names is None:
         return None
     url = f"{names.directory}{names.manifest()}"
-    if is_http(url):
+    if is_http(url) or plain_url(source.urls[0]) != source.urls[0]:
         with suppress(ConfigError, StoreError), Bridge() as loop:
             return loop.call(_read(source, f"{url}{shared_query(source.urls)}"))
         return None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamrec.config.places import is_http
 from streamrec.errors import AccessDenied, ConfigError
-from streamrec.formats.shards.index import plain_url
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.read_range import read_range
 
@@ -41,7 +41,7 @@ async def read_beside(
     try:
         data, _ = await read_range(stores.store_for(url), ObjectInfo(url), 0, most)
     except AccessDenied as error:
-        if all(shard == plain_url(shard) for shard in shards):
+        if not any(is_http(shard) and "?" in shard for shard in shards):
             raise
         raise ConfigError(
             f"the {what} beside the shards cannot be read ({error}): the signature of a URL opens "

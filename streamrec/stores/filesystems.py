@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config.named_files import check_option_files, check_variables
+from streamrec.config.named_files import check_archive, check_option_files, check_variables
 from streamrec.errors import ConfigError
 from streamrec.stores.base import split_bucket
 
@@ -25,6 +25,7 @@ def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
     """
     scheme, _, path = url.partition("://")
     check_variables(url)
+    check_archive(url)
     check_option_files(storage_options)
     if scheme.lower() in (*_GCS, *_S3):
         split_bucket(url)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from streamrec.config.places import (
     ESCAPE,
@@ -17,13 +17,14 @@ from streamrec.config.places import (
     FILE,
     SPECIAL,
     SPECIAL_OF_HTTP,
+    ChainedURL,
     check_url,
     escape,
     local_path,
+    split_chain,
     unescaped,
 )
 from streamrec.errors import ConfigError
-from streamrec.masking import masked
 from streamrec.stores.base import bare_url
 
 if TYPE_CHECKING:
@@ -57,21 +58,6 @@ _SHARDED = re.compile(r"(?P<name>.*)@(?P<count>\d{1,9})(?P<suffix>\.[^/@]*)?", r
 _MAGIC = re.compile(r"[*?[]")
 _FIXED = re.compile(r"(?:[^*?[]|\[[][*?{}@]\])*", re.DOTALL)
 _GCS = re.compile(r"\Agc?s://", re.IGNORECASE)
-_CHAIN = re.compile(r"((?:[\w+.-]+::)*)([\w+.-]+://.*?)((?:::.*)?)", re.DOTALL)
-
-
-class ChainedURL(NamedTuple):
-    """The three parts of a URL that may be one of fsspec's chains; joined they are the URL."""
-
-    before: str
-    """The links without a path: ``simplecache::``."""
-    link: str
-    """The link that names the object: ``zip://dir/train.tfrecord``."""
-    after: str
-    """The links that hold the object: ``::s3://bucket/shards.zip``."""
-
-    def __repr__(self) -> str:
-        return f"<ChainedURL {masked(''.join(self))}>"
 
 
 def is_pattern(text: str) -> bool:
@@ -90,15 +76,6 @@ def is_counted(text: str) -> bool:
 def with_one_name(url: str) -> str:
     """Return ``gs://`` in place of ``gcs://``, and ``file://`` without what ``as_uri`` encodes."""
     return FILE + local_path(url) if url.startswith(FILE) else _GCS.sub("gs://", url)
-
-
-def split_chain(url: str) -> ChainedURL:
-    """Split a chain into its parts; any other URL is a single link."""
-    # These schemes begin no chain: their ``::`` is part of a key or of an IPv6 address.
-    if "::" not in url or url.partition("://")[0].lower() in FAMILIES:
-        return ChainedURL("", url, "")
-    found = _CHAIN.fullmatch(url)
-    return ChainedURL(*found.groups()) if found else ChainedURL("", url, "")
 
 
 def held_in(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

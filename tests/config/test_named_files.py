@@ -195,3 +195,11 @@ def test_serve(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_figures_of_a_bench(odd: str) -> None:
     with pytest.raises(ConfigError, match=ODD):
         read_figures(odd)
+
+
+@pytest.mark.parametrize(
+    "form", ["zip://*.tfrecord::{}", "zip://x::file://{}", "simplecache::zip://x::{}"]
+)
+def test_an_archive(odd: str, form: str) -> None:
+    with pytest.raises(ConfigError, match=f"the chain names {odd}, {ODD}"):
+        list(sr.open(form.format(odd), engine="thread"))

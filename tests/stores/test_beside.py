@@ -1,9 +1,13 @@
-"""What stands beside shards of signed URLs: an index and a manifest, whoever looks for them."""
+"""What stands beside shards of signed URLs and in archives: an index and a manifest."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
+import zipfile
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +20,7 @@ from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.verify import check
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.index import index_places
+from tests.cli.support import streamrec as cli
 from tests.stores.http_server import serving
 from tests.support import asynchronous
 
@@ -24,11 +29,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHARDS = ["x-00000-of-00002.tfrecord", "x-00001-of-00002.tfrecord"]
+LABELS = {"cat": 0, "dog": 1}
 OF_ALL = "policy=a/b&signature=s3cret"
 
 
 def written(directory: Path) -> None:
-    with sr.ShardedWriter(directory / "x.tfrecord", shards=2, index=True, overwrite=True) as writer:
+    place = directory / "x.tfrecord"
+    with sr.ShardedWriter(place, shards=2, labels=LABELS, overwrite=True) as writer:
         writer.write_many({"n": n} for n in range(10))
 
 
@@ -115,3 +122,42 @@ def test_places_have_the_query_that_all_shards_share() -> None:
     assert index_places([f"{url}?s={i}" for i, url in enumerate(urls)]) == [place]
     assert index_places([f"{urls[0]}?s=1", urls[1]]) == [place]
     assert index_places([f"{urls[0]}?s=1"])[-1] == f"{place}?s=1"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> str:
+    """Return shards in an archive that has their index and their manifest, too."""
+    written(tmp_path)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        for path in sorted(tmp_path.glob("x*")):
+            packed.write(path, f"in/{path.name}")
+    return f"zip://in/*.tfrecord::{tmp_path}/a.zip"
+
+
+def test_in_an_archive(archive: str) -> None:
+    assert numbers([archive], **FEATURE) == list(range(10))
+    assert sr.labels(archive) == LABELS
+    assert json.loads(cli("verify", archive, "--json").out)["index"]["faults"] == []
+
+
+def test_records_of_an_archive_keep_their_types(archive: str, tmp_path: Path) -> None:
+    assert cli("reshard", archive, tmp_path / "new.tfrecord", "--shards", "1").code == 0
+    assert sr.labels(str(tmp_path / "new-*")) == LABELS
+
+
+def test_beside_several_archives_is_nothing(archive: str, tmp_path: Path) -> None:
+    shutil.copy(tmp_path / "a.zip", tmp_path / "b.zip")
+    both = archive.replace("a.zip", "*.zip")
+    with pytest.raises(ConfigError, match=r"in several archives, such as /.*zip, so"):
+        numbers([both], **FEATURE)
+    assert cli("verify", both).code == 0
+    assert cli("reshard", both, tmp_path / "new.tfrecord", "--shards", "1").code == 0
+
+
+def test_nothing_is_written_into_an_archive(archive: str, tmp_path: Path) -> None:
+    outcome = cli("index", archive)
+    refused = "nothing is written into an archive; name a place outside of it"
+    assert (outcome.code, refused in outcome.err) == (2, True)
+    for write in (sr.TFRecordWriter, partial(sr.ShardedWriter, shards=1)):
+        with pytest.raises(ConfigError, match=refused):
+            write(f"zip://x.tfrecord::{tmp_path}/new.zip")

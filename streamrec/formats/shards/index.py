@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from streamrec.errors import MalformedIndex
+from streamrec.config.places import is_http, split_chain
+from streamrec.errors import ConfigError, MalformedIndex
 from streamrec.formats.shards.resync import LARGEST as LARGEST_SHARD
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, footer, is_intact
+from streamrec.masking import masked
 from streamrec.values.chunks import Chunks
 
 if TYPE_CHECKING:
@@ -289,6 +291,9 @@ def index_places(urls: Sequence[str]) -> list[str]:
 
     A single shard that has the name of one among others, as ``train-00000-of-00128.tfrecord`` has,
     is found in the index of all, too.
+
+    Raises:
+        ConfigError: The shards are in several archives.
     """
     name = _dataset_of(urls[0]) if len(urls) == 1 else None
     places = [index_url(urls), *([] if name is None else [f"{name}{SUFFIX}"])]
@@ -302,17 +307,31 @@ def _dataset_of(url: str) -> str | None:
 
 
 def plain_url(url: str) -> str:
-    """Return a URL without its query if it is of http, as the query may be a signature."""
-    return url.partition("?")[0] if url.startswith(("http://", "https://")) else url
+    """Return a URL without what follows the name: a query of http, or the archive of a chain.
+
+    Both stand behind the names of what is beside a shard, too; the query may be a signature.
+    """
+    return url.partition("?")[0] if is_http(url) else url.removesuffix(split_chain(url).after)
 
 
 def shared_query(urls: Sequence[str]) -> str:
-    """Return the query that all http URLs of shards have, with its ``?``; else an empty text.
+    """Return what follows the names of all shards: a query of http, with its ``?``, or an archive.
 
-    One that they share may be a signature of their folder, which opens what is beside them, too.
+    A query that they share may be a signature of their folder, which opens what is beside them,
+    too. It is an empty text where each has its own.
+
+    Raises:
+        ConfigError: The shards are in several archives.
     """
-    queries = {url.removeprefix(plain_url(url)) for url in urls}
-    return queries.pop() if len(queries) == 1 else ""
+    behind = {url.removeprefix(plain_url(url)) for url in urls}
+    if len(behind) == 1:
+        return behind.pop()
+    if archives := {split_chain(url).after for url in urls} - {""}:
+        raise ConfigError(
+            f"the shards are in several archives, such as {masked(archives.pop())[2:]}, so nothing "
+            "stands beside all of them; name the URL of the index, or read one archive at a time"
+        )
+    return ""
 
 
 def _entries(data: bytes) -> list[ShardEntry]:

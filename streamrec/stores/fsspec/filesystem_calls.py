@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config.named_files import check_archive
 from streamrec.errors import ConfigError
 from streamrec.masking import without_values
 from streamrec.stores.base import in_thread
@@ -102,10 +103,11 @@ def _make(place: ChainedURL, options: Mapping[str, Any]) -> AbstractFileSystem:
     """Make a filesystem outside of fsspec's cache of instances.
 
     Raises:
-        ConfigError: The filesystem refuses the options.
+        ConfigError: The filesystem refuses the options, or an archive is a FIFO or a device.
     """
     from fsspec.core import url_to_fs
 
+    check_archive("".join(place))
     try:
         filesystem, _ = url_to_fs("".join(place), skip_instance_cache=True, **options)
     except (TypeError, ValueError, KeyError, ImportError) as error:
