@@ -29,7 +29,7 @@ from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.kernel import extremes
 from tests.kernel.wire_bytes import (
     bytes_list,

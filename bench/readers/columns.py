@@ -15,7 +15,7 @@ from bench.readers.specs import specs
 from bench.stopwatch import Done, repeat
 from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
-from streamrec.values.records import RecordBlock, RecordRows
+from streamrec.values.record_rows import RecordBlock, RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -18,7 +18,7 @@ from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.order.permutation import seed_of
 from streamrec.plan.order.split_shards import split_shards
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

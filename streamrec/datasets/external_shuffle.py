@@ -14,7 +14,7 @@ from streamrec.plan.order.permutation import numbers, seed_of
 from streamrec.plan.order.shard_names import Task
 from streamrec.surroundings import temporary_file, temporary_place
 from streamrec.values.columns import BytesColumn, offsets_of
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamrec.errors import StreamrecError
     from streamrec.formats.shards.index import ShardEntry
     from streamrec.stores.open import Stores
-    from streamrec.values.records import RecordBlock
+    from streamrec.values.record_rows import RecordBlock
 
 __all__ = ["EntryCheck", "IndexCheck"]
 

@@ -22,7 +22,7 @@ from streamrec.plan.order.digests import views
 from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.plan.order.split_shards import SplitShards, split_shards
 from streamrec.values.columns import BytesColumn
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping

@@ -24,7 +24,7 @@ from streamrec.plan.order.shard_names import MOST_SHARDS, ShardNames, Task
 from streamrec.stores.folder import Folder
 from streamrec.stores.targets import check_no_archive
 from streamrec.values.columns import BytesColumn
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     import os

@@ -17,7 +17,7 @@ from streamrec.formats.shards.index import ChunkFinder
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.order.shard_names import owned_shards
 from streamrec.stores.targets import open_target
-from streamrec.values.records import RecordBlock, RecordRows
+from streamrec.values.record_rows import RecordBlock, RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

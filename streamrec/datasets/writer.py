@@ -20,7 +20,7 @@ from streamrec.masking import masked
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.targets import open_target
 from streamrec.values.columns import Bytes, BytesColumn
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     import os

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Notice", "explain"]
+__all__ = ["KernelNotice", "explain"]
 
 MODULE = "streamrec.kernel._native"
 PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
-class Notice:
+class KernelNotice:
     """The reason for which the kernel in C does not run."""
 
     reason: str
@@ -34,7 +34,7 @@ class Notice:
 
 def explain(
     error: ImportError, package: Path = PACKAGE, search: Iterable[str] | None = None
-) -> Notice:
+) -> KernelNotice:
     """Say why the kernel in C could not be imported.
 
     Args:
@@ -45,18 +45,20 @@ def explain(
     root = package.parent
     clone = (root / "setup.py").exists()
     if find_spec(MODULE) is not None:
-        return Notice(f"cannot be loaded ({error})", _build(root, clone=clone))
+        return KernelNotice(f"cannot be loaded ({error})", _build(root, clone=clone))
     other = _compiled_elsewhere(package, sys.path if search is None else search)
     if other is not None:
-        return Notice(
+        return KernelNotice(
             f"is not beside the sources at {package}, which Python found before the package at "
             f"{other}, which has it",
             f"leave {root} (or take it off PYTHONPATH), or run `pip install -e .` there",
         )
     if clone:
-        return Notice(f"was not built beside the sources at {package}", _build(root, clone=True))
+        return KernelNotice(
+            f"was not built beside the sources at {package}", _build(root, clone=True)
+        )
     reason = f"was not built when streamrec was installed at {package}"
-    return Notice(reason, _build(root, clone=False))
+    return KernelNotice(reason, _build(root, clone=False))
 
 
 def _compiled_elsewhere(package: Path, search: Iterable[str]) -> Path | None:

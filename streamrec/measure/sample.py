@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamrec.config import Compression
     from streamrec.stores.base import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
-    from streamrec.values.records import RecordBlock
+    from streamrec.values.record_rows import RecordBlock
 
 __all__ = ["ShardStart", "blocks_of", "read_sample"]
 

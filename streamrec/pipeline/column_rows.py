@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from streamrec.values.aligned import empty
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,7 +14,7 @@ from streamrec.formats.shards.tfrecord import FOOTER, HEADER, FrameScanner
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo, in_thread
 from streamrec.stores.read_range import read_range
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

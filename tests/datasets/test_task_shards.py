@@ -25,7 +25,7 @@ from streamrec.plan.order.shard_names import ShardNames, Task
 from streamrec.stores.folder import Folder
 from streamrec.streams.read_records import read_records
 from streamrec.values.columns import BytesColumn
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.datasets.datasets import names
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamrec.kernel import frame_records
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from pathlib import Path

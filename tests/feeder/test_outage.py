@@ -21,7 +21,7 @@ from streamrec.feeder.server import served_dataset
 from streamrec.flow.channel import EndOfStream
 from streamrec.kernel import frame_records
 from streamrec.stores.open import import_store
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.feeder.support import PATIENCE
 from tests.support import asynchronous
 

@@ -11,7 +11,7 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.kernel import masked_crc32c
 from streamrec.kernel.contract import FOOTER, HEADER
 from streamrec.values.columns import BytesColumn
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.kernel.wire_bytes import DELIMITED, delimited, entry, example, int64_list, tag, varint
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType, FaultCode, KernelFault
 from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn, Ragged
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ from streamrec.kernel.contract import (
     KernelFault,
 )
 from streamrec.values.columns import BytesColumn
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.kernel import extremes
 from tests.kernel.conftest import IMPLEMENTATIONS
 from tests.kernel.wire_bytes import entry, example, int64_list

@@ -11,7 +11,7 @@ from streamrec import kernel
 from streamrec.errors import ConfigError
 from streamrec.kernel import choice, reference
 from streamrec.kernel.choice import VARIABLE, choose
-from streamrec.kernel.notice import Notice
+from streamrec.kernel.notice import KernelNotice
 from tests.kernel.conftest import IMPLEMENTATIONS
 
 HERE = {"python": "streamrec.kernel.reference", "native": "streamrec.kernel.native"}
@@ -41,7 +41,7 @@ def test_the_native_one_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_twin_runs_where_nothing_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.not_built")
-    monkeypatch.setattr(choice, "explain", lambda error: Notice("was not built", "build it"))
+    monkeypatch.setattr(choice, "explain", lambda error: KernelNotice("was not built", "build it"))
     with pytest.warns(
         UserWarning, match=r"kernel in C was not built; so .* slower: build it, or set STREAMREC_"
     ):
@@ -63,7 +63,9 @@ def test_the_twin_runs_with_a_warning_where_what_was_built_does_not_load(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.of_another_system")
-    monkeypatch.setattr(choice, "explain", lambda error: Notice(f"cannot be loaded ({error})", ""))
+    monkeypatch.setattr(
+        choice, "explain", lambda error: KernelNotice(f"cannot be loaded ({error})", "")
+    )
     with pytest.warns(UserWarning, match=r"cannot be loaded \(.*of_another_system.*\); so the one"):
         assert choose() == ("python", reference)
 

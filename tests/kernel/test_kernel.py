@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.kernel.contract import MAX_NEEDED, FaultCode
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.by_day import stops
 from tests.data.expected import shard_bytes
 from tests.kernel.conftest import IMPLEMENTATIONS

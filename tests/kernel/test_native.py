@@ -11,7 +11,7 @@ import pytest
 
 from streamrec.kernel import reference
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.kernel.test_parse import example
 from tests.support import another_ran_within, no_switching
 

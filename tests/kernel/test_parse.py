@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType, FaultCode, KernelFault
 from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn, Ragged
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.kernel.conftest import IMPLEMENTATIONS
 
 KERNELS = st.sampled_from(IMPLEMENTATIONS)

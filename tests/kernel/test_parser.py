@@ -20,7 +20,7 @@ from streamrec.kernel.contract import (
     KernelFault,
 )
 from streamrec.values.columns import BytesColumn, Ragged
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.kernel import wire_bytes as wire
 from tests.kernel.conftest import IMPLEMENTATIONS
 

@@ -14,7 +14,7 @@ from streamrec.formats.examples.wire_format import FIRST, SECOND, framed, varint
 from streamrec.kernel import reference
 from streamrec.kernel.contract import FieldColumn
 from streamrec.kernel.messages import MESSAGES
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.kernel.conftest import IMPLEMENTATIONS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.kernel.wire_bytes import (
     bytes_list,
     entry,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.pipeline.column_rows import are_columns, columns_of, rows_of
-from streamrec.values.records import EpochRows, RecordRows, interleave
+from streamrec.values.record_rows import EpochRows, RecordRows, interleave
 
 pytestmark = pytest.mark.both_kernels
 

@@ -11,7 +11,7 @@ from streamrec.formats.shards.index import ChunkFinder, Index, ShardEntry
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.window import Windows
-from streamrec.values.records import RecordBlock
+from streamrec.values.record_rows import RecordBlock
 from tests.plan.oracle import RecordOracle
 
 if TYPE_CHECKING:

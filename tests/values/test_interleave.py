@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.values.records import EpochRows, RecordRows, interleave
+from streamrec.values.record_rows import EpochRows, RecordRows, interleave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from streamrec.adapters.torch import lightning
 from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.adapters.torch.device import mover_to
 from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
-from streamrec.adapters.torch.worker import WorkerNotice
+from streamrec.adapters.torch.worker import Notice
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.torch_batch import Pair, TensorBatch
@@ -53,7 +53,7 @@ class Loader(IterableDataset[Any]):
         self._stream, self._casts, self._device = stream, casts, device
         self._pairs, self._restarts = pairs, restart
         self._mover: Mover = mover_to(device)
-        self._notice, self._loads = WorkerNotice(), 0
+        self._notice, self._loads = Notice(), 0
         self._ahead: tuple[Any, Any] = (None, None)
         """The batch behind the one that was given last, and what the mover returned for it."""
         self._has_given = False

@@ -12,10 +12,10 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
 
-__all__ = ["WorkerNotice"]
+__all__ = ["Notice"]
 
 
-class WorkerNotice:
+class Notice:
     """A few numbers in memory that a loader shares with its copies in workers.
 
     A DataLoader starts a worker for each epoch from the training process, where the stream never

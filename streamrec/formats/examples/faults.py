@@ -19,7 +19,7 @@ from streamrec.values.message_schema import UNREADABLE
 
 if TYPE_CHECKING:
     from streamrec.values.columns import Bytes
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = [
     "DTYPES",

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Bytes, Column, Ragged
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 
 __all__ = [

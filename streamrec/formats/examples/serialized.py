@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from streamrec.errors import ConfigError
 from streamrec.masking import type_of
 from streamrec.values.columns import Bytes, BytesColumn
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.values.columns import Indices
-    from streamrec.values.records import RecordBlock
+    from streamrec.values.record_rows import RecordBlock
 
 __all__ = [
     "CHUNK_BYTES",

@@ -25,12 +25,12 @@ from streamrec.formats.shards.foreign_kinds import hint_at_kind
 from streamrec.formats.shards.resync import LARGEST, LARGEST_PART, Resync
 from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, fresh
 from streamrec.masking import masked
-from streamrec.values.records import RecordBlock
+from streamrec.values.record_rows import RecordBlock
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import ByteArray, Bytes, Indices
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = [
     "FOOTER",

@@ -1,4 +1,4 @@
-/* Records in order, as references into buffers: streamrec.values.records.RecordRows. */
+/* Records in order, as references into buffers: streamrec.values.record_rows.RecordRows. */
 #ifndef SR_ROWS_H
 #define SR_ROWS_H
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.native.columns import Filled, Measured, Size
     from streamrec.kernel.native.rows import Held
     from streamrec.values.columns import Column
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["Parser"]
 

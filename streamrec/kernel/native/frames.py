@@ -12,7 +12,7 @@ from streamrec.kernel.native.rows import hold
 
 if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes, Indices
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["corrupt_row", "crc32c", "frame_records", "masked_crc32c", "scan_frames"]
 

@@ -13,7 +13,7 @@ from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["Held", "gather", "hold"]
 

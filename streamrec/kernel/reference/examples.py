@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Admit, Allocate
     from streamrec.values.columns import Column
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["Parser"]
 

@@ -12,7 +12,7 @@ from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, Fra
 
 if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["corrupt_row", "crc32c", "frame_records", "masked_crc32c", "scan_frames"]
 

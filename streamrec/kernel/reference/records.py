@@ -13,7 +13,7 @@ import numpy as np
 
 from streamrec.kernel.reference.frames import frame_records
 from streamrec.values.columns import BytesColumn, offsets_of
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

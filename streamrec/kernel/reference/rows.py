@@ -9,7 +9,7 @@ from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["gather"]
 

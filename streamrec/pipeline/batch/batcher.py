@@ -12,7 +12,7 @@ import numpy as np
 
 from streamrec.plan.order.coordinates import LANE, OWN, POINT
 from streamrec.plan.order.round_robin import first_come, first_come_before, merge, taken_before
-from streamrec.values.records import RecordRows, interleave
+from streamrec.values.record_rows import RecordRows, interleave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.functions import Function
     from streamrec.plan.state.position import Position
     from streamrec.values.columns import Indices
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["Decoder", "SuspectPayload", "TooManyTogether", "Work"]
 

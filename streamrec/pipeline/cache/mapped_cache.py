@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from streamrec.stores.cache.piece_cache import PieceCache
     from streamrec.values.columns import ByteArray, Column
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["MappedCache", "is_padded"]
 

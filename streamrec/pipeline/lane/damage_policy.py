@@ -9,7 +9,7 @@ import numpy as np
 
 from streamrec.errors import RecordTooLarge, TruncatedShard
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
-from streamrec.values.records import RecordBlock
+from streamrec.values.record_rows import RecordBlock
 
 if TYPE_CHECKING:
     import asyncio

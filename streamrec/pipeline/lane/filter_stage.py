@@ -28,7 +28,7 @@ from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.needs import one_by_one
 from streamrec.pipeline.batch.batch import Origin
 from streamrec.plan.order.coordinates import Coordinates
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

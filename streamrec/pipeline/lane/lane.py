@@ -10,7 +10,7 @@ from streamrec.errors import StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.lane.segment import Segment, Source
 from streamrec.plan.order.coordinates import Coordinates
-from streamrec.values.records import EpochRows
+from streamrec.values.record_rows import EpochRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

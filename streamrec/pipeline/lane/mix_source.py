@@ -16,7 +16,7 @@ from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import OWN, POINTS, Coordinates
 from streamrec.plan.order.mixture import NOTHING
 from streamrec.plan.order.shard_order import Extent
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

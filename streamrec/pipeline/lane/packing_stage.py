@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from streamrec.formats.examples.packing import Packer, Packs
     from streamrec.values.columns import Indices
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["Packing"]
 

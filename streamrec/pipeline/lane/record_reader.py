@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
     from streamrec.pipeline.lane.damage_policy import DamagePolicy
-    from streamrec.values.records import RecordBlock
+    from streamrec.values.record_rows import RecordBlock
 
 __all__ = ["RecordReader", "lead", "part_of"]
 

@@ -11,12 +11,12 @@ from streamrec.formats.shards.tfrecord import HEADER
 from streamrec.plan.order.coordinates import OWN, Coordinates
 from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.values.columns import rising
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.plan.order.shard_order import Extent
     from streamrec.values.columns import Indices
-    from streamrec.values.records import RecordBlock
+    from streamrec.values.record_rows import RecordBlock
 
 __all__ = ["BlockPlaces", "RecordPlaces", "RecordSpan"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.open_shards import OpenShards
     from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.values.columns import Indices
-    from streamrec.values.records import RecordRows
+    from streamrec.values.record_rows import RecordRows
 
 __all__ = ["Segment", "Source"]
 

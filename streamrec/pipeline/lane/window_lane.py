@@ -11,7 +11,7 @@ from streamrec.errors import MalformedPosition
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.segment import Segment
 from streamrec.plan.order.coordinates import Coordinates
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.pipeline.lane.record_span import RecordSpan

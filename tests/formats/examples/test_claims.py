@@ -17,7 +17,7 @@ from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.kernel.contract import fresh
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -44,7 +44,7 @@ from streamrec.formats.images.image import encode_png
 from streamrec.kernel.contract import FaultCode, KernelFault
 from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.data.expected import EXAMPLES, assert_column, records_of
 from tests.formats.counted_names import CountedName
 

@@ -31,7 +31,7 @@ from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature
 from streamrec.formats.images.image import decode_image, decode_jpeg, encode_png
 from streamrec.values.columns import Arrays, Ragged
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.formats.pictures.encoded import animation, noise, saved, smooth
 
 pytestmark = pytest.mark.both_kernels

@@ -11,7 +11,7 @@ from streamrec.errors import WrongFeatureType as Wrong
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import SequenceExample
 from streamrec.formats.examples.features import FeatureParser, parser_of
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 
 pytestmark = pytest.mark.both_kernels
 

@@ -16,7 +16,7 @@ from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype, range_of
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.kernel.contract import DataType
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.formats.spec_strategies import values
 
 pytestmark = pytest.mark.both_kernels

@@ -15,7 +15,7 @@ from streamrec.errors import MalformedIndex
 from streamrec.formats.shards.index import SUFFIX, ChunkFinder, Index, ShardEntry, index_url
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.kernel import masked_crc32c
-from streamrec.values.records import RecordBlock
+from streamrec.values.record_rows import RecordBlock
 
 pytestmark = pytest.mark.both_kernels
 

@@ -27,12 +27,12 @@ from streamrec.formats.shards.tfrecord import (
     frame,
 )
 from streamrec.kernel.contract import fresh
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.data.expected import SHARDS, shard_bytes
 
 if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray
-    from streamrec.values.records import RecordBlock
+    from streamrec.values.record_rows import RecordBlock
 
 pytestmark = pytest.mark.both_kernels
 

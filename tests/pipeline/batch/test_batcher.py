@@ -17,7 +17,7 @@ from streamrec.pipeline.lane.lane import Lane
 from streamrec.plan.order.coordinates import LANE, Coordinates
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.reading.ranges import LaneRanges, RangeRequest
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.pipeline.received_ranges import reader_of
 from tests.support import another_ran_within, no_switching
 

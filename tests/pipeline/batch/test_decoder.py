@@ -23,7 +23,7 @@ from streamrec.pipeline.batch.decoder import Decoder, blank, size_of
 from streamrec.pipeline.functions import Function, Functions
 from streamrec.plan.state.position import Fingerprint, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.pipeline.user_functions import raise_key_error, squared, summed
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.pieces import Piece
 from streamrec.stores.cache.process_memory import ProcessMemory
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.pipeline.batch.test_payload import same
 
 MIB = 1 << 20

@@ -27,7 +27,7 @@ from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
 from streamrec.pipeline.lane.record_span import BlockPlaces, RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import (
     contents,

@@ -23,7 +23,7 @@ from streamrec.pipeline.lane.packing_stage import PIECE, Packing
 from streamrec.pipeline.lane.segment import Segment
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
-from streamrec.values.records import RecordRows
+from streamrec.values.record_rows import RecordRows
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import position_after, receive_all, receive_ranks, settings_of
 from tests.support import asynchronous, examples

@@ -14,7 +14,7 @@ from streamrec.pipeline.lane.record_reader import part_of
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
-from streamrec.values.records import RecordBlock
+from streamrec.values.record_rows import RecordBlock
 
 CHUNK = Extent(7, 0, shard=3, begin=100, end=900, first_record=10, skip=2, records=5)
 """Records 12 to 16 of a chunk that begins with record 10."""

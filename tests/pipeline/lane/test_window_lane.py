@@ -18,7 +18,7 @@ from streamrec.plan.order.buckets import Buckets
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import Windows
-from streamrec.values.records import RecordBlock
+from streamrec.values.record_rows import RecordBlock
 from tests.pipeline.received_ranges import coordinates
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.values.columns import BytesColumn
-from streamrec.values.records import RecordBlock, RecordRows
+from streamrec.values.record_rows import RecordBlock, RecordRows
 
 STRINGS = st.lists(st.binary(max_size=6), max_size=8)
 
