@@ -248,6 +248,24 @@ class TestOrder:
         assert ids(copy) == ids(loader)
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("adapters.torch.loader", "Loader"),
+        ("adapters.torch.records", "Records"),
+        ("adapters.torch.worker", "Notice"),
+        ("pipeline.batch.torch_batch", "TensorBatch"),
+        ("pipeline.batch.torch_columns", "Casts"),
+        ("streams.ranks", "Assignment"),
+        ("streams.stream", "Stream"),
+        ("streams.workers", "Whereabouts"),
+    ],
+)
+def test_what_earlier_versions_pickled_with_a_loader_is_found(module: str, name: str) -> None:
+    kind = pickle.loads(f"cstreamrec.{module}\n{name}\n.".encode())
+    assert kind.__name__ == name
+
+
 def test_a_loop_without_gradients_that_goes_on_is_warned_of(source: str) -> None:
     """It may be an evaluation that is to have all records, and nothing marks it as one."""
     loader, training = loader_of(source), loader_of(source, restart=False)
