@@ -13,6 +13,7 @@ from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.stores.filesystems import filesystem_of, is_anonymous
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.part_file import remove_left
+from streamrec.stores.regular_file import open_regular
 from streamrec.stores.targets import write_object
 from streamrec.surroundings import absolute as absolute_path
 
@@ -108,9 +109,15 @@ class Folder:
         """Return an object's content; ``None`` if there is no such object."""
         told = translated(self.url(name), anonymous=self._anonymous)
         with contextlib.suppress(ObjectNotFound), told:
-            content: bytes = self._files.cat_file(self._at(name))
-            return content
+            return self._content(self._at(name))
         return None
+
+    def _content(self, path: str) -> bytes:
+        if self._is_local:
+            with open(path, "rb", opener=open_regular) as file:  # never waits, as for a FIFO
+                return file.read()
+        content: bytes = self._files.cat_file(path)
+        return content
 
     def write(self, name: str, data: bytes) -> None:
         """Write an object, which appears complete, or not at all."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -134,3 +135,9 @@ def test_a_working_directory_that_was_deleted(
         with pytest.raises(ConfigError, match="the working directory was deleted; change to"):
             Folder(place, {})
     assert Folder(f"{tmp_path}/", {}).sizes() == {}
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(StoreError, match="x: this is a FIFO, a device or a socket; name"):
+        Folder(f"{tmp_path}/", {}).read("x")
