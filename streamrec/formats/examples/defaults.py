@@ -93,8 +93,8 @@ def normal_sides(shape: Any, rank: Any) -> str | tuple[str | int, ...]:
         )
     if isinstance(shape, str) is (rank is None):
         raise ConfigError(
-            f"rank is {rank!r} beside shape={shape!r}; rank is only for a shape that a single "
-            "feature holds"
+            f"rank is {rank!r} beside shape={shape!r}; give the number of dimensions where a "
+            "single feature holds the shape, and leave rank out elsewhere"
         )
     if isinstance(shape, str):
         _check_rank(rank)
