@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config.named_files import check_archive, check_option_files, check_variables
 from streamrec.errors import ConfigError
 from streamrec.stores.base import split_bucket
+from streamrec.stores.fsspec.filesystem_calls import check_by_scheme
+from streamrec.stores.source_text import split_chain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +28,7 @@ def filesystem_of(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
     scheme, _, path = url.partition("://")
     check_variables(url)
     check_archive(url)
+    check_by_scheme(split_chain(url), storage_options)
     check_option_files(storage_options)
     if scheme.lower() in (*_GCS, *_S3):
         split_bucket(url)

@@ -11,7 +11,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.devstore import DevStore
-from streamrec.errors import ObjectNotFound
+from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.sources.opening import kind_of
 from streamrec.stores.stored_files import files_below, find_files, named_files, names_in
 
@@ -121,3 +121,13 @@ def test_the_kind_of_a_source_is_told_by_the_name_in_the_archive(archives: str) 
     assert kind_of(f"tar://in/*.csv::{archives}/a.tar", {}) == "csv"
     assert kind_of(f"zip://in/1.jsonl::{archives}/*.zip", {}) == "jsonl"
     assert kind_of(f"zip://in::{archives}/a.zip", {}) == "csv"
+
+
+def test_options_of_what_holds_an_archive_are_by_its_scheme() -> None:
+    options = {"key": "untold-1", "secret": "untold-2"}
+    message = r"put 'key', 'secret' into a mapping of its own, as in \{'s3': \{'key': \.\.\.\}\}"
+    with pytest.raises(ConfigError, match=message) as caught:
+        list(sr.open("zip://*::s3://b/a.zip", storage_options=options, engine="thread"))
+    assert "untold" not in str(caught.value)
+    with pytest.raises(ConfigError, match=message):
+        find_files("zip://*::s3://b/a.zip", options)

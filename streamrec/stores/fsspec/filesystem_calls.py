@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from streamrec.stores.source_text import ChainedURL
 
-__all__ = ["FilesystemCalls", "filesystem_class"]
+__all__ = ["FilesystemCalls", "check_by_scheme", "filesystem_class"]
 
 THREADS = 32
 """Threads of one store; many, because they mostly wait for the network."""
@@ -108,6 +108,7 @@ def _make(place: ChainedURL, options: Mapping[str, Any]) -> AbstractFileSystem:
     from fsspec.core import url_to_fs
 
     check_archive("".join(place))
+    check_by_scheme(place, options)
     try:
         filesystem, _ = url_to_fs("".join(place), skip_instance_cache=True, **options)
     except (TypeError, ValueError, KeyError, ImportError) as error:
@@ -118,6 +119,31 @@ def _make(place: ChainedURL, options: Mapping[str, Any]) -> AbstractFileSystem:
         ) from None
     filesystem.retries = 1  # of s3fs; the pipeline retries
     return filesystem
+
+
+def check_by_scheme(place: ChainedURL, options: Mapping[str, Any]) -> None:
+    """Check that no option is meant for what holds an archive, and given to the archive's link.
+
+    Raises:
+        ConfigError: One is; fsspec would leave it out in silence.
+    """
+    holder = place.after.rpartition("::")[2].partition("://")
+    first = (place.before or place.link).partition(":")[0]
+    if not holder[1] or holder[0] in options:
+        return
+    theirs = _parameters(filesystem_class(holder[0])) - _parameters(filesystem_class(first))
+    if misplaced := sorted(theirs & options.keys()):
+        raise ConfigError(
+            f"storage_options: those of a chain are by the scheme of their link; put "
+            f"{', '.join(map(repr, misplaced))} into a mapping of its own, as in "
+            f"{{{holder[0]!r}: {{{misplaced[0]!r}: ...}}}}"
+        )
+
+
+def _parameters(kind: type) -> set[str]:
+    makers = (vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
+    made = (inspect.signature(make).parameters for make in makers if inspect.isfunction(make))
+    return {name for parameters in made for name in parameters}
 
 
 def _server_of(place: ChainedURL) -> object:
