@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.cores import usable_cores
+from streamrec.config.places import absolute as absolute_place
 from streamrec.datasets.convert import convert
 from streamrec.pipeline.functions import load
 from streamrec.plan.order.shard_names import Task
@@ -131,4 +132,4 @@ class Conversion:
 
 
 def _absolute(place: str) -> str:
-    return place if "://" in place else os.path.join(absolute(Path()), place)  # noqa: PTH118 - keeps a slash at the end
+    return absolute_place(place) if "://" in place else os.path.join(absolute(Path()), place)  # noqa: PTH118 - keeps a slash at the end

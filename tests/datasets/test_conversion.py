@@ -81,6 +81,8 @@ def test_no_path_is_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for source, expected in [
         ("x-{00..11}.csv", f"{here}x-{{00..11}}.csv"),
         ("s3://bucket/x.csv", "s3://bucket/x.csv"),
+        ("zip://x.csv::a.zip", f"zip://x.csv::{here}a.zip"),
+        ("zip://x.csv::s3://bucket/a.zip", "zip://x.csv::s3://bucket/a.zip"),
         ("package.module:rows", "package.module:rows"),
     ]:
         found = Conversion(source, place).anywhere()
