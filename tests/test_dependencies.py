@@ -41,7 +41,6 @@ NOT_DECLARED = {
     "xxhash": "for MDS shards with such hashes; comes with Streaming, and the error names it",
 }
 NOT_IMPORTED = {
-    "aiofiles": "not yet",
     "transformers": "what the users of adapters/huggingface train with",
 }
 

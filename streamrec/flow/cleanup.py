@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from concurrent.futures import Executor, ThreadPoolExecutor
 
-__all__ = ["all_of", "apart", "end", "end_threads", "finish", "start_threads", "until_done"]
+__all__ = [
+    "all_of",
+    "apart",
+    "end",
+    "end_threads",
+    "finish",
+    "start_threads",
+    "until_done",
+    "wait_out",
+]
 
 T = TypeVar("T")
 
@@ -75,6 +84,32 @@ async def until_done(*futures: asyncio.Future[Any]) -> None:
             interrupted = True
     if interrupted:
         raise asyncio.CancelledError
+
+
+async def wait_out(work: asyncio.Future[T] | Coroutine[Any, Any, T]) -> T:
+    """Return the result of work that a thread does, and only when the thread is done.
+
+    Unlike an ``await``, a cancelled call waits for the thread. Otherwise the thread could write
+    into a buffer that the caller has already reused.
+
+    Args:
+        work: The call of an executor, or a coroutine around one, as aiofiles has them.
+
+    Raises:
+        asyncio.CancelledError: The caller was cancelled meanwhile; the thread is still done.
+    """
+    # A plain task would be cancelled by the end of the loop, in the middle of the thread's work.
+    call = (
+        work
+        if isinstance(work, asyncio.Future)
+        else _Cleanup(work, loop=asyncio.get_running_loop())
+    )
+    try:
+        await until_done(call)
+    finally:
+        if not call.cancelled():
+            call.exception()  # retrieved here, so that asyncio does not log it
+    return call.result()
 
 
 async def end_threads(executor: Executor, *then: Callable[[], object], cancel: bool = True) -> None:

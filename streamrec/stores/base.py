@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from streamrec.errors import ConfigError, ObjectChanged
-from streamrec.flow.cleanup import until_done
+from streamrec.flow.cleanup import wait_out
 from streamrec.masking import masked_repr
 from streamrec.stores.versions import same_version
 
@@ -223,15 +223,6 @@ def bare_url(url: str) -> str:
 async def in_thread(
     function: Callable[..., _T], *arguments: object, executor: Executor | None = None
 ) -> _T:
-    """Run a blocking function in a thread, and return only when it is done.
-
-    Unlike ``asyncio.to_thread``, a cancelled call waits for its thread. Otherwise the thread could
-    write into a buffer that the caller has already reused.
-    """
-    call = asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
-    try:
-        await until_done(call)
-    finally:
-        if not call.cancelled():
-            call.exception()  # retrieved here, so that asyncio does not log it
-    return call.result()
+    """Run a blocking function in a thread, and return only when it is done, even if cancelled."""
+    loop = asyncio.get_running_loop()
+    return await wait_out(loop.run_in_executor(executor, function, *arguments))

@@ -2,21 +2,32 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+import aiofiles
 import pytest
 
-from streamrec.flow.cleanup import apart, end, end_threads, finish, start_threads, until_done
+from streamrec.flow.cleanup import (
+    apart,
+    end,
+    end_threads,
+    finish,
+    start_threads,
+    until_done,
+    wait_out,
+)
 from tests.cancellation import TURNS, SlowlyCancelled, cancel_in_every_turn
 from tests.feeder.support import eventually
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 class Thing:
@@ -252,3 +263,33 @@ async def test_a_system_without_more_threads_has_some_of_them(
     monkeypatch.undo()
     assert await asyncio.wrap_future(executor.submit(int)) == 0
     await end_threads(executor)
+
+
+@asynchronous
+async def test_a_cancelled_read_of_aiofiles_is_waited_for(tmp_path: Path) -> None:
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def open_late(path: str, flags: int) -> int:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait()
+        return os.open(path, flags)
+
+    async def read() -> bytes:
+        async with aiofiles.open(tmp_path / "x", "rb", opener=open_late) as file:
+            found.append(await file.read())
+            return found[0]
+
+    found: list[bytes] = []
+    (tmp_path / "x").write_bytes(b"abc")
+    task = asyncio.create_task(wait_out(read()))
+    await begun.wait()
+    every = asyncio.all_tasks() - {asyncio.current_task()}
+    for one in every:  # as the end of a loop does
+        one.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert found == [b"abc"]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from streamrec.errors import ConfigError
+from streamrec.flow.cleanup import wait_out
 from streamrec.stores.regular_file import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["SecretFiles", "read_file", "read_secret"]
+__all__ = ["SecretFiles", "read_file", "read_file_async", "read_secret"]
 
 T = TypeVar("T")
 
@@ -91,18 +93,41 @@ def read_file(path: str, setting: str) -> tuple[bytes, int]:
     Raises:
         ConfigError: It cannot be read, or is too large.
     """
+    with _reading(path, setting), open(path, "rb", opener=open_regular) as file:
+        data = file.read(MOST_BYTES + 1)
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    return _small(data, path, setting), mode
+
+
+async def read_file_async(path: str, setting: str) -> bytes:
+    """Return the bytes of a small file; arguments and errors are those of :func:`read_file`."""
+    import aiofiles  # here, because few streams read such a file
+
+    async def read() -> bytes:
+        async with aiofiles.open(path, "rb", opener=open_regular) as file:
+            return await file.read(MOST_BYTES + 1)
+
+    with _reading(path, setting):
+        # A client that is cancelled meanwhile leaves no open file.
+        data = await wait_out(read())
+    return _small(data, path, setting)
+
+
+@contextmanager
+def _reading(path: str, setting: str) -> Iterator[None]:
     try:
-        with open(path, "rb", opener=open_regular) as file:
-            data = file.read(MOST_BYTES + 1)
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        yield
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this is not a path"
         raise ConfigError(
             f"{setting}: {path} cannot be read ({reason}); name a file that this process may read"
         ) from None
+
+
+def _small(data: bytes, path: str, setting: str) -> bytes:
     if len(data) > MOST_BYTES:
         raise ConfigError(f"{setting}: {path} has more than {MOST_BYTES} bytes; name another file")
-    return data, mode
+    return data
 
 
 def read_secret(path: str, setting: str) -> bytes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.access.secret_files import read_file
+from streamrec.feeder.access.secret_files import read_file, read_file_async
 from streamrec.feeder.access.tokens import MOST
 
-__all__ = ["read_token"]
+__all__ = ["read_token", "read_token_async"]
 
 
 def read_token(token: str | None) -> str | None:
@@ -22,6 +22,18 @@ def read_token(token: str | None) -> str | None:
         return token
     path = token.removeprefix("file:")
     data, _ = read_file(path, "token")
+    return _token_in(data, path)
+
+
+async def read_token_async(token: str | None) -> str | None:
+    """Do what :func:`read_token` does, without a wait of the event loop for a disk."""
+    if token is None or not token.startswith("file:"):
+        return token
+    path = token.removeprefix("file:")
+    return _token_in(await read_file_async(path, "token"), path)
+
+
+def _token_in(data: bytes, path: str) -> str:
     try:
         text = data.decode().strip()
     except UnicodeDecodeError:

@@ -20,7 +20,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import client_context
-from streamrec.feeder.access.token_file import read_token
+from streamrec.feeder.access.token_file import read_token, read_token_async
 from streamrec.feeder.client.client import PATIENCE, AsyncFeed, BlockingFeed
 from streamrec.feeder.client.connecting import CONNECT_TIMEOUT, look_up, look_up_async
 from streamrec.feeder.client.failover import Failover, Pause
@@ -288,7 +288,7 @@ class AsyncHealingFeed(_HealingFeed):
         context = None
         if place.tls:
             context = await asyncio.to_thread(client_context, self._tls or {})
-        token = await asyncio.to_thread(read_token, self._token)
+        token = await read_token_async(self._token)
         feed = await AsyncFeed.open(place, tls=context, **self._arguments(token))
         try:
             self._adopt(feed)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.access.token_file import read_token
+from streamrec.feeder.access.token_file import read_token, read_token_async
 from streamrec.feeder.access.tokens import MOST
 
 if TYPE_CHECKING:
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("token", [None, "", "secret", "/path", "profile:x"])
 def test_a_token_is_itself(token: str | None) -> None:
     assert read_token(token) == token
+    assert asyncio.run(read_token_async(token)) == token
 
 
 @pytest.mark.parametrize("content", ["secret", "secret\n", "  secret \r\n"])
 def test_a_file_holds_a_token(content: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(content)
     assert read_token(f"file:{tmp_path}/token") == "secret"
+    assert asyncio.run(read_token_async(f"file:{tmp_path}/token")) == "secret"
     assert read_token(f"file://{tmp_path}/token") == "secret"
 
 
@@ -40,3 +43,5 @@ def test_a_file_without_a_token(content: bytes | None, words: str, tmp_path: Pat
         (tmp_path / "token").write_bytes(content)
     with pytest.raises(ConfigError, match=words):
         read_token(f"file:{tmp_path}/token")
+    with pytest.raises(ConfigError, match=words):
+        asyncio.run(read_token_async(f"file:{tmp_path}/token"))
