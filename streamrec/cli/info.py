@@ -10,7 +10,7 @@ from streamrec.cli.options import json_option, shard_options
 from streamrec.cli.printing import megabytes, print_json, progress_bar
 
 if TYPE_CHECKING:
-    from streamrec.cli.survey import Survey
+    from streamrec.datasets.survey import Survey
 
 
 @click.command()
@@ -33,7 +33,7 @@ def info(
     is read, and the number of records is estimated from its mean size, unless --scan is given. The
     features are inferred from the first records that are read, and ready to paste.
     """
-    from streamrec.cli.survey import survey
+    from streamrec.datasets.survey import survey
     from streamrec.flow.bridge import Bridge
 
     with Bridge() as loop, progress_bar("bytes") as progress:

@@ -17,7 +17,7 @@ from streamrec.values.message_schema import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from streamrec.cli.selection import PlacedRecord
+    from streamrec.datasets.selection import PlacedRecord
 
 __all__ = ["Examples", "raw_line", "text_or_base64"]
 

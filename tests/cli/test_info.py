@@ -87,7 +87,7 @@ def test_compressed(tmp_path: Path) -> None:
 
 
 def test_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.cli.survey.SMALL", 1000)
+    monkeypatch.setattr("streamrec.datasets.survey.SMALL", 1000)
     assert "about 60, estimated from a sample" in cli("info", f"{DATA}/numbers-*").out
     assert "records      60\n" in cli("info", f"{DATA}/numbers-*", "--scan").out
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.cli.selection import FEW, PlacedRecord, Selection, groups
+from streamrec.datasets.selection import FEW, PlacedRecord, Selection, groups
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.formats.shards.tfrecord import frame
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.cli import survey as module
-from streamrec.cli.survey import Survey, survey
+from streamrec.datasets import survey as module
+from streamrec.datasets.survey import Survey, survey
 from streamrec.datasets.writer import TFRecordWriter
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (

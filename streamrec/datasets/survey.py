@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamrec import kernel
-from streamrec.cli.printing import no_progress
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import automatic_budget
 from streamrec.config.places import escape
@@ -117,7 +116,7 @@ async def survey(
     *,
     scan: bool = False,
     largest: int | None = None,
-    progress: Callable[[str, int, int], None] = no_progress,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> Survey:
     """Survey shards.
 
