@@ -98,6 +98,14 @@ def test_an_unknown_option_or_a_wrong_number_is_wrong_usage(option: str) -> None
     assert CliRunner().invoke(main, [option]).exit_code == 2
 
 
+def test_two_backends_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "recipes").write_text("{}")
+    both = ["--root", str(tmp_path), "--synthetic", f"{tmp_path}/recipes"]
+    result = CliRunner().invoke(main, both)
+    assert result.exit_code == 2
+    assert "give one of them" in result.output
+
+
 def test_https(tmp_path: Path) -> None:
     authority = trustme.CA()
     pem = tmp_path / "server.pem"
