@@ -16,11 +16,16 @@ from streamrec.devstore.server import DevStore
 from streamrec.devstore.statistics import RequestRecord, RequestStatistics
 from streamrec.devstore.synthetic import Recipe, SyntheticObjects
 
+Fault, Statistics = FaultRule, RequestStatistics
+"""The names under which programs import these two classes since the first version."""
+
 __all__ = [
     "DevStore",
+    "Fault",
     "FaultRule",
     "Recipe",
     "RequestRecord",
     "RequestStatistics",
+    "Statistics",
     "SyntheticObjects",
 ]
