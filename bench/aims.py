@@ -10,8 +10,6 @@ from bench.markdown import number, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Target", "targets_as_markdown"]
-
 
 @dataclass(frozen=True)
 class Target:

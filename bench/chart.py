@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-__all__ = ["CEILING", "OTHER", "OWN", "bars", "new_figure", "save"]
-
 OWN, CEILING, OTHER = "#1b7f5c", "#b8b8b8", "#c9722e"
 """Colors of streamrec, of what no reader can exceed, and of the other readers."""
 

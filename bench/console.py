@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = [
-    "case_options",
-    "data_option",
-    "output_option",
-    "print_failures",
-    "repeat_option",
-    "run",
-    "selected",
-]
-
 
 def default_data() -> Path:
     """Return the directory that keeps the datasets from run to run."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["Dataset", "Plain", "images", "raw_images", "recsys", "tokens"]
-
 FEWEST_SHARDS = 8
 SHARD_BYTES = 134_000_000
 IMAGE_BYTES = 110_000

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from bench.datasets import Dataset
     from bench.feeding.systems import System
 
-__all__ = ["groups", "loads_of", "main"]
-
 SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float, int]] = {
     "images": (datasets.images, 321.6, 64),
     "tokens": (datasets.tokens, 81.6, 256),

@@ -15,16 +15,6 @@ from streamrec.measure.machine import describe_machine
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "ROOT",
-    "describe",
-    "kernels",
-    "module_versions",
-    "tensorflow_version",
-    "title",
-    "versions_in",
-]
-
 ROOT = Path(__file__).parents[1]
 LIBRARIES = (
     "aiobotocore",

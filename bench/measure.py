@@ -21,19 +21,6 @@ from bench.traceback_paths import without_folders
 if TYPE_CHECKING:
     from bench.datasets import Dataset
 
-__all__ = [
-    "Case",
-    "Comparison",
-    "Counters",
-    "Failure",
-    "Judge",
-    "Result",
-    "measure",
-    "no_service",
-    "quantities",
-    "ratio",
-]
-
 READING_TIMEOUT = 900.0
 """Seconds that one reading may take; the slowest case takes a few minutes."""
 TAIL = 1500

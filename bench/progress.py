@@ -6,8 +6,6 @@ import time
 
 import click
 
-__all__ = ["say"]
-
 _BEGAN = time.monotonic()
 
 

@@ -21,8 +21,6 @@ from bench.published import TABLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["filled", "names", "pages"]
-
 BLOCK = re.compile(r"<!-- table: (?P<name>[a-z_]+) -->\n.*?<!-- end of the table -->", re.DOTALL)
 
 

@@ -17,8 +17,6 @@ from bench.markdown import number
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["TABLES", "Results", "duration"]
-
 STORE = "store at 50 ms and 60 MB/s a connection"
 FIRST = "first batches behind the store"
 NGINX = "nginx on loopback"

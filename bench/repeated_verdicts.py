@@ -31,8 +31,6 @@ from streamrec.measure.verdict import judge
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["PLANTED", "as_markdown", "found_in"]
-
 CHUNK = 5
 """Runs against one store."""
 LARGE: Mapping[str, Any] = {"step": None, "shards": 24, "records": 160, "record": 100_000}

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["digests", "facts", "rows", "seal", "write", "write_json"]
-
 
 def facts(benchmark: str, **more: Any) -> dict[str, Any]:
     """Return the benchmark's name, the date and the machine, and more facts behind them."""

@@ -20,19 +20,6 @@ from typing import Any, NamedTuple
 from bench.progress import say
 from streamrec.flow.child_process import ChildProcess
 
-__all__ = [
-    "STORE_KEYS",
-    "Certificate",
-    "Daemon",
-    "Served",
-    "burner",
-    "daemon",
-    "feeder",
-    "nginx",
-    "self_signed",
-    "store",
-]
-
 STORE_KEYS = {"key": "bench", "secret": "bench-secret"}
 START = 10.0
 """Seconds after which nginx must listen; it takes a hundredth of one."""

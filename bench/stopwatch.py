@@ -12,8 +12,6 @@ from bench.usage import Usage, children, helpers_usage, usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Done", "Stopwatch", "repeat"]
-
 
 class Stopwatch:
     """Measures from before the dataset is opened to its last batch.

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["RESULTS", "TABLES", "Table"]
-
 RESULTS = "bench/results"
 """Directory of the results, from the root of the repository."""
 

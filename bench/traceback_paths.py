@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["without_folders"]
-
 _LIBRARIES = r"(?:(?:site|dist)-packages|lib(?:64)?/python[23][\d.]*t?|bin)/"
 _FOLDER = re.compile(rf'(?:(?<=")/(?:[^"\n]*/)?|/(?:[^\s"\':]*/)?){_LIBRARIES}')
 """The folders before the files of a package, of the standard library, or of a program. Paths in the

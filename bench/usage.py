@@ -6,18 +6,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    "Usage",
-    "children",
-    "descriptors",
-    "helpers_usage",
-    "proportional_megabytes",
-    "resident_megabytes",
-    "threads",
-    "tree",
-    "usage",
-]
-
 TICKS = os.sysconf("SC_CLK_TCK")
 
 

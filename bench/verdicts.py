@@ -44,21 +44,6 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Figures, Job, Verdict
 
-__all__ = [
-    "CASES",
-    "Case",
-    "Outcome",
-    "as_markdown",
-    "busy",
-    "first_look",
-    "measured",
-    "of_feeder",
-    "quick",
-    "served",
-    "settings_of",
-    "slow",
-]
-
 SECONDS = 10.0
 """Seconds of a job after the change, and of a feeder's."""
 WHOLE = 90.0

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["warm_memory"]
-
 GIGABYTES = 2
 """Size of small and of huge pages, each: more than any reader takes while it reads."""
 

@@ -14,18 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "HIDDEN",
-    "Hidden",
-    "masked",
-    "masked_repr",
-    "printable",
-    "shown",
-    "type_of",
-    "without_secrets",
-    "without_values",
-]
-
 HIDDEN = "**********"
 MOST = 8 << 10
 """The most characters of a text that are shown: a few screens, however much a peer sends."""

@@ -19,19 +19,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "absolute",
-    "expand_user",
-    "hold_standard_descriptors",
-    "hold_standard_streams",
-    "home",
-    "scratch_file",
-    "temporary_directory",
-    "temporary_file",
-    "temporary_place",
-    "working_directory",
-]
-
 STANDARD = ("stdin", "stdout", "stderr")
 
 

@@ -82,6 +82,11 @@ COMPUTING = {
 }
 """The files that import a module whose name is not in their text."""
 
+STARRED = {
+    ROOT / name for name in ("errors.py", "formats/examples/example.py", "measure/figures.py")
+}
+"""The files whose names are all taken, by a star or by a test."""
+
 PUBLIC = streamrec._HOME_OF
 
 FILES = sorted(ROOT.rglob("*.py"))
@@ -280,3 +285,31 @@ def test_what_calls_the_kernel_is_tested_with_both() -> None:
 def test_every_room_has_a_layer() -> None:
     rooms = {room_of(path) for path in FILES}
     assert rooms - LEVEL.keys() == {"__init__", "devstore"}
+
+
+def test_all_stands_where_names_are_handed_on() -> None:
+    """Elsewhere a module's names are those without an underscore: ``__all__`` says them twice."""
+    own = [path for path in FILES if path.name != "__init__.py" and room_of(path) != "adapters"]
+    for path in set(own) - STARRED:
+        body = ast.parse(path.read_text()).body
+        defined = set().union(*map(names_bound, body))
+        listed = {
+            name
+            for statement in body
+            if isinstance(statement, ast.Assign) and names_bound(statement) == {"__all__"}
+            for name in ast.literal_eval(statement.value)
+        }
+        assert not listed or listed - defined, path
+
+
+def names_bound(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module defines itself."""
+    if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return {statement.name}
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return {
+            node.id
+            for node in ast.walk(statement)
+            if isinstance(getattr(node, "ctx", None), ast.Store) and isinstance(node, ast.Name)
+        }
+    return set()

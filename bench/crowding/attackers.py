@@ -21,8 +21,6 @@ from streamrec.wire.protocol import Connection, Role
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-__all__ = ["KINDS"]
-
 AT_ONCE = 64
 """Connections that an attacker has at a time."""
 HALF_OPEN = 500

@@ -12,8 +12,6 @@ from streamrec.flow.channel import EndOfStream
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["Readers", "finished", "reading"]
-
 AT_ONCE = 50
 """Clients that connect at a time."""
 CREDIT = 1 << 20

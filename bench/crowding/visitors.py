@@ -18,8 +18,6 @@ from streamrec.errors import FeedError
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.flow.channel import EndOfStream
 
-__all__ = ["HABITS", "visit"]
-
 HABITS = ("leaves", "is killed", "leaves", "takes a batch")
 """In turn. The first two go while their next batch is decoded."""
 SHORTEST, STEP = 0.2, 0.1

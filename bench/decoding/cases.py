@@ -12,25 +12,6 @@ if TYPE_CHECKING:
 
     from bench.datasets import Dataset
 
-__all__ = [
-    "BATCH_SIZES",
-    "BY_SIZE",
-    "BY_SIZE_WAY",
-    "CRC_ALONE",
-    "FRAMES",
-    "MEMORY",
-    "PARSED",
-    "PARSING",
-    "PIPELINES",
-    "STREAMS",
-    "WHOLE",
-    "Setup",
-    "all_cases",
-    "by_size",
-    "memory_cases",
-    "title",
-]
-
 FRAMES = "frames and CRC"
 PARSING = "Examples to columns"
 WHOLE = "from files to batches"

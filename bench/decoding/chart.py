@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["draw"]
-
 WIDTH, HEIGHT = 4.6, 2.9
 """Size of a panel in inches."""
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from bench.datasets import Dataset
 
-__all__ = ["rates"]
-
 
 def rates(case: Case, report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
     """Return a reader's report as quantities.

@@ -13,8 +13,6 @@ from bench.measure import Result, ratio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["as_markdown"]
-
 COLUMNS = (
     ("krec/s", "records_per_second", 1e3),
     ("MB/s", "megabytes_per_second", 1.0),

@@ -21,8 +21,6 @@ from bench.measure import Comparison, Result, ratio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["targets"]
-
 _PARSED = ("tf.io.parse_example", "tf.io.parse_example in a tf.function")
 
 

@@ -18,8 +18,6 @@ from bench.usage import helpers_usage, usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["frames", "report", "write_index"]
-
 
 def write_index(command: Sequence[str]) -> int:
     """Write the index of a shard that DALI reads: offset and size of each frame on a line.

@@ -15,8 +15,6 @@ import streamrec as sr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FEATURES", "StreamrecReader", "ThreadReader", "settings"]
-
 FEATURES = {"image": sr.FixedLenFeature((), "bytes"), "size": sr.FixedLenFeature((), "int64")}
 """The features of each record that DLIO writes: both are parsed, as DLIO's own reader does."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["as_markdown", "spread"]
-
 HEAD = (
     "reader",
     "AU, %",

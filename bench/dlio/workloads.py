@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["BUCKET", "READERS", "WORKLOADS", "Reader", "Workload", "overrides"]
-
 BUCKET = "mlperf"
 
 

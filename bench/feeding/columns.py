@@ -11,8 +11,6 @@ from streamrec import BytesColumn
 if TYPE_CHECKING:
     import streamrec as sr
 
-__all__ = ["arrays", "nbytes"]
-
 
 def arrays(batch: sr.Batch) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of a batch by name, two of a column of strings."""

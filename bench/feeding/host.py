@@ -19,8 +19,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
-__all__ = ["Opener", "Taken", "main"]
-
 Taken = tuple[int, int | None]
 """Records of a batch, and its bytes where they are asked for."""
 Opener = Callable[[dict[str, Any]], Iterator[Any]]

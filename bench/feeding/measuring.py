@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bench.feeding.setup import Load, Setup
     from bench.feeding.systems import System
 
-__all__ = ["Cell", "Turn", "measure"]
-
 WARMING = 0.25
 """Seconds before each measurement in which clients fetch what was read ahead meanwhile."""
 PATIENCE = 5.0

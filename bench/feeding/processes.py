@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["REPEATING", "Process", "cpu_seconds"]
-
 REPEATING = ROOT / "bench" / "feeding" / "repeating"
 """Directory of the module that makes all streams of a process repeat their first batches."""
 ANSWER = 60.0

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bench.datasets import Dataset
     from bench.services import Certificate
 
-__all__ = ["MEMORY", "SHARES_MEMORY", "SPEAKS_TLS", "Load", "Setup"]
-
 HOSTS = 2
 """Processes that clients are divided over: one for each core of a small machine."""
 MEMORY = "256MiB"

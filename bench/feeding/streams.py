@@ -12,8 +12,6 @@ from bench.readers.specs import specs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["opened"]
-
 
 def from_feeder(arguments: Mapping[str, Any]) -> Iterator[sr.Batch]:
     """Read from a feeder with a plain ``for``."""

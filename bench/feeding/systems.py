@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from bench.feeding.processes import Process
     from bench.feeding.setup import Load, Setup
 
-__all__ = ["BARE", "ENGINE", "SHARED", "SYSTEMS", "TCP", "TF_SERVICE", "System"]
-
 BARE = "bare sendall and recv_into"
 TCP = "streamrec, TCP"
 SHARED = "streamrec, Unix socket, shared memory"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from bench.feeding.measuring import Cell
 
-__all__ = ["as_markdown", "targets"]
-
 HEADINGS = {"ready": "Ready-made batches", "shards": "From local shards, checked"}
 OF_BARE = 0.7
 OF_ENGINE = 0.9

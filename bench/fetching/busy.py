@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from bench.fetching.images import Images, Place, Way
     from bench.measure import ServiceInfo
 
-__all__ = ["BURNING", "HELD", "IDLE", "MATRICES", "STEPS", "beside_trainers"]
-
 IDLE = "beside an idle trainer"
 STEPS = "beside a trainer: 10 ms of Python after each batch"
 HELD = "beside a trainer: a thread of Python that never stops"

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from bench.fetching.images import Images, Place
     from bench.measure import ServiceInfo
 
-__all__ = [
-    "behind_store",
-    "ceiling",
-    "first_batches",
-    "from_files",
-    "of_download",
-    "through_feeder",
-    "with_tail",
-]
-
 FAR = (32, 64, 96, 128)
 """Numbers of requests in flight for downloads where there is latency to hide."""
 NEAR = (16, 32, 64, 96)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["draw"]
-
 WIDTH, ROW, HEAD = 7.5, 0.24, 0.55
 """Inches: width of the chart, height of a bar, and height of a panel without its bars."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bench.fetching.images import Way
     from bench.services import Served
 
-__all__ = ["COUNTS", "GROWTH", "MEMORY", "Shards", "footprints", "growing", "judge_footprint"]
-
 GROWTH = "many shards"
 MEMORY = "memory"
 COUNTS = (10, 1_000, 100_000)

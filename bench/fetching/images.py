@@ -16,19 +16,6 @@ if TYPE_CHECKING:
     from bench.measure import Case
     from bench.services import Served
 
-__all__ = [
-    "BATCH_SIZE",
-    "BUCKET",
-    "FOR",
-    "WAYS",
-    "Images",
-    "Place",
-    "Way",
-    "judge",
-    "judge_beginning",
-    "stream_arguments",
-]
-
 BATCH_SIZE = 64
 BUCKET = "images"
 NAME = "images-{:05}.tfrecord"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from bench.measure import Case, Judge, Result
     from bench.services import Certificate, Served
 
-__all__ = ["PARTS", "Setup", "failed"]
-
 STEP_SECONDS = 0.01
 """Seconds of pure Python after each batch, in the busy trainer."""
 STALLS = (

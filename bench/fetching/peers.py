@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bench.datasets import Dataset
     from bench.fetching.images import Place
 
-__all__ = ["Peers", "find_peers", "slow_peers"]
-
 PACKAGES = ("torch", "webdataset", "mosaicml-streaming")
 
 

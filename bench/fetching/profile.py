@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Case
 
-__all__ = ["profiled", "py_spy", "work_of"]
-
 RATE = 200
 """Samples a second."""
 START, WAIT = "starting", "waiting"

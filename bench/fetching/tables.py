@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["as_markdown"]
-
 READ = (
     ("GB", "gigabytes"),
     ("first batch, s", "first_batch_seconds"),

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["FIRST", "NGINX", "STORE", "TAIL", "targets"]
-
 STORE = "store at 50 ms and 60 MB/s a connection"
 FIRST = "first batches behind the store"
 NGINX = "nginx on loopback"

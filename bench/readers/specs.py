@@ -9,8 +9,6 @@ import streamrec as sr
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["specs"]
-
 
 def specs(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, sr.FixedLenFeature]:
     """Return specs for features in the plain form of :mod:`bench.datasets`."""

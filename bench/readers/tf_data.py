@@ -12,8 +12,6 @@ import tensorflow as tf
 from bench.stopwatch import Stopwatch
 from bench.warming import warm_memory
 
-__all__ = ["batches", "dataset", "parser"]
-
 READ_BYTES = 8 << 20
 """Default size of a reader's buffer; TensorFlow's default of 256 KiB is slower."""
 Parse = Callable[[Any], dict[str, Any]]

@@ -12,8 +12,6 @@ from bench.warming import warm_memory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["Arguments", "time_way"]
-
 Arguments = dict[str, Any]
 
 

@@ -14,8 +14,6 @@ from bench.stopwatch import Stopwatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Trainer", "iterations_in"]
-
 MATRIX = 512
 """Number of rows and columns: a product takes some ms, during which the lock is free."""
 PYTHON_ITERATIONS = 100_000

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["SHARD_BYTES", "SortedShards"]
-
 SHARD_BYTES = 32_000_000
 CLASSES = 100
 BLOCK = 4 << 20

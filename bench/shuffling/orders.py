@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["ORDERS", "Data"]
-
 EVEN = 128
 """Number of lanes that divides the shards of all datasets, and has one shard open a lane."""
 LANES = DEFAULT_LANES, 8, EVEN

@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["quality"]
-
 LAGS = 128
 """Largest distance of neighbours; more than there are lanes."""
 

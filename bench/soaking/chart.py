@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["draw"]
-
 PANELS = {
     "megabytes": "resident memory, MB",
     "descriptors": "descriptors",

@@ -13,8 +13,6 @@ from streamrec.feeder.client.client import BlockingFeed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KINDS"]
-
 BATCHES = 3
 """Batches that a client takes before it leaves in mid-run."""
 

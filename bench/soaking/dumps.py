@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bench.services import Daemon
 
-__all__ = ["Dumps"]
-
 TASKS = re.compile(r"(\d+) tasks \(")
 
 

@@ -16,8 +16,6 @@ from streamrec.errors import FeederRefused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Fleet"]
-
 LIFETIMES = 2.0, 40.0
 """Seconds from which each client draws how long it stays."""
 SLOW = 0.2

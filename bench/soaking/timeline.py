@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["draw"]
-
 PANELS = {
     "memory (PSS) and lent budget, MB": ("pss_mb", "budget_mb"),
     "descriptors": ("descriptors",),

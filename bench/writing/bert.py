@@ -15,8 +15,6 @@ from bench.writing.timing import timed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SCRIPT", "SETTINGS", "make_text"]
-
 SCRIPT = "create_pretraining_data.py"
 SETTINGS = {"max_seq_length": 128, "max_predictions_per_seq": 20, "dupe_factor": 5}
 PAGES = Path(__file__).parents[2] / "docs"

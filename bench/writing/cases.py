@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bench.writing.place import Place
 
-__all__ = ["LATENCY", "MODULES", "PEERS", "cases_of", "conversions_of", "is_there"]
-
 LATENCY = 0.05
 OURS = (
     "columns by block",

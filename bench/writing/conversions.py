@@ -20,8 +20,6 @@ from streamrec.formats.images.picture import OutputForm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["make_csv", "make_pictures"]
-
 CLASSES = 10
 HEIGHT, WIDTH = 375, 500
 COARSE = 25

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Case
 
-__all__ = ["judge", "judge_conversion"]
-
 
 def judge(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
     """Check what was written, remove it, and return the rates.

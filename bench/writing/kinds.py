@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KINDS", "Columns", "Kind", "mappings", "nbytes_of", "shard_nbytes"]
-
 Columns = dict[str, Any]
 """Columns by feature name: arrays, or lists of byte strings."""
 IMAGE_BYTES = 110_000

@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Place"]
-
 REGION = "us-east-1"
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["as_markdown", "times"]
-
 NOT_INSTALLED = "not installed"
 HEAD = ("", "records/s", "MB/s", "min-max", "CPU s/GB", "TensorFlow's, by CPU", "ratio, by MB/s")
 BY_CPU = "records_per_cpu_second"

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["timed"]
-
 
 def timed(way: Callable[[dict[str, Any]], None], arguments: dict[str, Any]) -> None:
     """Convert as the arguments say, first a little to warm up, and print the report."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-__all__ = ["known_prices", "measure", "measuring_options", "prices_option", "write_report"]
-
 
 def _seconds(context: click.Context, _: click.Parameter, text: str | None) -> float | None:
     if text is None or context.resilient_parsing:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Limits
 
-__all__ = ["BenchmarkProgress"]
-
 EVERY = 0.5
 """Seconds between two points of the line."""
 POINTS = 60

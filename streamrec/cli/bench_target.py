@@ -16,15 +16,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.measure.figures import Target
 
-__all__ = [
-    "dataset_settings",
-    "feeder_route",
-    "is_feeder",
-    "refuse_settings",
-    "target_of_dataset",
-    "target_of_feeder",
-]
-
 BATCH_SIZE = 64
 """Records of a batch where nothing says how many."""
 FEEDERS = ("tcp://", "tls://", "unix://")

@@ -12,8 +12,6 @@ from streamrec.cli.options import checked_dest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["bert_options", "places"]
-
 _OPTIONS = (
     click.option(
         "--vocab-file",

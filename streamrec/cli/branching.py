@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-__all__ = ["BranchingCommand"]
-
 
 class BranchingCommand(click.Group):
     """A command with options and arguments of its own, and with other commands beneath it.

@@ -16,8 +16,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     import click
 
-__all__ = ["VARIABLE", "complete", "local_files"]
-
 VARIABLE = "_STREAMREC_COMPLETE"
 """The variable by which shells ask for completion; click names it so."""
 

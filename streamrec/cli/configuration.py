@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from streamrec.config.access import ServedSettings
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = ["effective", "faults", "load"]
-
 
 def load(path: str) -> DaemonSettings:
     """Read the daemon's file and environment variables, and check all that can be without opening.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
 
-__all__ = ["survey"]
-
 MOST_SHOWN = 3
 """Names of shards that are shown."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.page.path import PathStage
     from streamrec.feeder.page.view import View
 
-__all__ = ["dashboard"]
-
 SHOWN_ERRORS = 3
 BAR = 20
 """The characters of a bar."""

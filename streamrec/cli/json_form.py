@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from streamrec.datasets.selection import PlacedRecord
 
-__all__ = ["Examples", "raw_line", "text_or_base64"]
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """C0 and C1 without tab, line feed and carriage return; they would steer the terminal."""
 _NO_NUMBER = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -6,8 +6,6 @@ from difflib import get_close_matches
 
 import click
 
-__all__ = ["no_such_option", "with_dashes"]
-
 SHARDS, WORKERS, SOURCE, DEST = "--shards", "--workers", "SOURCE", "DEST"
 OTHER_NAMES = {
     "--num-shards": SHARDS,

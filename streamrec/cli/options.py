@@ -18,23 +18,6 @@ if TYPE_CHECKING:
 
     Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-__all__ = [
-    "checked_dest",
-    "debug_option",
-    "dest_option",
-    "json_option",
-    "key_values",
-    "record_option",
-    "refuse_unused",
-    "seed_option",
-    "shard_options",
-    "shuffle_option",
-    "size_value",
-    "storage_option",
-    "task_option",
-    "written_file",
-]
-
 
 def _pair(text: str) -> tuple[str, Any]:
     """Split ``KEY=VALUE``, and read the value as JSON where it is."""

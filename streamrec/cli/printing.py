@@ -12,8 +12,6 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["megabytes", "next_line", "no_progress", "print_json", "progress_bar", "written_line"]
-
 
 def print_json(value: Any) -> None:
     """Print one object on standard output."""

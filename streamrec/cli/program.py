@@ -30,8 +30,6 @@ from streamrec.masking import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["program", "run"]
-
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 OTHER_NAMES = {"merge": "reshard", "split": "reshard"}
 """Verbs that people look for, which another one does."""

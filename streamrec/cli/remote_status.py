@@ -14,8 +14,6 @@ from streamrec.masking import printable
 if TYPE_CHECKING:
     from streamrec.feeder.page.view import View
 
-__all__ = ["read", "viewed"]
-
 TIMEOUT = 5.0
 """Seconds to wait for a feeder; its page takes milliseconds."""
 MOST = 64 << 20

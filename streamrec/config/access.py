@@ -9,8 +9,6 @@ from pydantic import Field
 from streamrec.config.dataset import DatasetSettings
 from streamrec.config.validation import Settings
 
-__all__ = ["ServedSettings", "TlsSettings", "TokenFiles"]
-
 _Path: TypeAlias = Annotated[str, Field(min_length=1)]
 
 TokenFiles: TypeAlias = list[_Path]

@@ -9,15 +9,6 @@ from typing import Any
 from streamrec.config.places import absolute_source
 from streamrec.errors import ConfigError
 
-__all__ = [
-    "absolute_sources",
-    "count_of",
-    "kind_of",
-    "options_of",
-    "place_text",
-    "source_texts",
-]
-
 
 def place_text(given: object) -> str:
     """Return a URL or path as text.

@@ -14,8 +14,6 @@ from streamrec.config.places import absolute
 from streamrec.config.validation import Bytes, Settings
 from streamrec.surroundings import home
 
-__all__ = ["MEMORY", "Cache", "CacheSettings", "Kept", "absolute_cache", "default_folder"]
-
 Kept: TypeAlias = Literal["ranges", "pictures", "mapped", "batches"]
 """What a cache keeps: ranges as they came from a store; these and the pictures that were decoded of
 them, or what ``map`` made of each record; or batches as they were decoded."""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from streamrec.config.cache import CacheSettings
 
-__all__ = ["CHECKS", "Schedule"]
-
 Schedule: TypeAlias = list[tuple[int, dict[str, float]]]
 Known: TypeAlias = Mapping[str, Any]
 """The values of the settings before the one that is checked, as far as they are valid."""

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = ["usable_cores", "worker_count"]
-
 CGROUP = Path("/sys/fs/cgroup")
 
 

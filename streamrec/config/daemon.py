@@ -28,8 +28,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DaemonSettings", "load_daemon", "read_toml"]
-
 MOST_BYTES = 1 << 20
 """Bytes of the largest configuration."""
 

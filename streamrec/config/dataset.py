@@ -27,8 +27,6 @@ from streamrec.config.pack import Pack
 from streamrec.config.validation import Bytes, Settings
 from streamrec.masking import Hidden
 
-__all__ = ["Compression", "DatasetSettings", "StreamSettings", "compression_name", "ends"]
-
 MIB = 1 << 20
 LEAST_BUDGET = 8 * MIB
 """Bytes of the smallest memory budget."""

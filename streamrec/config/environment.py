@@ -16,8 +16,6 @@ from streamrec.config.validation import Settings, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["SERVER_PREFIX", "overrides"]
-
 SERVER_PREFIX = "STREAMREC_SERVER_"
 """The beginning of the names of the variables that override the daemon's ``[server]``."""
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["install", "needs"]
-
 
 def install(extra: str) -> str:
     """Return what to do to install an extra, for a message: there is no release on an index yet."""

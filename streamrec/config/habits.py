@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HABITS", "METHODS"]
-
 _READS_AHEAD = "a stream reads ahead by itself; leave it out"
 _ORDER = "the order follows from lanes and never from how many are read at once; leave it out"
 _SOURCE = "it is the first argument, the source"

@@ -16,20 +16,6 @@ if TYPE_CHECKING:
     from streamrec.config.cache import Kept
     from streamrec.config.pack import Pack
 
-__all__ = [
-    "CacheKeywords",
-    "ColumnKeywords",
-    "Engine",
-    "Features",
-    "MixColumnKeywords",
-    "MixKeywords",
-    "Number",
-    "OtherDType",
-    "Source",
-    "StreamKeywords",
-    "String",
-]
-
 
 class TensorFlowDType(Protocol):
     """A ``tf.DType``."""

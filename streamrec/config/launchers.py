@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from streamrec.errors import ConfigError
 
-__all__ = ["LAUNCHERS", "LaunchedRank", "Launcher", "launched", "local_ranks"]
-
 
 class Launcher(NamedTuple):
     """A launcher and its variables; of each tuple, the first one that is set counts."""

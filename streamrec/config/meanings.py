@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from streamrec.config.validation import Settings
 
-__all__ = ["meanings", "with_settings"]
-
 WIDTH = 100
 
 

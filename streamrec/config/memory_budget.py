@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = [
-    "MOST_PIXELS",
-    "automatic_budget",
-    "batch_limit",
-    "daemon_batch_limit",
-    "daemon_budget",
-    "daemon_pixel_limit",
-    "memory_budget",
-    "memory_share",
-    "pixel_limit",
-    "record_limit",
-    "shared_limit",
-]
-
 LEAST_BATCH = 48 * MIB
 """Bytes of the largest batch, however small the budget is."""
 MOST_PIXELS = (1 << 30) // 4 // 3

@@ -19,8 +19,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["check_archive", "check_file", "check_option_files", "check_variables"]
-
 _OF_ALL = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
 _AWS = (
     "AWS_CA_BUNDLE",

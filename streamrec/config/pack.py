@@ -7,8 +7,6 @@ from typing import Literal
 
 from streamrec.errors import ConfigError
 
-__all__ = ["Pack"]
-
 
 @dataclass(frozen=True)
 class Pack:

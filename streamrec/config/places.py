@@ -17,19 +17,6 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "ChainedURL",
-    "absolute",
-    "absolute_options",
-    "absolute_source",
-    "check_url",
-    "escape",
-    "is_http",
-    "local_path",
-    "split_chain",
-    "unescaped",
-]
-
 ESCAPE = re.compile(r"\[([][*?{}@])\]")
 """A character class of one special character, which always stands for that character."""
 SPECIAL = re.compile(r"[][*?{}]|@(?=\d)")

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["read_small_file"]
-
 PIECE = 1 << 16
 PATIENCE = 1000
 """Milliseconds without data after which the log says that it is waited for."""

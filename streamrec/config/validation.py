@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-__all__ = ["Bytes", "Settings", "byte_size", "checked", "nearest", "validate"]
-
 _SECRETS = ("storage_options", "token")
 """The settings whose values errors do not show."""
 

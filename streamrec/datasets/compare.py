@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from streamrec.datasets.shard_source import Progress, ShardSource
     from streamrec.pipeline.batch.batch import Batch
 
-__all__ = ["Comparison", "compare", "compare_in_any_order"]
-
 MOST_NAMED = 10
 """The most differences of a kind that are named."""
 GROUPS = 1 << 16

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.splits import Splits
     from streamrec.sources.source import Source
 
-__all__ = ["Conversion"]
-
 SMALL = 32 << 20
 """Bytes of a table below which processes save little, as they take time to start: on two cores,
 16 MiB of CSV took 1.7 s with one and 1.6 s with two, and 32 MiB 2.8 and 2.2 s."""

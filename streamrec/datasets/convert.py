@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from streamrec.sources.source import Source
     from streamrec.values.columns import BytesColumn
 
-__all__ = ["Destination", "Outcome", "Shuffle", "SplitPlan", "convert"]
-
 LISTED = 1000
 """Skipped records that are listed; the others are counted."""
 

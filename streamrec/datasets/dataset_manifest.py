@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
     from streamrec.plan.order.shard_names import ShardNames, Task
 
-__all__ = [
-    "MOST",
-    "IndexedShard",
-    "Kind",
-    "Manifest",
-    "ShardFacts",
-    "SourcePlace",
-    "TaskPart",
-    "WriteSettings",
-]
-
 MOST = 64 << 20
 """The most bytes of a manifest; one of 100,000 shards has 8 MB."""
 _Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray, Indices
 
-__all__ = ["LEAST_MEMORY", "ExternalShuffle"]
-
 LEAST_MEMORY = 16 << 20
 """Bytes of the least memory that a shuffle takes."""
 RECORD_COST = 64

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from streamrec.stores.open import Stores
     from streamrec.values.record_rows import RecordBlock
 
-__all__ = ["EntryCheck", "IndexCheck"]
-
 AGAIN = "write the index again with `streamrec index`"
 
 

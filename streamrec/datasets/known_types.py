@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.datasets.shard_source import ShardSource
     from streamrec.plan.order.shard_names import ShardNames
 
-__all__ = ["known_types"]
-
 log = logging.getLogger("streamrec.write")
 
 

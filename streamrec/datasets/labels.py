@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from streamrec.config.keywords import Source
 
-__all__ = ["labels"]
-
 WHO_KEEPS = (
     "streamrec write keeps those of picture folders and of ClassLabel columns, and ShardedWriter "
     "takes labels={'cat': 0, ...}"

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from streamrec.datasets.task_log import TaskLog
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["complete", "merge_index", "merge_tasks"]
-
 
 def merge_index(
     template: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None

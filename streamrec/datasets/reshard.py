@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from streamrec.datasets.shard_source import Progress, ShardSource
     from streamrec.plan.order.splits import Splits
 
-__all__ = ["Resharding", "WrittenDataset", "reshard"]
-
 
 @dataclass(frozen=True)
 class Resharding:

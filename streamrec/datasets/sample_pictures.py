@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-__all__ = ["sample_pictures"]
-
 
 def sample_pictures() -> list[bytes]:
     """Return this package's JPEG files of about 100 KB, sorted by name."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.batch import Batch
 
-__all__ = ["PlacedRecord", "Selection", "groups"]
-
 FEW = 1000
 """The most records that are read one range after the other, with hardly any read-ahead."""
 THRIFTY = {"memory_budget": "8MiB", "max_concurrency": 1, "prefetch": 1}

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.shard_names import Task
     from streamrec.values.columns import BytesColumn
 
-__all__ = ["BUDGET", "Progress", "ShardSource"]
-
 BUDGET = 128 << 20
 """Bytes of memory for reading by default."""
 BLOCK = 2 << 20

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from streamrec.datasets.dataset_manifest import SourcePlace
     from streamrec.datasets.writer import Record
 
-__all__ = ["ShardedWriter"]
-
 HELD_BYTES = 1 << 18
 """Bytes of single records that are collected before they are framed together."""
 HELD_RECORDS = 1 << 12

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.values.columns import ByteArray
 
-__all__ = ["Survey", "survey"]
-
 SMALL = 64_000_000
 """Bytes of the largest dataset that is read as a whole by default, in a second or so."""
 SAMPLE_RECORDS = 512

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.shard_names import ShardNames, Task
     from streamrec.stores.folder import Folder
 
-__all__ = ["TaskLog", "begin"]
-
 
 @dataclass
 class TaskLog:

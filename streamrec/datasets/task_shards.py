@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.stores.targets import Target
     from streamrec.values.columns import ByteArray, BytesColumn, Indices
 
-__all__ = ["CountedShards", "SequentialShards"]
-
 COMMITS = 8
 """Shards that are made to appear at once."""
 BEHIND = 4

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
-__all__ = ["ShardReport", "check", "index_of"]
-
 SHARDS_AT_ONCE = 8
 RANGE = 4 << 20
 """Bytes of a request."""

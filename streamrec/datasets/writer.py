@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from streamrec.stores.targets import Target
     from streamrec.values.columns import ByteArray
 
-__all__ = ["TFRecordWriter", "WholeOrAbsent"]
-
 Record: TypeAlias = Bytes | Mapping[str, Any]
 
 

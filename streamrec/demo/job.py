@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Summary", "run"]
-
 PROGRESS_SECONDS = 0.1
 """Seconds between two calls of ``progress`` while the ranks take batches."""
 DEFAULT_PLAN = DemoPlan()

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FEATURES", "DemoPlan"]
-
 FEATURES: dict[str, dict[str, Any]] = {
     "id": {"kind": "fixed", "shape": [], "dtype": "int64"},
     "label": {"kind": "fixed", "shape": [], "dtype": "int64"},

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from streamrec.demo.plan import DemoPlan
 
-__all__ = ["feeder", "store"]
-
 KEY, SECRET = "demo", "demo-secret"
 BUCKET = "demo"
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from streamrec.demo.plan import DemoPlan
     from streamrec.pipeline.batch.batch import Batch
 
-__all__ = ["DemoRank", "ReceivedRecords"]
-
 
 class ReceivedRecords:
     """The count of the records that one rank has received.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from streamrec.demo.plan import DemoPlan
 
-__all__ = ["write_shards"]
-
 
 def write_shards(directory: Path, plan: DemoPlan, progress: Callable[[int], None]) -> int:
     """Write the plan's shards.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamrec.devstore.listing import ListingPage
     from streamrec.devstore.objects import Objects, StoredObject
 
-__all__ = ["API", "PendingUpload"]
-
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:

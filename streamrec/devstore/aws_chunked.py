@@ -16,8 +16,6 @@ from streamrec.devstore.errors import Refusal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LENGTH", "content_encoding", "decoded"]
-
 LENGTH = "x-amz-decoded-content-length"
 """The header that names the bytes of the content; a body without it is not in chunks."""
 UNSIGNED = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"

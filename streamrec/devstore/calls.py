@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from streamrec.devstore.faults import FaultEffects
     from streamrec.devstore.objects import Content
 
-__all__ = ["Call", "ObjectBody", "Reply"]
-
 
 @dataclass(frozen=True, slots=True)
 class Call:

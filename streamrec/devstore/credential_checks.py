@@ -16,8 +16,6 @@ from streamrec.devstore.errors import Refusal
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["check_bearer", "check_signature"]
-
 LONGEST_EXPIRY = 7 * 24 * 3600  # seconds; S3's own limit
 _CREDENTIAL = re.compile(r"(?:^|Credential=)([^/,\s=]+)/[0-9]{8}/[^/,\s]+/s3/aws4_request")
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="https://accounts.google.com/"'}

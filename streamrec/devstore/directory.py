@@ -13,8 +13,6 @@ from streamrec.devstore.objects import Content, ReadOnlyObjects, StoredObject, s
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["DirectoryObjects"]
-
 
 class DirectoryObjects(ReadOnlyObjects):
     """A read-only backend of the files below a directory.

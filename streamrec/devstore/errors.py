@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Refusal"]
-
 _DEFAULT_MESSAGES = {
     "AccessDenied": "Access Denied",
     "InvalidAccessKeyId": "The access key ID you provided does not exist in our records.",

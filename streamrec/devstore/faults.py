@@ -26,16 +26,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = [
-    "NO_EFFECTS",
-    "FaultEffects",
-    "FaultRule",
-    "Faults",
-    "Step",
-    "flip_byte",
-    "sending_steps",
-]
-
 
 class FaultEffects(Settings):
     """The effects of faults on one request; positions are bytes of the response's body."""

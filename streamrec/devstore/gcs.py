@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from streamrec.devstore.objects import StoredObject
 
-__all__ = ["GCS", "operation_of", "speaks_gcs"]
-
 _ROOT = re.compile(r"/(?:(?P<service>download|upload)/)?storage/v1/b(?P<rest>/.*|$)", re.DOTALL)
 _REST = re.compile(r"(?:/(?P<bucket>[^/]+)(?P<objects>/o(?:/(?P<key>.+))?)?)?", re.DOTALL)
 _REWRITE = "/rewriteTo/b/"

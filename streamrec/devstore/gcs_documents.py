@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from streamrec.devstore.calls import Call
     from streamrec.devstore.objects import StoredObject
 
-__all__ = ["error_reply", "json_reply", "object_resource", "parse", "parse_multipart", "selected"]
-
 _JSON = {"Content-Type": "application/json; charset=UTF-8"}
 _FIELD = re.compile(r"(\w+)(?:\(([\w,]*)\))?(?:,|$)")
 _REASONS = {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import random
 
-__all__ = ["Jitter"]
-
 
 class Jitter:
     """A source of latencies around a mean, drawn from a log-normal distribution.

@@ -14,8 +14,6 @@ from streamrec.devstore.errors import Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["ListingPage", "list_page", "page_limit"]
-
 LARGEST_PAGE = 1000
 """Most keys and common prefixes on a page, together: S3's own limit."""
 

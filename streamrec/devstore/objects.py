@@ -13,17 +13,6 @@ from typing import NoReturn
 
 from streamrec.devstore.errors import Refusal
 
-__all__ = [
-    "Content",
-    "MemoryObjects",
-    "Objects",
-    "ReadOnlyObjects",
-    "StoredObject",
-    "digest",
-    "etag_of_parts",
-    "split_name",
-]
-
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["UNPACED_SLICE", "Pace", "SharedLink"]
-
 UNPACED_SLICE = 1 << 20
 """Bytes of a write without a bandwidth: large, so that the cost of each write does not matter."""
 SMALLEST_SLICE = 16 << 10

@@ -9,8 +9,6 @@ import re
 
 from streamrec.devstore.errors import Refusal
 
-__all__ = ["parse_copy_range", "parse_range"]
-
 # Python refuses to convert more than 4,300 digits; no header needs as many.
 _ONE_RANGE = re.compile(
     r"\s*bytes\s*=[ \t]*([0-9]{0,4000})-([0-9]{0,4000})[ \t]*", re.IGNORECASE | re.ASCII

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RequestRate"]
-
 BURST_SECONDS = 0.1
 """Seconds of the rate that may come at once: clients send in bursts, and stores bear small ones."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.devstore.objects import StoredObject
     from streamrec.devstore.s3_documents import Content
 
-__all__ = ["S3", "operation_of"]
-
 # fmt: off
 _SUBRESOURCES = frozenset((
     "acl", "attributes", "cors", "delete", "encryption", "legal-hold", "lifecycle", "list-type",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from streamrec.devstore.errors import Refusal
 
-__all__ = ["Content", "error_document", "timestamp", "xml_reply"]
-
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 Content: TypeAlias = "str | int | Iterable[tuple[str, Content]]"

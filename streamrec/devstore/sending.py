@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamrec.devstore.faults import FaultEffects
     from streamrec.devstore.pacing import Pace
 
-__all__ = ["Sender", "reset"]
-
 
 @dataclass
 class Sender:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from streamrec.devstore.faults import FaultRule
 
-__all__ = ["DevStore"]
-
 DEFAULT_KEYS = {"test": "testsecret"}
 DEFAULT_TOKEN = "testtoken"  # noqa: S105 - it opens nothing
 TOKEN_SECONDS = 3600.0

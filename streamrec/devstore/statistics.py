@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamrec.devstore.calls import Call
 
-__all__ = ["RequestRecord", "RequestStatistics"]
-
 KEPT_RECORDS = 100_000
 
 

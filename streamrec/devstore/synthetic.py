@@ -21,8 +21,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Recipe", "SyntheticObjects"]
-
 LARGEST_PIECE = 1 << 20
 
 

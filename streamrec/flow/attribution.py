@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["STAGES", "Collector", "WaitClock"]
-
 STAGES = (
     *("list", "first_byte", "body", "cache", "decompress", "scan"),
     *("quarantine", "filter", "pack", "order", "queue", "decode", "transform", "wire", "client"),

@@ -13,8 +13,6 @@ from streamrec.surroundings import hold_standard_descriptors
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-__all__ = ["Bridge", "new_event_loop"]
-
 T = TypeVar("T")
 
 

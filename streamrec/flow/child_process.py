@@ -17,8 +17,6 @@ from streamrec.surroundings import hold_standard_descriptors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ChildProcess"]
-
 START = 30.0
 """The most seconds until a process is ready; it takes about one."""
 GOODBYE = 5.0

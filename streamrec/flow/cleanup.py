@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from concurrent.futures import Executor, ThreadPoolExecutor
 
-__all__ = [
-    "all_of",
-    "apart",
-    "end",
-    "end_threads",
-    "finish",
-    "start_threads",
-    "until_done",
-    "wait_out",
-]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["BEHIND", "CoreShare", "Cores", "step_back"]
-
 BEHIND = 10
 """Niceness of decoding threads beyond that of their process. A thread that is ahead by 10 gets nine
 times as much of a core: an event loop beside busy decoders runs nearly as if it were alone."""

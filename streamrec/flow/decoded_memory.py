@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Abandoned", "BatchInFlight", "DecodedMemory"]
-
 
 class Abandoned(Exception):
     """The run has ended, and nobody waits for this batch any more."""

@@ -12,8 +12,6 @@ import os
 from typing import Any, Protocol
 from weakref import WeakSet
 
-__all__ = ["Forked", "keep_for_ever", "watch"]
-
 
 class Forked(Protocol):
     """An object whose resources belong to the parent process after a fork."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["LoopDelay", "watching"]
-
 EVERY = 0.05
 """Seconds between two looks at the loop: 20 timers a second are 0.03 % of its time."""
 LONG = 0.5

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
-__all__ = ["LONGEST_TURN", "LoopShare"]
-
 LONGEST_TURN = 0.005
 """Seconds for which one task works before others of the loop get a turn: an idle turn of asyncio's
 loop takes about 15 us, so that is 0.3 %."""

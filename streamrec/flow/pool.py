@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["HUGE", "LATELY", "Account", "BatchMemory", "Pool", "lent", "size_class"]
-
 SMALLEST = 4 << 10
 STEPS = 16
 """Sizes are rounded up to sixteenths of a power of two, which wastes an eighth at most."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Prefaulter"]
-
 POPULATE_WRITE = 23
 """``MADV_POPULATE_WRITE`` of Linux 5.14, madvise(2): it makes pages writable and keeps their
 content, also what is being written meanwhile."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-__all__ = ["Backoff", "RetryRate", "retried"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from streamrec.errors import StoreError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Silence", "cause_of"]
-
 EARLY = 0.01
 """The part of the silence by which the timer may go off early. Moving it for each piece that is
 received would cost as much as receiving it."""

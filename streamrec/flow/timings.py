@@ -6,8 +6,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["BOUNDS", "Histogram", "Timings", "Tree", "added", "quantile"]
-
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper bounds of the buckets in seconds; one more bucket has no bound. A store in the same
 region answers in 10 to 100 ms; what takes 30 s has been hedged or cut long before."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["share_work"]
-
 
 def share_work(
     threads: ThreadPoolExecutor,

@@ -13,8 +13,6 @@ from streamrec.kernel.notice import explain
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["VARIABLE", "choose"]
-
 VARIABLE = "STREAMREC_KERNEL"
 """The environment variable that names the kernel."""
 _MODULES = {"native": "streamrec.kernel.native", "python": "streamrec.kernel.reference"}

@@ -23,26 +23,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray, Indices
 
-__all__ = [
-    "FOOTER",
-    "HEADER",
-    "LARGEST_MESSAGE",
-    "MASK_DELTA",
-    "MAX_NEEDED",
-    "Admit",
-    "Allocate",
-    "ColumnKind",
-    "ColumnPlan",
-    "DataType",
-    "FaultCode",
-    "FieldColumn",
-    "FrameScan",
-    "KernelFault",
-    "fresh",
-    "mask",
-    "unmask",
-]
-
 # A TFRecord frame: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked
 # CRC32C of the payload; little-endian. Source: tensorflow/core/lib/io/record_writer.h.
 HEADER = 12

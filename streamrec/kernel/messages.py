@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from streamrec.values.message_schema import Field, build
 
-__all__ = ["MESSAGES"]
-
 MESSAGES = build(
     "tensorflow",
     {

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["KernelNotice", "explain"]
-
 MODULE = "streamrec.kernel._native"
 PACKAGE = Path(__file__).parents[1]
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from streamrec.measure.evidence import Finding
     from streamrec.measure.figures import Bottleneck, Figures
 
-__all__ = ["Advice", "advise", "paste_of"]
-
 NOTICED = 1.1
 """Times the present rate that a change must bring."""
 ENOUGH = 0.97

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["amount"]
-
 _LARGE = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from streamrec.measure.figures import Cell, FirstByte, Processing, Sample, Target
     from streamrec.stores.base import ObjectInfo, Store
 
-__all__ = ["Benchmark", "BenchmarkObserver"]
-
 FIRST_BYTE, SWEEP, PROCESSING = 0.1, 0.4, 0.3
 """Parts of what is left of the budget, for these measurements in this order; the job gets the rest.
 """

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
 
-__all__ = ["Budget", "BudgetSpent", "stores_of"]
-
 
 class BudgetSpent(StoreError):
     """The budget does not allow a further request, or the time is over."""

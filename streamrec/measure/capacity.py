@@ -16,8 +16,6 @@ from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, p
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Assumption", "CapacityEstimate", "CapacityPlan", "Workload", "plan"]
-
 DAY = 86400
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
 RANGES_A_REQUEST = 2

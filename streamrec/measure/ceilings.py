@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.measure.figures import Bottleneck, Figures, Job, Stage
 
-__all__ = ["DECODING_THREADS", "LATE", "Resources", "rate_text"]
-
 SLOW = 3.0
 """Times the median after which the engine sends a request again, so that none counts for more."""
 BUSY = 0.9

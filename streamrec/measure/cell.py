@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
 
-__all__ = ["MeasuredCell", "Transfer", "measure_cell"]
-
 WARM = 0.9
 """The part of the connections that must have read a range before the window begins; a few requests
 may stall."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Cell, Figures
 
-__all__ = ["NOISE", "SIGNS", "ComparisonView", "Judgement", "Ratio", "compare"]
-
 Judgement: TypeAlias = Literal["better", "worse", "noise"]
 """The change of a figure."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["CoreSeconds", "CoreTimes"]
-
 TASKS = Path("/proc/self/task")
 """A directory for each thread; ``schedstat`` in it begins with both times in nanoseconds (Linux,
 Documentation/scheduler/sched-stats)."""

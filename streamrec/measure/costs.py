@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Figures, Limits, Target
 
-__all__ = ["Prices", "StorePrices", "costs", "most_costs", "read_prices"]
-
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DEFAULT = Path(__file__).with_name("prices.toml")
 GB = 1e9

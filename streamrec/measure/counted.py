@@ -13,8 +13,6 @@ from streamrec.stores.source_text import expand, is_glob
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["counted_range"]
-
 DIGITS = "0123456789"
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Job, Sample
 
-__all__ = ["Estimate", "job_rate", "measured_once", "quantile"]
-
 ONCE = 0.05
 """A figure that was measured once is taken to be true to this part of it."""
 LEAST = 0.025

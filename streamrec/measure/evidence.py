@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Bottleneck, Figures, Job
 
-__all__ = [
-    "CONTRADICTS",
-    "ENGINE",
-    "NETWORK",
-    "Finding",
-    "evidence",
-    "find",
-    "longest_reason",
-    "longest_wait",
-]
-
 NETWORK: Final[tuple[Bottleneck, ...]] = (
     *("store latency", "connection bandwidth", "link", "throttling"),
     *("memory budget", "max_concurrency"),

@@ -15,8 +15,6 @@ from streamrec.measure.figures import VERSION, Figures
 if TYPE_CHECKING:
     import os
 
-__all__ = ["read_figures"]
-
 MOST = 64 << 20
 """The most bytes of a file; no benchmark writes more."""
 REMEDY = "name a file that streamrec bench --json wrote"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamrec.measure.budget import Budget
     from streamrec.stores.base import ObjectInfo, Store
 
-__all__ = ["measure_first_byte"]
-
 RANGE_BYTES = 4 << 10
 MOST_TIMES = 2000
 """The 99.9th percentile is then the time of the second slowest request."""

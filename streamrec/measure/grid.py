@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Cell, Sweep
 
-__all__ = ["Grid", "Square", "arranged", "grid_of", "place_of"]
-
 Place: TypeAlias = tuple[int, int]
 """The size of a range, and the number of requests at a time."""
 

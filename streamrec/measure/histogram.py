@@ -13,8 +13,6 @@ from streamrec.feeder.page.words import counted, percent, seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["COLUMNS", "AxisMark", "Column", "HistogramChart", "histogram_of"]
-
 COLUMNS = 48
 TICKS = (1, 2, 5)
 """The digits of round times."""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
 
-__all__ = ["run_feeder_job", "run_job"]
-
 
 def _nobody(_: Sample) -> None:
     """Do nothing: nobody watches."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.stores.open import Stores
 
-__all__ = ["measure_listing"]
-
 SAMPLE = 64
 """Shards whose sizes are looked up where a source names its shards without a listing."""
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamrec.measure.figures import Job
 
-__all__ = ["busy_part", "used_part"]
-
 MUCH = 0.2
 """The part of the time in which threads could run from which on the wait for a core is told."""
 FELT = 0.1

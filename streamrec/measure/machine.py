@@ -10,8 +10,6 @@ from streamrec import __version__, kernel
 from streamrec.config.cores import usable_cores
 from streamrec.measure.figures import Machine
 
-__all__ = ["describe_machine"]
-
 CPUINFO = Path("/proc/cpuinfo")
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["Place", "Places", "largest_of"]
-
 
 class Place(NamedTuple):
     """A range of one shard."""

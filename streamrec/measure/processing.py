@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
 
-__all__ = ["measure_processing"]
-
 SAMPLE_BYTES = 64 << 20
 SECONDS = 0.3
 """Seconds for which a step is repeated, after a first time that does not count if it is shorter."""

@@ -13,8 +13,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ByteRate", "Bytes", "Part", "Rate", "Seconds", "parse_part", "parse_seconds", "parsed"]
-
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _TIMES = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _BYTES = TypeAdapter(ByteSize)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from streamrec.measure.figures import Job
 
-__all__ = ["Requests", "is_steady", "mean_rate", "read_rate", "requests_of", "steady_rate"]
-
 RAMP = 1 / 3
 """The part of a job's samples in which the engine still finds its number of requests."""
 FEWEST_SAMPLES = 6

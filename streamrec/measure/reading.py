@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from streamrec.measure.figures import Listing
     from streamrec.plan.reading.ranges import MemoryPlan
 
-__all__ = ["Reading", "memory_needs"]
-
 LANE_HOLDS = 1.4
 """Ranges of a lane that are not under way: the one in use, and now and then a received one behind
 it. Measured with 8 and 16 lanes, as requests under way of all that the budget holds."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray
     from streamrec.values.record_rows import RecordBlock
 
-__all__ = ["ShardStart", "blocks_of", "read_sample"]
-
 SHARDS = 4
 """Shards that the sample is taken from, evenly spread over the dataset."""
 MOST_DECOMPRESSED = 8

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import BytesColumn
 
-__all__ = ["DEFAULT_FEATURES", "sample_records"]
-
 DEFAULT_FEATURES: Mapping[str, Any] = {
     "id": FixedLenFeature((), "int64"),
     "label": FixedLenFeature((), "int64"),

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from streamrec.measure.figures import Job, Sample
 
-__all__ = ["Series", "series_of"]
-
 MOST = 120
 """The most intervals that are shown."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["SimulatedStore", "Simulation", "parse_simulation", "simulated"]
-
 BUCKET = "simulation"
 KEY, SECRET = "simulation", "simulation-secret"
 TEMPLATE_BYTES = 8_000_000

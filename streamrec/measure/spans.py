@@ -18,8 +18,6 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Span", "Spans"]
-
 MOST: Final = 500_000
 """The most spans that are kept, some 200 bytes each: a minute of a fast job has fewer."""
 

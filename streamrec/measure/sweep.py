@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamrec.measure.cell import MeasuredCell
     from streamrec.stores.base import ObjectInfo, Store
 
-__all__ = ["measure_sweep", "plateau_of"]
-
 SIZES = (4 << 20, 1 << 20, 16 << 20, 256 << 10)
 """Bytes of the ranges of a row, in the order in which the rows are measured: if the budget ends
 early, the sizes that are read most are known."""

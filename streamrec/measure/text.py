@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from streamrec.measure.series import Series
     from streamrec.measure.view import BarRow, FiguresView, VerdictText
 
-__all__ = ["render", "render_comparison"]
-
 BAR = 24
 """The characters of a bar."""
 DARK, LIGHT = (236, 237, 24, 25, 31), (38, 74, 116, 153)

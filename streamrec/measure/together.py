@@ -10,8 +10,6 @@ from streamrec.flow.cleanup import end
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-__all__ = ["together"]
-
 _T = TypeVar("_T")
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     OnSample: TypeAlias = Callable[[Sample], object]
 
-__all__ = ["Ended", "Trainer"]
-
 SAMPLE_SECONDS: Final = 0.5
 """Seconds between samples: some requests of a slow store end in each."""
 COUNTED = ("requests", "retries", "throttled", "hedges", "bytes_read")

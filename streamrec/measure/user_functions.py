@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.functions import Functions
     from streamrec.pipeline.lane.record_span import RecordSpan
 
-__all__ = ["UserFunctions"]
-
 _NOWHERE = Position.start(
     Fingerprint("", 1, "shard", 1, shuffle=False, seed=0, shuffle_window=0, global_batch=None),
     [0],

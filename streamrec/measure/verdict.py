@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from streamrec.measure.evidence import Finding
     from streamrec.measure.figures import Bottleneck, Figures, Job
 
-__all__ = ["judge"]
-
 SHORTEST = 1.0
 """Seconds of a job below which its start is most of it, and no rate can be told."""
 FEWEST = 3

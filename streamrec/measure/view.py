@@ -31,18 +31,6 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-__all__ = [
-    "BarRow",
-    "FiguresView",
-    "VerdictText",
-    "advice_of",
-    "cleaned",
-    "money",
-    "on_the_path",
-    "spent_of",
-    "view_of",
-]
-
 MOST_URLS = 20
 """The most URLs that are shown; all are in the JSON."""
 

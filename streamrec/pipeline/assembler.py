@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.state.position import Position
 
-__all__ = ["THREADS", "Assembler", "Decoding"]
-
 THREADS = min(4, os.cpu_count() or 1)
 """The number of decoding threads."""
 MOST_TOGETHER = 256

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray, Indices
 
-__all__ = ["are_columns", "columns_of", "rows_of"]
-
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 

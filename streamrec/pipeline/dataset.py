@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.stores.base import BeforeRequest, ObjectInfo
 
-__all__ = ["Dataset"]
-
 
 class Dataset:
     """A dataset, opened with :meth:`open` and closed with :meth:`aclose`.

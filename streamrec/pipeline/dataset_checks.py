@@ -11,15 +11,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.functions import Functions
 
-__all__ = [
-    "check_batches",
-    "check_mapped",
-    "check_pictures",
-    "check_places",
-    "check_ranks",
-    "uncounted",
-]
-
 
 def uncounted(settings: DatasetSettings) -> str:
     """Name the stage that makes an unknown number of rows of its records; "" if there is none."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.stores.open import Stores
 
-__all__ = ["first_features", "indexed_settings", "read_index", "with_inferred_features"]
-
 log = logging.getLogger("streamrec.pipeline")
 
 

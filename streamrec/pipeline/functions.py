@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.faults import UrlOf
     from streamrec.values.columns import Column, Indices
 
-__all__ = [
-    "NONE",
-    "SETTINGS",
-    "Function",
-    "Functions",
-    "name_of",
-]
-
 SETTINGS = ("filter", "map", "transform")
 """The settings that are functions."""
 

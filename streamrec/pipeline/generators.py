@@ -17,8 +17,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RNG", "generator_for", "takes_generator"]
-
 RNG = "rng"
 """The name of the parameter that is given a generator."""
 

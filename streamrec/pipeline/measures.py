@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from streamrec.flow.attribution import WaitClock
 from streamrec.flow.timings import Timings
 
-__all__ = ["Measures"]
-
 
 @dataclass
 class Measures:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from streamrec.flow.cores import Cores
 
-__all__ = ["NO_CEILING", "MemoryNeeds", "RunCeiling"]
-
 MIB = 1 << 20
 
 

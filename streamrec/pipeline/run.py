@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.state.position import Position
 
-__all__ = ["COUNTERS", "Run"]
-
 COUNTERS = (
     *(*FETCHED, "seconds_waited", "refetched", "decompressed_from", "decompressed_to"),
     *("cached_batches", "cached_pictures", "cached_mapped"),

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.stores.cache.piece_cache import PieceCache
 
-__all__ = ["RunPlan"]
-
 HOPELESS = 4
 """The number of passes over all shards of a lane without a kept record or pack before it fails."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.values.columns import ByteArray
 
-__all__ = ["FirstRecords", "first_records", "sample_records", "spread"]
-
 SAMPLE_BYTES = 4 << 20
 """Bytes that are read of one shard: some tens of pictures, or thousands of small records."""
 SAMPLE_SHARDS = 8

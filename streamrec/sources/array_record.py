@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["ArrayRecord", "open_array_record"]
-
 SUFFIXES = (".array_record", ".arrayrecord")
 MOST_RECORDS = 1 << 16
 """Records of one piece, however short they are."""

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["Arrow", "open_arrow"]
-
 SUFFIXES = (".parquet", ".arrow", ".feather", ".pq")
 FOOT = 64 << 10
 """Bytes that are requested at the ends of a file, for what it says of itself."""

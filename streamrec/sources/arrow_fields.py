@@ -16,16 +16,6 @@ from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "LENGTHS",
-    "NOTHING",
-    "column_of",
-    "feature_types",
-    "lengths_of",
-    "module",
-    "named_arrays",
-]
-
 LENGTHS = "/row_lengths"
 """The end of the name of the feature with the lengths of a list's inner lists."""
 NOTHING = "null"

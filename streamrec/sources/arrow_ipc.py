@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from streamrec.sources.memory import Memory
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["IpcReader"]
-
 
 class IpcReader:
     """A reader of one file, in the form of a file or of a stream.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     Read = Callable[[int, int], memoryview]
     """A function that returns so many bytes at a place of the file."""
 
-__all__ = ["ArrowMessage", "blocks_of", "message_at"]
-
 MAGIC = b"ARROW1"
 _CONTINUES = 0xFFFFFFFF
 _DICTIONARY, _RECORDS = 2, 3

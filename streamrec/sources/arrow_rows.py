@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Sizes = npt.NDArray[np.int64]
 
-__all__ = ["cut", "row_sizes"]
-
 _VIEW = 4
 """Numbers of 32 bits in a view of a text, of which the first is its length."""
 _OFFSET = 8

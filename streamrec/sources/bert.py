@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from streamrec.stores.stored_files import StoredFile
     from streamrec.values.columns import Indices
 
-__all__ = ["BertForm", "BertText", "open_bert"]
-
 SUFFIXES = (".txt", ".txt.gz")
 FEATURES = {
     "input_ids": "int64",

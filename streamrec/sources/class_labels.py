@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["class_labels", "joined_labels"]
-
 log = logging.getLogger("streamrec.write")
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from streamrec.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["Delimited", "open_delimited"]
-
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 SAMPLE = 1000
 """Rows by which types are found."""

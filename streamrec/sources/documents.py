@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from streamrec.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["Document", "document_end", "documents_of", "listed_files"]
-
 MOST_LIST = 256 << 20
 """Bytes of the largest list of files."""
 

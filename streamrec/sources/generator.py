@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from streamrec.sources.source import ReadsIn, Refuse
 
-__all__ = ["Generator", "open_generator"]
-
 PIECE = 256
 """Records of one piece, so that tasks take turns in them."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["HeldFile"]
-
 
 class HeldFile:
     """A file that Arrow reads, of which a part has been read already.

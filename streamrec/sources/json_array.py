@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["ArrayPiece", "elements_of", "json_pieces"]
-
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _BRACKETS = np.zeros(256, np.int8)
 _BRACKETS[list(b"{[")] = 1

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["JSONLines", "json_object", "open_json_lines"]
-
 SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 SAMPLE = 1000
 """Rows by which names and types are found."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamrec.sources.word_pieces import WordPieces
     from streamrec.values.columns import Indices
 
-__all__ = ["MaskedPairs"]
-
 MASKED, REPLACED = 0.8, 0.1
 """The parts of the chosen tokens that become ``[MASK]``, and any piece; the others stay."""
 

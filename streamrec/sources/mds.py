@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["MDS", "open_mds"]
-
 
 class _SampleRange(NamedTuple):
     shard: int

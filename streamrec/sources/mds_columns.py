@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Value = bytes | str | list[bytes] | npt.NDArray[Any]
 
-__all__ = ["MDSColumns"]
-
 SHAPE = "/shape"
 """The end of the name of the feature with an array's shape."""
 _BYTES = frozenset({"bytes", "jpeg", "json", "png", "str"})

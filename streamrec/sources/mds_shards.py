@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from streamrec.sources.memory import Memory
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["INDEX", "MDSShard", "read_index", "samples_of"]
-
 INDEX = "index.json"
 INDEX_COPIES = 16
 """The memory that an index takes when it is read, in times its bytes: 600 for each shard."""

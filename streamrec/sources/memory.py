@@ -9,8 +9,6 @@ from streamrec.errors import RecordTooLarge
 if TYPE_CHECKING:
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["DEFAULT_MEMORY", "PIECE", "PIECE_ROWS", "Memory"]
-
 MIB = 1 << 20
 PIECE = 16 * MIB
 """Bytes of the values of one piece of a table whose rows' sizes are known."""

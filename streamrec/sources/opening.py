@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from streamrec.sources.memory import Memory
     from streamrec.sources.source import Source
 
-__all__ = ["KINDS", "kind_of", "open_source", "parse_features", "parse_types"]
-
 
 class _SourceKind(NamedTuple):
     place: str

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["row_values"]
-
 _CODECS = {"LZ4": "lz4_raw", "LZ4_RAW": "lz4_raw"}
 """Arrow's names of codecs that are not Parquet's in small letters."""
 _AT_ONCE = 1 << 14

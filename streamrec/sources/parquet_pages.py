@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PageHeader", "page_at", "pages_of"]
-
 DICTIONARY = 2
 """The type of a page with the values of a dictionary."""
 _SIZE, _STORED = 2, 3

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from streamrec.sources.parquet_pages import PageHeader
 
-__all__ = ["PageWatch", "WatchedFile"]
-
 LONGEST = 16 << 20
 """Bytes of the longest header that is looked for; most have 30, and some hold long values."""
 

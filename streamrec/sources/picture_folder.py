@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["PictureFolder", "PictureForm", "open_pictures"]
-
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 TYPES = {
     "image/encoded": "bytes",

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from streamrec.sources.memory import Memory
     from streamrec.sources.source import Block, Source
 
-__all__ = ["ReadBlock", "Reader", "read_source"]
-
 AHEAD = 2
 """Pieces for each worker that are found, read, or wait to be written."""
 

@@ -12,8 +12,6 @@ from streamrec.sources.text_pieces import MOST_BYTES, last_end
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["RowEnds"]
-
 
 class RowEnds:
     """The search for the last line feed that ends a row, as Python's ``csv`` reads rows.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-__all__ = ["SentencePair", "SentencePairs", "kept"]
-
 
 class SentencePair(NamedTuple):
     """One pair: two parts, each so many tokens from a place on."""

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from streamrec.stores.stored_files import StoredFile
     from streamrec.values.columns import BytesColumn
 
-__all__ = [
-    "Block",
-    "Divisible",
-    "FeatureChoice",
-    "ReadsIn",
-    "Refuse",
-    "Source",
-    "files_digest",
-    "files_of",
-    "leave_out",
-    "part_of",
-    "table_identity",
-]
-
 T = TypeVar("T")
 
 Refuse: TypeAlias = Callable[["DataError"], None]

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-
-__all__ = ["DTYPES", "TableRows", "encode_table", "widen"]
-
 DTYPES = {"int64": np.int64, "float32": np.float32}
 _NESTED = {list, dict, type(None)}
 

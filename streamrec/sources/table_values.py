@@ -9,8 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 
-__all__ = ["MOST", "JsonNumber", "RowError", "SampledType", "as_value", "is_emptied", "is_nan"]
-
 MOST = float(np.finfo(np.float32).max)
 EXACT = 1 << 53
 """Doubles hold each whole number up to this one; greater ones were rounded before they came."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from streamrec.sources.memory import Memory
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["TarPiece", "TarSample", "tar_pieces"]
-
 MOST_HEADER = 1 << 20
 """The most bytes of one header: it may hold a long name, or others of a tool."""
 MOST_FILES = 1000

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["TextPiece", "is_compressed", "last_end", "opened", "text_pieces", "total_bytes"]
-
 MOST_BYTES = 64 << 20
 """The longest row that is waited for."""
 _MARK = b"\xef\xbb\xbf"

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from streamrec.sources.tar_samples import TarPiece, TarSample
     from streamrec.stores.stored_files import StoredFile
 
-__all__ = ["WebDataset", "open_webdataset"]
-
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
 KEY = "__key__"
 """The feature of a sample's name, as WebDataset calls it."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import Indices
 
-__all__ = ["WordPieces"]
-
 SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LONGEST_WORD = 200
 """The most characters of a word that is not unknown, as in BERT's own tokenizer."""

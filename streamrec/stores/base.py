@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractAsyncContextManager
 
-__all__ = [
-    "NO_SIZE",
-    "BeforeRequest",
-    "ObjectInfo",
-    "RangeBody",
-    "Store",
-    "bare_url",
-    "check_pin",
-    "check_range",
-    "did_you_mean",
-    "in_thread",
-    "let_pass",
-    "quoted",
-    "split_bucket",
-    "split_object",
-]
-
 _T = TypeVar("_T")
 
 NO_SIZE = 1 << 63

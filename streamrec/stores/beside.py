@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.open import Stores
 
-__all__ = ["read_beside"]
-
 
 async def read_beside(
     stores: Stores, url: str, shards: Sequence[str], most: int, *, what: str, remedy: str

@@ -13,8 +13,6 @@ from streamrec.stores.source_text import split_chain
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["filesystem_of", "is_anonymous"]
-
 _GCS, _S3 = ("gs", "gcs"), ("s3", "s3a")
 
 

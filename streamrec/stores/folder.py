@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
-__all__ = ["Folder"]
-
 T = TypeVar("T")
 
 AT_ONCE = 8

@@ -27,8 +27,6 @@ from streamrec.surroundings import working_directory
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["file_trouble", "local_meaning", "meaning_of", "one_slash", "pattern_in", "translated"]
-
 _BY_NAME = {
     "aiohttp.ClientConnectorDNSError": "no address",
     "aiohttp.ClientConnectorError": "refused",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.base import BeforeRequest
 
-__all__ = ["LocalStore", "path_of"]
-
 SCHEME = "file://"
 
 

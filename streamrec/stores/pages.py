@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from streamrec.plan.reading.key_space import NameSpan
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["Page", "Pages", "walk"]
-
 RETRIES = 3
 """Retries of the first page. Few: a store that does not list at all is more likely misnamed than
 down."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["BUFFER", "PartFile", "remove_left"]
-
 BUFFER = 1 << 17
 """Bytes collected before they are written to the file, because records are often small. A dataset
 may have a thousand shards open at once."""

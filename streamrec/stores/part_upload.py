@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import Bytes
 
-__all__ = ["PART", "PartUpload", "Session", "date_of"]
-
 T = TypeVar("T")
 
 PART = 8 << 20

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray
 
-__all__ = ["PinnedFile", "PinnedObject", "Ranges", "check_file"]
-
 AT_ONCE = 32
 """Objects that are requested at the same time."""
 

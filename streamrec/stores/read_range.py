@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
 
-__all__ = ["read_range"]
-
 RETRIES = 8
 """Consecutive failures without a received byte that are retried."""
 SILENCE = 60.0

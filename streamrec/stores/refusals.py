@@ -14,8 +14,6 @@ from email.utils import parsedate_to_datetime
 from streamrec.errors import AccessDenied, StoreError
 from streamrec.stores.troubles import tell
 
-__all__ = ["Expired", "WrongRegion", "code_of", "plain", "refusal", "seconds_to_wait"]
-
 
 class WrongRegion(StoreError):
     """The bucket is in ``region``, for which to sign again. Never leaves its store."""

@@ -10,9 +10,6 @@ import errno
 import os
 import stat
 
-__all__ = ["NotAFile", "check_regular", "open_regular"]
-
-
 _NOT_OPENED = frozenset({errno.ENXIO, errno.ENODEV})
 """The errors of opening a socket, or a device that is not there."""
 

@@ -34,8 +34,6 @@ from streamrec.stores.versions import file_version, same_version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["StoredFile", "file_contents", "files_below", "find_files", "named_files", "names_in"]
-
 BLOCK = 16 << 20
 """Bytes of one request: so many that its round trip does not count."""
 

@@ -22,8 +22,6 @@ from streamrec.surroundings import hold_standard_descriptors, temporary_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Target", "open_target", "write_object"]
-
 
 class Upload:
     """A local temporary file that is uploaded as a whole.

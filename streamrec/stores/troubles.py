@@ -22,8 +22,6 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TROUBLES", "Told", "tell"]
-
 
 class Told(NamedTuple):
     """The error of one trouble; texts may name ``{facts}``."""

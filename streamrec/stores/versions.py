@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
 
-__all__ = ["bare_version", "file_version", "is_strong", "same_version", "version_of"]
-
 _WEAK = "W/"
 
 

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.ranks import Rank
 
-__all__ = ["Cursor", "Mark", "Row"]
-
-
 Points: TypeAlias = tuple[ResumePoint, ...]
 
 

@@ -12,8 +12,6 @@ from streamrec.pipeline.batch.batch import Batch
 if TYPE_CHECKING:
     from streamrec.streams.start import PlainSession
 
-__all__ = ["Lookahead"]
-
 
 class Lookahead:
     """The next batches of a run, and the error or the end that comes behind them."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamrec")
 
-__all__ = ["close", "close_async", "close_in_loop", "is_left", "of_this_loop", "plain"]
-
 
 def is_left(session: PlainSession | AsyncSession) -> bool:
     """Return whether the session's event loop runs nothing: it is closed, or nobody runs it now."""

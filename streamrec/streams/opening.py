@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     Components: TypeAlias = Mapping[str, Source | tuple[Source, float]]
     Weights: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 
-__all__ = ["connect", "mix", "open"]
-
 
 @overload
 def open(  # noqa: A001

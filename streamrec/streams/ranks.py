@@ -11,8 +11,6 @@ from streamrec.config.launchers import launched
 from streamrec.errors import ConfigError
 from streamrec.streams import workers
 
-__all__ = ["Assignment", "Rank", "assign", "confirm", "logged"]
-
 GIVEN = "as given"
 NOTHING = "nothing else known"
 

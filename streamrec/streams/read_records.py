@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.state.resume_point import ResumePoint
 
-__all__ = ["batches", "read_records"]
-
 
 def read_records(
     url: str | PathLike[str],

@@ -39,15 +39,6 @@ if TYPE_CHECKING:
 
     Begin: TypeAlias = ResumePoint | Callable[[Dataset], ResumePoint]
 
-__all__ = [
-    "LoopSession",
-    "ThreadFeed",
-    "ThreadSession",
-    "call_engine",
-    "open_engine",
-    "open_relay",
-]
-
 Inner = TypeVar("Inner", bound="LoopSession | AsyncHealingFeed")
 
 ENGINE_PATIENCE = 300.0

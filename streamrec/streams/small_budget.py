@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from streamrec.config import StreamSettings
     from streamrec.pipeline.batch.batch import Batch
 
-__all__ = ["enough", "warn_of_small_budget"]
-
 log = logging.getLogger(__name__)
 
 MIB = 1 << 20

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from streamrec.config.keywords import Source
     from streamrec.formats.examples.specs import FeatureSpec
 
-__all__ = ["infer_features", "length_of", "shards"]
-
 
 def shards(source: Source, *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
     """List the shards that a source names, sorted, as for splits by hand: ``streamrec.shards``.

@@ -41,17 +41,6 @@ if TYPE_CHECKING:
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
-__all__ = [
-    "AsyncSession",
-    "Description",
-    "FeederSettings",
-    "PlainSession",
-    "functions_of",
-    "name_of",
-    "start",
-    "start_async",
-]
-
 
 class FeederSettings(Settings):
     """The arguments of ``streamrec.connect``."""

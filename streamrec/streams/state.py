@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from streamrec.streams.cursor import Mark
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, PlainSession
-__all__ = ["Stateful"]
 
 T = TypeVar("T")
 

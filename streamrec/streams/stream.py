@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, Description, PlainSession
 
-__all__ = ["Stream"]
-
 log = logging.getLogger("streamrec")
 
 Item = TypeVar("Item", default=Any)

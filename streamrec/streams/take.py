@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from streamrec.streams.stream import Stream
 
-__all__ = ["Take", "take"]
-
 Item = TypeVar("Item", default=Any)
 
 

@@ -6,8 +6,6 @@ import threading
 
 from streamrec.errors import Busy
 
-__all__ = ["Turn", "busy"]
-
 
 class Turn:
     """A lock for one thread or task at a time; another is refused, and never waits."""

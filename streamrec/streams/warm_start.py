@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.streams.ranks import Rank
 
-__all__ = ["WarmStartSession", "can_warm_start"]
-
 BUDGET = 64 * MIB
 """Bytes that the thread may take: heads of 256 KiB for 48 lanes, and a bit more."""
 ENOUGH = 4 * MIB

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
 
-__all__ = ["Whereabouts", "check_loader", "check_sampler", "check_workers", "here"]
-
 AS_LOADER = "streamrec.adapters.torch.as_loader(stream)"
 PARTS = {
     "DataLoaderDispatcher": attrgetter("state.num_processes"),

@@ -11,8 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ALIGNMENT", "aligned", "aligned_copy", "empty"]
-
 ALIGNMENT = 64
 """Columns begin at a multiple of so many bytes: a cache line, and what XLA needs to take an array
 without a copy."""

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Chunks"]
-
 
 class Chunks(NamedTuple):
     """All chunks of a dataset, shard after shard: int64 ``[chunks]`` each."""

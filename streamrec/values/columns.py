@@ -16,23 +16,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = [
-    "Arrays",
-    "ByteArray",
-    "Bytes",
-    "BytesColumn",
-    "Column",
-    "Indices",
-    "Ragged",
-    "Sparse",
-    "Values",
-    "array_of",
-    "cut",
-    "form_of",
-    "offsets_of",
-    "volumes",
-]
-
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Indices: TypeAlias = "npt.NDArray[np.int64]"
 ByteArray: TypeAlias = "npt.NDArray[np.uint8]"

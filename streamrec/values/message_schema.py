@@ -15,8 +15,6 @@ from google.protobuf.message import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["UNREADABLE", "Field", "build"]
-
 UNREADABLE = DecodeError, UnicodeDecodeError
 """What protobuf raises of bytes that are not a message; the second one where it runs in Python, of
 strings that are not UTF-8."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["html_table"]
-
 
 def html_table(title: str, rows: Mapping[str, object]) -> str:
     """Return an HTML table of two columns under a title; all text is escaped."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray, Bytes, Indices
 
-__all__ = ["EpochRows", "RecordBlock", "RecordRows", "interleave"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordBlock:

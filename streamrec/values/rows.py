@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import Column
 
-__all__ = ["joined", "row_of"]
-
 
 def row_of(column: Column, number: int) -> Column:
     """Return a column of that row alone, whose buffers hold nothing else; a view."""

@@ -8,8 +8,6 @@ from streamrec import errors
 from streamrec.errors import StreamrecError, field_names
 from streamrec.masking import printable
 
-__all__ = ["from_fields", "to_fields"]
-
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("url", "feature", "setting", "stage", "code"), str),
     "position": dict,

@@ -30,8 +30,6 @@ from streamrec.errors import CorruptFrame, RemoteProtocolError
 from streamrec.kernel import crc32c
 from streamrec.wire.messages import Kind
 
-__all__ = ["ALIGNMENT", "HEADER", "PAYLOAD_CAP", "TRAILER", "Header", "frame_size"]
-
 MAGIC = b"SREC"
 _TLS = (b"\x15", b"\x16")
 """The first byte of an alert, and of a handshake; the second one is 3."""

@@ -17,27 +17,6 @@ from typing import Any, TypeAlias
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.values.message_schema import UNREADABLE, Field, build
 
-__all__ = [
-    "BatchMessage",
-    "Credit",
-    "End",
-    "Fault",
-    "Goaway",
-    "Hello",
-    "Kind",
-    "Message",
-    "Ping",
-    "Pong",
-    "Release",
-    "Shared",
-    "Statistics",
-    "Subscribe",
-    "Welcome",
-    "decode",
-    "encode",
-]
-
-
 Uint32: TypeAlias = int
 """A number of the wire, below 2^32."""
 Uint64: TypeAlias = int

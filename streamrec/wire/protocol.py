@@ -43,8 +43,6 @@ from streamrec.wire.reader import Frame, FrameReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PROTOCOL_VERSIONS", "Connection", "Role", "State", "sealed"]
-
 PROTOCOL_VERSIONS = (3,)
 MOST_CREDIT = (1 << 63) - 1
 MOST_REPLIES = 64

@@ -10,8 +10,6 @@ from streamrec.wire.frame import HEADER, TRAILER, Header, aligned, check_trailer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Frame", "FrameReader"]
-
 STAGING = 64 << 10
 """Bytes of a read whose frames are not known yet. Small frames come many at a time; of a large one,
 at most this much is copied: 1 % of a batch of some MiB."""

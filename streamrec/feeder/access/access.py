@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = ["Access"]
-
 LOOK_EVERY = 1.0
 """Seconds between two looks at the files, at least: a look is some system calls in a thread."""
 

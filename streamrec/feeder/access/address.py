@@ -24,8 +24,6 @@ from streamrec.config.arguments import kind_of
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
 
-__all__ = ["Address", "host_and_port", "is_loopback"]
-
 LONGEST_PATH = 107
 """Bytes: ``sun_path`` of Linux holds 108, with the 0 at the end."""
 LISTENING = "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH"

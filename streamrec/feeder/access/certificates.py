@@ -12,8 +12,6 @@ from streamrec.feeder.access.tls import load_authorities, load_pair
 if TYPE_CHECKING:
     from streamrec.config.access import TlsSettings
 
-__all__ = ["CIPHERS", "Certificates"]
-
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2; those of Mozilla's "intermediate" configuration with forward secrecy and elliptic
 curves. TLS 1.3 has no others."""

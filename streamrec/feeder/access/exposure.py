@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from streamrec.config.daemon import DaemonSettings
     from streamrec.feeder.access.address import Address
 
-__all__ = ["check_exposure", "check_received", "check_sending"]
-
 
 def check_exposure(
     place: Address, server: DaemonSettings.Server, own: Mapping[str, Sequence[str]]

@@ -16,8 +16,6 @@ from streamrec.stores.regular_file import open_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["SecretFiles", "read_file", "read_file_async", "read_secret"]
-
 T = TypeVar("T")
 
 Signature: TypeAlias = tuple[int, int, int]

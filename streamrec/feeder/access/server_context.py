@@ -6,8 +6,6 @@ import ssl
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Handshake", "ServerContext", "present_handshakes"]
-
 present_handshakes: ContextVar[list[Handshake]] = ContextVar("handshake")
 """Where a context leaves the present connection's end of TLS."""
 

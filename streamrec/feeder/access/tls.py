@@ -13,8 +13,6 @@ from streamrec.errors import ConfigError, FeederLost, FeederRefused
 if TYPE_CHECKING:
     from streamrec.feeder.access.address import Address
 
-__all__ = ["ClientTls", "client_context", "failure", "load_authorities", "load_pair", "tls_files"]
-
 ClientTls: TypeAlias = bool | str | PathLike[str] | Mapping[str, str | PathLike[str]] | None
 """``tls=`` of ``streamrec.connect``."""
 

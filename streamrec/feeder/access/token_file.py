@@ -6,8 +6,6 @@ from streamrec.errors import ConfigError
 from streamrec.feeder.access.secret_files import read_file, read_file_async
 from streamrec.feeder.access.tokens import MOST
 
-__all__ = ["read_token", "read_token_async"]
-
 
 def read_token(token: str | None) -> str | None:
     """Return a token as it is, or what its file holds now.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = ["Grant", "Tokens"]
-
 LEAST = 16
 """Characters of the shortest token in a file: 64 bits, if they are hexadecimal."""
 MOST = 32 << 10

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from streamrec.wire.messages import Message
     from streamrec.wire.protocol import Connection
 
-__all__ = ["AT_ONCE", "BlockingConnection"]
-
 AT_ONCE = 512 << 10
 """Bytes that must have come before the system wakes the reader of a large batch. Woken for each
 packet, both ends took a third more CPU time for batches of 7 MB over loopback."""

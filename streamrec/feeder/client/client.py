@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.wire.messages import Message
 
-__all__ = ["ENGINE_DATASET", "PATIENCE", "AsyncFeed", "BlockingFeed", "Place"]
-
 Place: TypeAlias = str | Address | socket.socket
 """An address as text or as it was parsed, or a connected socket."""
 

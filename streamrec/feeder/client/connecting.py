@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.access.address import Address
     from streamrec.wire.protocol import Connection
 
-__all__ = [
-    "CONNECT_TIMEOUT",
-    "connect",
-    "connect_async",
-    "connect_unix",
-    "look_up",
-    "look_up_async",
-]
-
 CONNECT_TIMEOUT = 10.0
 
 

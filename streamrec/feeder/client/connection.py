@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from streamrec.wire.messages import Message
     from streamrec.wire.protocol import Connection
 
-__all__ = ["AsyncConnection"]
-
 WRITE_BUFFER = 1 << 20
 """Bytes that may wait in the transport before ``send`` waits; a larger batch waits alone."""
 LARGE = 16 << 20

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.access.address import Address
 
-__all__ = ["Failover", "Pause"]
-
 SHARE = 0.1
 """The part of an outage over which clients spread when they come again: a feeder that is back
 welcomes hundreds of them one after the other."""

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.position import Fingerprint
 
-__all__ = ["AsyncHealingFeed", "BlockingHealingFeed", "Route"]
-
 RETRY_FOR = 600.0
 
 log = logging.getLogger("streamrec.connect")

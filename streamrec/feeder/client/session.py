@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.position import Fingerprint
 
-__all__ = ["NEAR", "FeedState", "Options", "State", "state_of"]
-
 CREDIT_BYTES = 64 << 20
 
 State = Mapping[str, Any] | Position | Beginning

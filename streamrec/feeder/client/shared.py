@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray
     from streamrec.wire.messages import BatchMessage
 
-__all__ = ["SHARED_CREDITS", "Allocator", "Inbox", "Outbox", "Outboxes", "created"]
-
 PAGE = 4 << 10
 SHARED_CREDITS = 4
 """Shared memory is this many times what may be on its way: batches wait before, and the

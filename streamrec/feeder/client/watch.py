@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.client.connection import AsyncConnection
 
-__all__ = ["Watch"]
-
 
 class Watch:
     """A clock that notices, in a ``with`` block, a peer whose program gives no sign of life.

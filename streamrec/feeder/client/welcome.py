@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["check_same", "facts_of", "mapping_of", "read_welcome"]
-
 FUNCTIONS = ("filter", "map", "transform")
 CONTENTS = ("length_buckets", "check_crc", "on_corrupt")
 

@@ -11,8 +11,6 @@ from streamrec import kernel
 from streamrec.config.environment import SERVER_PREFIX
 from streamrec.kernel.choice import VARIABLE
 
-__all__ = ["ENVIRONMENT_DEFAULTS", "child_command", "child_environment"]
-
 ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}
 """Variables that a child has unless its parent has others. NumPy's OpenBLAS would start a thread
 for each core that spins for a while (70 ms of CPU time), and batches are decoded by several threads

@@ -10,8 +10,6 @@ import gc
 import sys
 from importlib import import_module
 
-__all__ = ["start"]
-
 
 def start() -> None:
     """Import the module that the first argument names, and call its ``main``."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["Engine", "is_started_ahead", "order_for", "start_engine"]
-
 PROCESS = "streamrec.feeder.engine.engine_process"
 GOODBYE = 2.0
 """Seconds that a child gets to end by itself, before it is killed."""

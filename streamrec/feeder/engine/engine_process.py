@@ -28,8 +28,6 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import import_store
 
-__all__ = ["find_functions", "main", "open_ordered", "serve"]
-
 FOR_EVER = 1e7
 """Seconds that this process waits for its parent, whatever that does; it dies with it anyway."""
 LOOK_EVERY = 0.25

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.client.shared import Outbox
 
-__all__ = ["relay"]
-
 
 async def relay(sock: socket.socket, route: dict[str, Any], linger: float) -> None:
     """Serve the trainer's connection with the batches of feeders, as long as it lives.

@@ -22,17 +22,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "ReadValue",
-    "draws_from",
-    "is_generator",
-    "is_installed",
-    "is_own",
-    "obstacle",
-    "reads",
-    "variables",
-]
-
 BESIDE = frozenset({"PRECALL", "PUSH_NULL", "EXTENDED_ARG", "NOP"})
 """Instructions that may stand between a name and its attribute."""
 LOOKUPS = (globals, vars, eval, exec, __import__, importlib.import_module)

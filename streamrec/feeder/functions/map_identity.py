@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["Codes", "codes_of", "identified", "with_identity"]
-
 
 def with_identity(settings: DatasetSettings) -> DatasetSettings:
     """Give a cache of what ``map`` makes the key of this map, if it is to have one and has none.

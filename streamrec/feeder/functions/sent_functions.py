@@ -41,8 +41,6 @@ from streamrec.pipeline.functions import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["SentFunctions", "Unsendable", "code_of", "identity_of", "unpickled"]
-
 MOST = 256 << 20
 """Bytes of functions and all that they read: it is written anew for each run."""
 PLAIN = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, type(None))

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = ["Bound", "run", "serve"]
-
 log = logging.getLogger("streamrec.feeder")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.server.server import Feeder
 
-__all__ = ["dump", "dumping", "log_dump"]
-
 MOST_NAMES = 5
 """Names of tasks that are shown, of those that stand at the same place."""
 

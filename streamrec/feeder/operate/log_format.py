@@ -22,17 +22,6 @@ if TYPE_CHECKING:
 
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = [
-    "FIELDS",
-    "JsonFormatter",
-    "LogThread",
-    "RateLimit",
-    "TextFormatter",
-    "configure",
-    "flush",
-    "set_level",
-]
-
 FIELDS = (
     *("worker", "subscription", "dataset", "rank", "world_size", "peer", "shard", "offset"),
     *("batches", "bytes", "seconds", "left_out"),

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Row = tuple[tuple[str, ...], float]
 
-__all__ = ["SnapshotCollector"]
-
 FEEDER_COUNTERS = (
     ("batches", "batches", "Batches sent."),
     ("records", "records", "Records sent."),

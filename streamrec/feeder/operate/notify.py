@@ -19,8 +19,6 @@ from streamrec.flow.cleanup import end
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-__all__ = ["Notifier"]
-
 LOOK_EVERY = 5.0
 """Seconds between two looks at the daemon's state, for STATUS."""
 

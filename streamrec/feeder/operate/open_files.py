@@ -11,8 +11,6 @@ from streamrec.feeder.operate.status_port import MOST as MOST_STATUS
 if TYPE_CHECKING:
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = ["raise_limit"]
-
 ENOUGH = 1 << 20
 """Files beyond which no limit is raised; some systems allow a thousand times as many."""
 OWN = 1024

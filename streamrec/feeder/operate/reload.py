@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.datasets import ServedDatasets
     from streamrec.feeder.server.server import Feeder
 
-__all__ = ["RELOADED", "reload", "reload_access", "reload_server", "reloading"]
-
 ACCESS = frozenset({"tls", "token", "tokens"})
 """The settings of ``[server]`` that say who may read."""
 RELOADED = ACCESS | {"log_level"}

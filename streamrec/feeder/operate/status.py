@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.server import Feeder
     from streamrec.feeder.server.statistics import FeederStatistics
 
-__all__ = ["application", "sampling", "serving"]
-
 log = logging.getLogger("streamrec.feeder")
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler, Middleware
 
-__all__ = ["StatusPort", "host_check"]
-
 MOST = 256
 """The most connections, each of which takes a descriptor."""
 AT_ONCE = 32

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.client.connection import AsyncConnection
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["WorkerFeeder", "main", "serve"]
-
 TELL_EVERY = 0.5
 """Seconds between two snapshots for the supervisor."""
 

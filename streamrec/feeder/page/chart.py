@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Point = tuple[float, float]
 
-__all__ = ["HEIGHT", "WIDTH", "Chart", "chart_of", "round_above"]
-
 WIDTH, HEIGHT = 600, 100
 STEP = WIDTH / (MOST - 1)
 """The distance of two samples: a full ring has the whole width."""

@@ -12,8 +12,6 @@ from streamrec.plan.reading.concurrency import Limit, kept_back_by
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FAST", "FOR", "KEPT_BACK", "Fill", "PathStage", "path_of", "verdict_of"]
-
 MOST = 0.5
 """The part of the time from which on a cause counts as the reason."""
 WINDOW = 60.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-__all__ = ["environment", "headers", "page", "style"]
-
 
 def page(snapshot: Mapping[str, Any], *, refreshes: bool = True) -> str:
     """Return the page of a snapshot that has samples.

@@ -12,8 +12,6 @@ from streamrec.flow.timings import added, quantile
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["EVERY", "MOST", "Samples"]
-
 EVERY = 5.0
 """Seconds between two samples."""
 MOST = 120

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["BLOCKS", "Sparkline", "sparkline", "table_of"]
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 LINE = MOST
 """The most characters of a line: one for each sample."""

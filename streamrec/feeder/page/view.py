@@ -21,8 +21,6 @@ from streamrec.feeder.page.words import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["RecentSeries", "SessionMemory", "View", "view_of"]
-
 MOST_ROWS = 200
 """The most subscriptions, and the most datasets, that are shown; all are in ``/status.json``."""
 MOST_NAME = 80

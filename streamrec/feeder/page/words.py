@@ -9,18 +9,6 @@ from rich.filesize import decimal
 
 from streamrec.masking import printable
 
-__all__ = [
-    "clipped",
-    "clock",
-    "counted",
-    "duration",
-    "memory",
-    "percent",
-    "rate",
-    "seconds",
-    "size",
-]
-
 MOST_TEXT = 400
 """The most characters of an error's text that are shown."""
 DAY, HOUR, MINUTE = 86400, 3600, 60

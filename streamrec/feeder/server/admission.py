@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from streamrec.config.daemon import DaemonSettings
 
-__all__ = ["Admission"]
-
 Guest = TypeVar("Guest")
 
 

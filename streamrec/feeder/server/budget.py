@@ -5,8 +5,6 @@ from __future__ import annotations
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError, FeederDraining
 
-__all__ = ["SharedBudget"]
-
 MIB = 1 << 20
 SHARE = 4
 """A session gets one part in this many of what is free, at most, and so leaves room for others."""

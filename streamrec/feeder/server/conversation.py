@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["Conversation"]
-
 MOST_NAMES = 1 << 20
 """Bytes of shard URLs that WELCOME may carry; their number is always there."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["ServedDatasets", "close_opened", "obstacle_of", "opened"]
-
 
 class ServedDatasets(dict[str, ServedDataset]):
     """The datasets of a daemon by name; an asynchronous context manager that closes them.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.access.server_context import Handshake
     from streamrec.feeder.client.connection import AsyncConnection
 
-__all__ = ["greet", "shake_hands"]
-
 
 async def greet(sock: socket.socket, connection: AsyncConnection) -> None:
     """Put a connection on a socket that was accepted, without TLS."""

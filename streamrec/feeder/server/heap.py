@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 
-__all__ = ["Heap", "release"]
-
 AFTER = 2.0
 """Seconds from the end of a session until memory is given back, once for all that end meanwhile."""
 

@@ -22,17 +22,6 @@ from streamrec.flow.cleanup import until_done
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "Listener",
-    "address_of",
-    "bind",
-    "bind_in_thread",
-    "first_bytes",
-    "peer_of",
-    "readable",
-    "remote_host",
-]
-
 BACKLOG = 512
 PAUSE = 1.0
 """Seconds without accepting, where the system has no more files to give."""

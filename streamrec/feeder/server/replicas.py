@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from streamrec.plan.state.position import Position
     from streamrec.plan.state.resume_point import ResumePoint
 
-__all__ = ["WINDOW", "Readings", "Replica", "ReplicaReader"]
-
 WINDOW = 128 << 20
 """Bytes of batches that a reading keeps, at most: twice the credit of a client, by which one that
 is in step with the others may be ahead of them."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["ServedDataset"]
-
 FIRST_WAIT = 1.0
 """Seconds, at most, until a store is asked again for the first time."""
 LONGEST_WAIT = 30.0

@@ -35,8 +35,6 @@ from streamrec.feeder.server.session_log import SessionLog
 from streamrec.feeder.server.snapshot import snapshot_of
 from streamrec.wire.protocol import Connection, Role
 
-__all__ = ["Feeder"]
-
 STANDS = 5.0
 """Seconds for which an event loop stood still within the last minute, from which on new clients are
 better served elsewhere. Those that are served count a feeder as lost after 60 s of silence."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run import Run
     from streamrec.plan.state.position import Position
 
-__all__ = ["Loan", "Service"]
-
 log = logging.getLogger("streamrec.feeder")
 
 

@@ -13,8 +13,6 @@ from streamrec.errors import FeederDraining, FeederLost, StreamrecError
 if TYPE_CHECKING:
     from streamrec.wire.messages import Hello
 
-__all__ = ["SessionLog"]
-
 log = logging.getLogger("streamrec.feeder")
 MOST_NAME = 200
 """Characters of a dataset's name that are logged: whoever asks may not be known."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.service import Service
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["build", "snapshot_of"]
-
 _NOTHING: dict[str, Any] = {
     "sent": {"batches": 0, "records": 0, "bytes": 0},
     "fetch": {},

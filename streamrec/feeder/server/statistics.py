@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.tracing import Traces
     from streamrec.pipeline.run import Run
 
-__all__ = ["VERSION", "FeederStatistics", "counted", "merged"]
-
 VERSION = 1
 """The version of the form of snapshots; it changes where a name changes its meaning or goes."""
 DROPS = ("full", "crowd", "handshake", "tls", "idle", "garbage", "status")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.replicas import Replica
     from streamrec.pipeline.run import Run
 
-__all__ = ["FETCHED", "GAUGES", "Subscription", "gauges_of", "measures_of"]
-
 FETCHED = (
     *("requests", "retries", "throttled", "cut", "hedges", "hedges_won"),
     *("bytes_read", "bytes_used", "cache_hits", "cache_bytes"),

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.server.subscription import Subscription
 
-__all__ = ["Traces", "exporting"]
-
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """The standard variables that name a collector."""
 TIMEOUT = 5.0

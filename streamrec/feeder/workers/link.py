@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from streamrec.errors import StreamrecError
 
-__all__ = ["Link"]
-
 LONGEST = 256 << 20
 """Bytes of a message: the names of many shards, or what many sessions have counted."""
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.datasets import ServedDatasets
     from streamrec.pipeline.dataset import Dataset
 
-__all__ = ["Supervisor"]
-
 STEADY = 60.0
 """Seconds after which a worker that ends is replaced as soon as the first was."""
 LONGEST_BACKOFF = 30.0

@@ -14,8 +14,6 @@ from streamrec.errors import ConfigError
 from streamrec.feeder.engine.child import child_command, child_environment
 from streamrec.feeder.workers.link import Link
 
-__all__ = ["NUMBER_BYTES", "Worker"]
-
 PROCESS = "streamrec.feeder.operate.worker_process"
 NUMBER_BYTES = 8
 """Bytes of the number of a connection, which go with its descriptor."""

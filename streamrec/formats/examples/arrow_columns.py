@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["arrow_of", "columns_of"]
-
 
 def columns_of(batch: Any) -> dict[str, Any]:
     """Return the columns of a ``pyarrow.RecordBatch``, as ``encode_examples`` takes them.

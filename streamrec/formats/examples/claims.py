@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import ColumnPlan
 
-__all__ = ["UNLIMITED", "Claims", "DecodeLimits", "Filling"]
-
 MIB = 1 << 20
 _FIXED = frozenset({ColumnKind.FIXED, ColumnKind.RAW})
 """The kinds of columns that have as many values in every row, so that a record may lack them."""

@@ -15,19 +15,6 @@ from streamrec.kernel.messages import MESSAGES
 from streamrec.masking import type_of
 from streamrec.values.columns import BytesColumn, Ragged, cut
 
-__all__ = [
-    "MISSING",
-    "ONE",
-    "as_array",
-    "as_feature",
-    "as_float32",
-    "as_int64",
-    "is_floats",
-    "is_integers",
-    "is_message",
-    "missing_row",
-]
-
 BytesList: Any = MESSAGES["BytesList"]
 Feature: Any = MESSAGES["Feature"]
 FloatList: Any = MESSAGES["FloatList"]

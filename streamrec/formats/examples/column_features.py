@@ -31,8 +31,6 @@ from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 if TYPE_CHECKING:
     from streamrec.values.columns import Indices
 
-__all__ = ["Note", "features_of"]
-
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
 """Tags of the lists in a ``Feature``."""
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.specs import RaggedFeature, SparseFeature
     from streamrec.values.columns import Column
 
-__all__ = ["MOST_EMPTY_ROWS", "Misfit", "compile_ragged", "compile_sparse", "partitioned"]
-
 _OFFSET = 8
 """Bytes of the end of a row, which an empty one has too."""
 MOST_EMPTY_ROWS = 1 << 16

@@ -14,18 +14,6 @@ from streamrec.formats.examples.coerce import as_float32
 from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, numpy_dtype
 from streamrec.kernel.contract import LARGEST_MESSAGE, DataType
 
-__all__ = [
-    "as_plain",
-    "feature_name",
-    "from_plain",
-    "is_text",
-    "normal_default",
-    "normal_raw",
-    "normal_shape",
-    "normal_sides",
-    "normal_sizes",
-]
-
 _MOST = 2**63 - 1
 _MOST_DIMENSIONS = 30
 """NumPy 1 allows 32, of which the rows of a batch and the items of a row take one each."""

@@ -24,16 +24,6 @@ from streamrec.formats.examples.specs import (
     as_specs,
 )
 
-__all__ = [
-    "LENGTH",
-    "SequenceFeatures",
-    "as_python",
-    "as_sequence_features",
-    "describe",
-    "from_description",
-    "is_pair",
-]
-
 _KIND_OF = {kind: name for name, kind in KINDS.items()}
 _PARTITION_NAMES = {kind: name for name, kind in PARTITIONS.items()}
 _SHORTER = {"default_value": "default"}

@@ -16,8 +16,6 @@ from streamrec.values.aligned import empty
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["HELD_AS", "RAW", "Overflow", "dtype_name", "narrow", "numpy_dtype", "range_of"]
-
 _INTEGERS = ("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64")
 _FLOATS = ("float16", "bfloat16", "float64")
 HELD_AS = {

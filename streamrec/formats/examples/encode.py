@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = [
-    "encode_blocks",
-    "encode_examples",
-    "encode_present",
-    "encode_sequence_examples",
-    "no_note",
-]
-
 BLOCK_BYTES = 1 << 20
 
 

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Bytes
     from streamrec.values.record_rows import RecordRows
 
-__all__ = [
-    "DTYPES",
-    "OCTETS",
-    "PICTURE",
-    "SIZES",
-    "ColumnFault",
-    "Need",
-    "UrlOf",
-    "explain",
-    "feature_lists",
-    "malformed",
-    "of_a_list",
-    "record_bytes",
-]
-
 UrlOf: TypeAlias = Callable[[int], str]
 
 DTYPES = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}

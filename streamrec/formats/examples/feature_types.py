@@ -15,8 +15,6 @@ from streamrec.kernel.contract import ColumnKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FeatureTypes"]
-
 CODES = {"bytes_list": 1, "float_list": 2, "int64_list": 3}
 """The number of each list's field in a ``Feature``: feature.proto."""
 NAMES = {1: "bytes", 2: "float32", 3: "int64"}

@@ -63,19 +63,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Bytes, Column, Ragged
     from streamrec.values.record_rows import RecordRows
 
-
-__all__ = [
-    "FeatureParser",
-    "SequenceColumns",
-    "as_stored",
-    "infer_features",
-    "parse_example",
-    "parse_sequence_example",
-    "parse_single_example",
-    "parse_single_sequence_example",
-    "parser_of",
-]
-
 log = logging.getLogger("streamrec.formats")
 
 MOST_FEATURES = 1 << 16

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from streamrec.formats.images.picture import Picture
     from streamrec.values.columns import Column
 
-__all__ = ["compile_image", "growth_of", "has_pictures"]
-
 USUAL_GROWTH = 12
 """Bytes of pixels for one of a JPEG, where nothing says more: photographs have about two bits a
 pixel. PNG has more."""

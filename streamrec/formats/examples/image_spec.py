@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.spec_base import DenseColumn, Shape
     from streamrec.values.columns import Arrays
 
-__all__ = ["Image"]
-
 
 @dataclass(frozen=True)
 class Image(Spec[Gives_co]):

@@ -13,8 +13,6 @@ from streamrec.kernel.contract import DataType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["dtype_names", "narrowed"]
-
 
 def dtype_names(dtypes: Any) -> list[str] | dict[str, str]:
     """Return the setting ``dtypes`` by the names of its dtypes.

@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column
 
-__all__ = [
-    "FillPicture",
-    "Make",
-    "Needs",
-    "Share",
-    "column_of",
-    "made_anew",
-    "one_by_one",
-    "row_of",
-    "values_of",
-]
-
 Make: TypeAlias = "Callable[[Sequence[Column]], Column]"
 """A function that makes a spec's column from the kernel's columns."""
 Share: TypeAlias = "Callable[[Callable[[int], None], int, int], None]"

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from streamrec.config import Pack
     from streamrec.values.columns import Indices
 
-__all__ = ["Packer", "Packs", "Sequences"]
-
 
 class Packs(NamedTuple):
     """Packs, and for each of them the place from which packing resumes behind it."""

@@ -9,20 +9,6 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import is_text
 from streamrec.kernel.contract import LARGEST_MESSAGE
 
-__all__ = [
-    "PARTITIONS",
-    "Partition",
-    "RowLengths",
-    "RowLimits",
-    "RowSplits",
-    "RowStarts",
-    "UniformRowLength",
-    "ValueRowIds",
-    "check_key",
-    "check_optional_key",
-    "one_key",
-]
-
 
 @dataclass(frozen=True)
 class _KeyPartition:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Serialized", "batch_rows", "single_row"]
-
 Serialized: TypeAlias = "Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn"
 """A batch of serialized records."""
 _BYTES = (bytes, bytearray, memoryview)

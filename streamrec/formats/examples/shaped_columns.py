@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.specs import ShapedFeature
     from streamrec.values.columns import Column, Indices
 
-__all__ = ["compile_shaped", "numbers_in"]
-
 
 def compile_shaped(name: str, spec: ShapedFeature, needs: Needs) -> Make:
     """Return a function that makes a column of arrays.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from streamrec.config.keywords import Number, OtherDType, String
 
-__all__ = ["AnyDType", "DenseColumn", "GivesOther", "Gives_co", "Shape", "Spec"]
-
 Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 AnyDType: TypeAlias = "Number | String | OtherDType"
 Gives_co = TypeVar("Gives_co", default=Any, covariant=True)

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.claims import Claims
     from streamrec.values.columns import Column
 
-__all__ = ["as_items", "compile_spec", "padded"]
-
 _OFFSET = 8
 """Bytes of the place of a string, which an empty one has too."""
 

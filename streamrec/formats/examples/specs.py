@@ -40,19 +40,6 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.spec_base import AnyDType, DenseColumn, Shape
     from streamrec.values.columns import BytesColumn
 
-__all__ = [
-    "KINDS",
-    "FeatureSpec",
-    "FixedLenFeature",
-    "FixedLenSequenceFeature",
-    "RaggedFeature",
-    "ShapedFeature",
-    "SparseFeature",
-    "VarLenFeature",
-    "as_specs",
-    "feature_of",
-]
-
 
 @dataclass(frozen=True)
 class FixedLenFeature(Spec[Gives_co]):

@@ -5,8 +5,6 @@ Source: protobuf.dev/programming-guides/encoding.
 
 from __future__ import annotations
 
-__all__ = ["FIRST", "SECOND", "framed", "varint"]
-
 FIRST = b"\x0a"
 """The tag of field 1 with bytes or a message: the field's number times 8, plus 2."""
 SECOND = b"\x12"

@@ -13,8 +13,6 @@ from streamrec.formats.images.picture import OutputForm, Picture, check_channels
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["read"]
-
 _HEADER = struct.Struct("<10xIIii2xH")
 """The place of the pixels, the size of the header behind it, width, height, and bits a pixel."""
 _OLDEST = 12

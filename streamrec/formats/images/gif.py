@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["MOST_FRAMES", "read"]
-
 _SCREEN = struct.Struct("<6xHHB2x")
 _DESCRIPTOR = struct.Struct("<xHHHHB")
 _EXTENSION, _IMAGE, _END = 0x21, 0x2C, 0x3B

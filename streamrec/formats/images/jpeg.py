@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["read"]
-
 _NO_END = "Premature end of JPEG file"
 _BETWEEN = "extraneous bytes before marker 0x"
 _BEHIND = f"{_BETWEEN}d9"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from streamrec.formats.images.picture import Window
 
-__all__ = ["decode_region"]
-
 _END = b"\xff\xd9"
 """A JPEG's last marker; a picture without it is truncated, maybe below the window."""
 _LEAST_WIDTH = 2

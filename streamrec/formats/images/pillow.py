@@ -21,8 +21,6 @@ from streamrec.formats.images.tiff_directory import check_tiff
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["read_tiff", "read_webp"]
-
 _TIFF_CHANNELS = {
     **dict.fromkeys(("1", "L"), 1),
     **dict.fromkeys(("P", "RGB", "RGBX", "CMYK", "YCbCr", "LAB"), 3),

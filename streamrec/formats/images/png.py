@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["read"]
-
 _MOST_INFLATED = 1032
 """Bytes that zlib makes of one byte, at most."""
 _WEIGHTS = (9797, 19234, 3737)

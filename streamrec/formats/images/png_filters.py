@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Octets = npt.NDArray[np.uint8]
 
-__all__ = ["deflated"]
-
 _BAND = 1 << 18
 """Bytes of rows that are filtered at once: their differences take ten times as much memory."""
 _MEMORY_LEVEL = 9

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from streamrec.formats.images.picture import Picture
 
-__all__ = ["at_least", "fill_resized", "work_of"]
-
 _GAP = 2
 """Times the size to which a picture is resized that a JPEG is decoded at, at least: as Pillow's
 thumbnails. By 1, it is up to 5 of 255 off the whole's on average; by 2, up to 2."""

@@ -14,8 +14,6 @@ from streamrec.formats.images.picture import check_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["check_tiff"]
-
 _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
 _SIZES |= {16: 8, 17: 8, 18: 8}
 """Bytes of a value, by its type."""

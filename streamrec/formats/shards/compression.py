@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from streamrec.config import Compression
     from streamrec.values.columns import Bytes
 
-__all__ = ["FREE", "RATIO", "Compressor", "Decompressor", "detect", "of_name"]
-
 HEAD = HEADER
 """The number of a shard's first bytes from which its compression is detected."""
 INPUT = 64 << 10

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import codecs
 
-__all__ = ["hint_at_kind"]
-
 _WRITE = "`streamrec write` converts it"
 _UNPACK = "unpack it first"
 _MAGIC = (

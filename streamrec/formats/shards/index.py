@@ -34,20 +34,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Indices
     from streamrec.values.record_rows import RecordBlock
 
-__all__ = [
-    "CHUNK_BYTES",
-    "SUFFIX",
-    "ChunkFinder",
-    "Index",
-    "ShardEntry",
-    "check_entry",
-    "index_places",
-    "index_url",
-    "is_companion",
-    "plain_url",
-    "shared_query",
-]
-
 SUFFIX = ".streamrec-index"
 """The end of an index's name."""
 SIGNED = "?..."

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray, Indices
 
-__all__ = ["LARGEST", "LARGEST_PART", "LostBytes", "Resync", "length_of_crc"]
-
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")

@@ -17,8 +17,6 @@ from streamrec.masking import type_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["array_of_python"]
-
 _BOOL, _INT, _FLOAT = (bool, np.bool_), (int, np.integer), (float, np.floating)
 _COMPLEX, _STRING = (complex, np.complexfloating), (str, bytes)
 _FIT: tuple[tuple[tuple[type, ...], tuple[type, ...]], ...] = (

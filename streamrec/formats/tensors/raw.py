@@ -17,8 +17,6 @@ from streamrec.values.columns import BytesColumn
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["decode_raw"]
-
 
 def decode_raw(
     data: Any,

@@ -29,8 +29,6 @@ from streamrec.values.message_schema import UNREADABLE, Field, build
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LARGEST_REPETITION", "parse_tensor", "serialize_tensor"]
-
 LARGEST_REPETITION = 1 << 26
 """The default for the largest tensor, in bytes, whose values are not all in the message: 64 MiB."""
 

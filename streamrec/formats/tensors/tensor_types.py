@@ -13,8 +13,6 @@ import numpy as np
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.dtypes import numpy_dtype
 
-__all__ = ["TensorType", "as_tensor_type", "name_of_number", "type_of_dtype"]
-
 
 class TensorType(NamedTuple):
     """A type of a tensor's values."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column, Indices, Values
 
-__all__ = ["LARGE", "Filled", "Layout", "Measured", "PlannedColumn", "Room", "Size", "layout"]
-
 # The extension's numbers: enum sr_kind in c/examples.h, enum sr_type in c/list.h.
 _KINDS = {ColumnKind.FIXED: 0, ColumnKind.VARLEN: 1, ColumnKind.RAW: 2, ColumnKind.STEPS: 3}
 _TYPES = {DataType.BYTES: 1, DataType.FLOAT32: 2, DataType.INT64: 3}

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Column
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["Parser"]
-
 
 class Parser:
     """The parser in C; see :class:`streamrec.kernel.reference.Parser`."""

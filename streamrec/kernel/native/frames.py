@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes, Indices
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["corrupt_row", "crc32c", "frame_records", "masked_crc32c", "scan_frames"]
-
 _FIRST_CAPACITY = 1024
 """Records for which a scan allocates arrays before it knows how long records are."""
 

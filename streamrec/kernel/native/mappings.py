@@ -11,8 +11,6 @@ from streamrec.kernel import _native
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["encode_plain"]
-
 
 def encode_plain(features: Mapping[str, Any], codes: dict[str, int] | None = None) -> bytes | None:
     """Serialize a mapping of plain values as one Example, if it is one.

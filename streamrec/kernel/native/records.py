@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import FieldColumn
     from streamrec.values.columns import Indices
 
-__all__ = ["MessageEncoder"]
-
 _MOST_ROWS = 1 << 14
 """Rows of a block, whose offsets have memory before it is known how many there are."""
 

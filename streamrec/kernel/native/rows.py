@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["Held", "gather", "hold"]
-
 Held: TypeAlias = "tuple[Any, Any, Any, Any]"
 
 

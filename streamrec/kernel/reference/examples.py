@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Column
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["Parser"]
-
 
 class Parser:
     """A parser of serialized messages into columns, for any number of threads.

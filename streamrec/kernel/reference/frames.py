@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["corrupt_row", "crc32c", "frame_records", "masked_crc32c", "scan_frames"]
-
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["encode_plain"]
-
 
 def encode_plain(
     features: Mapping[str, Any],  # noqa: ARG001 - it is never plain enough

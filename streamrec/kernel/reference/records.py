@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import FieldColumn
     from streamrec.values.columns import ByteArray, Bytes, Indices
 
-__all__ = ["MessageEncoder"]
-
 
 class MessageEncoder:
     """An encoder of one message a row, whose fields are columns.

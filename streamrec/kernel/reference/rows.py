@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["gather"]
-
 
 def gather(
     rows: RecordRows,

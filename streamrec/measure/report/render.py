@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from streamrec.measure.comparison import ComparisonView
     from streamrec.measure.figures import Figures
 
-__all__ = ["render_comparison_html", "render_html"]
-
 PACKAGE = "streamrec.measure.report"
 
 

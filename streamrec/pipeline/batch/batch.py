@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.plan.state.position import Position
     from streamrec.values.columns import Indices
 
-__all__ = ["Batch", "Components", "Origin"]
-
 ColumnType_co = TypeVar("ColumnType_co", default=Any, covariant=True)
 MOST_NAMES = 8
 """The most columns that a batch's ``repr`` names."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.round_robin import Merge
     from streamrec.values.columns import Indices
 
-__all__ = ["Batcher", "Chunk"]
-
 LARGEST_MERGE = 8192
 """The most rows that one merge takes beyond those that are wanted. A merge has a fixed cost for
 each lane, so a few large ones are cheaper than many small ones."""

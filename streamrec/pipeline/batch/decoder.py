@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Indices
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["Decoder", "SuspectPayload", "TooManyTogether", "Work"]
-
 
 class SuspectPayload(Exception):
     """A large payload that does not match its CRC, and must be read once more."""

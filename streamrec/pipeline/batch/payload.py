@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.values.columns import Column, Values
 
-__all__ = ["decode", "decode_columns", "encode", "encode_columns"]
-
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MOST_REMEMBERED = 64 << 10
 """Bytes of the largest description of columns that is kept for the next batch."""

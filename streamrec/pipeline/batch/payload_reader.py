@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import Column
 
-__all__ = ["MOST_DIMENSIONS", "PayloadReader", "check", "layout"]
-
 MOST_DIMENSIONS = 32
 
 

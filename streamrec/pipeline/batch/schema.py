@@ -8,8 +8,6 @@ import numpy as np
 
 from streamrec.values.message_schema import Field, build
 
-__all__ = ["DTYPES", "PROTO", "VIEWED"]
-
 DTYPES = {
     name: np.dtype(name)
     for name in (

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.plan.state.position import Position
 
-__all__ = ["Pair", "TensorBatch", "each_tensor", "pinned"]
-
 
 class Pair(tuple[Any, ...]):
     """The inputs and the targets of a batch, and its mask where the stream has masks."""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import Column, Values
 
-__all__ = ["Casts", "RaggedTensors", "dtype_of", "to_tensors"]
-
-
 VIEWED = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (getattr(torch, name) for name in dir(torch) if name.startswith(("bf", "float8")))

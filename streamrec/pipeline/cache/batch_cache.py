@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from streamrec.stores.cache.piece_cache import PieceCache
     from streamrec.values.columns import ByteArray
 
-__all__ = ["BatchCache", "versions_of"]
-
 MOST = 1 << 30
 """Bytes of the largest batch that is kept: one system call reads it, and Linux ends it at 2 GiB."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.coordinates import Structured
     from streamrec.plan.state.position import Position
 
-__all__ = ["WITHOUT_EFFECT", "BatchKeys"]
-
 WITHOUT_EFFECT = frozenset(
     {
         # The shards are in a key by their versions, and what is resolved of the others as it is.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.state.position import Position
 
-__all__ = ["CachedRun"]
-
 
 class CachedRun(Run):
     """A run with a cache of its batches.

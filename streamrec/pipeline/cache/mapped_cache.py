@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Column
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["MappedCache", "is_padded"]
-
 LENGTH = 4
 """Bytes of the description's length, with which a piece begins."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from streamrec.formats.images.picture import OutputForm
     from streamrec.stores.cache.piece_cache import PieceCache
 
-__all__ = ["MOST", "PictureCache", "programs"]
-
 MOST = 1 << 30
 """Bytes of the largest picture that is kept: one system call reads it, Linux ends it at 2 GiB."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-__all__ = ["Consumer", "Demand"]
-
 
 class Demand(NamedTuple):
     """A lane's records that are ready, and its need of one of its sublanes."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.coordinates import Structured
     from streamrec.values.columns import Indices
 
-__all__ = ["ExtentTracker"]
-
 
 class ExtentTracker:
     """The current extents of a run's sublanes, looked up only when they change."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.inflating_queue import InflatingQueue, Turn
     from streamrec.plan.reading.ranges import MemoryPlan
 
-__all__ = ["Inflater"]
-
 log = logging.getLogger("streamrec.pipeline")
 
 MOST_THREADS = 16

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Turn = Callable[[], AbstractContextManager[object]]
 
-__all__ = ["InflatingQueue"]
-
 USUAL_RATIO = 8
 """Decompressed bytes expected per stored byte, so that small shards get little memory."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import RangeBody, Store
     from streamrec.values.columns import ByteArray
 
-__all__ = ["OpensStores", "RangeDownloader"]
-
 PATIENCE_AT_START = 15.0
 """Seconds for a store that has never answered: it is more likely misnamed than briefly down."""
 SILENCE = 15.0

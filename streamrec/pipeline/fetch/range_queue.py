@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
-__all__ = ["LearnedFacts", "RangeQueue", "RangeRead", "Shards", "check_version"]
-
 _V = TypeVar("_V")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.plan.order.shard_order import Extent
 
-__all__ = ["DamagePolicy", "missing_from", "placeholder_of"]
-
 _NOTHING = np.empty(0, np.uint8)
 
 

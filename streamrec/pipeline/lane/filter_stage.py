@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.segment import Source
     from streamrec.values.columns import Column, Indices
 
-__all__ = ["Filter", "FilterStage"]
-
 MOST_WAITING = 2
 """Spans of a lane that threads may have: one that is being filtered, and the next."""
 

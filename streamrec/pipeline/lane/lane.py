@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.record_span import RecordSpan
     from streamrec.values.columns import Indices
 
-__all__ = ["Lane"]
-
 
 @dataclass(eq=False, repr=False)
 class Lane:

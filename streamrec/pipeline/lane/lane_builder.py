@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.segment import Source
     from streamrec.pipeline.run_plan import RunPlan
 
-__all__ = ["LaneBuilder"]
-
 T = TypeVar("T")
 
 

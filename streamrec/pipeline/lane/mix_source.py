@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.mixture import Draws
     from streamrec.values.columns import Indices
 
-__all__ = ["Mix"]
-
 AT_ONCE = 1024
 """The most records that are drawn at a time; many at once cost less for each."""
 LEAST_SHARE = 1e-4

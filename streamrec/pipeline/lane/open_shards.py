@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.window import Windows
     from streamrec.values.columns import Indices
 
-__all__ = ["OpenShards", "ShardTurn"]
-
 SHARE_OF_LATER = 1e-4
 """The share of an open shard that waits for the next epoch: its ranges are needed last."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Indices
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["Packing"]
-
 EXTENT, PART = (Coordinates._fields.index(name) for name in ("extent", "part"))
 
 PIECE = 64 << 10

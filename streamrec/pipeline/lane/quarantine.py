@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from streamrec.formats.shards.tfrecord import DamagedSpan
     from streamrec.plan.order.shard_order import Extent
 
-__all__ = [
-    "CorruptionLog",
-    "Quarantine",
-    "corruption_log_of",
-    "keeps_placeholders",
-    "marks_placeholders",
-    "object_name",
-]
-
 log = logging.getLogger("streamrec.pipeline")
 
 _SAFE = {"": "%", ".": "%2E", "..": "%2E%2E"}

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.damage_policy import DamagePolicy
     from streamrec.values.record_rows import RecordBlock
 
-__all__ = ["RecordReader", "lead", "part_of"]
-
 _BEFORE = Extent(-1, -1, -1)
 """Stands for the extent before the first one."""
 

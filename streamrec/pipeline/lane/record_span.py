@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Indices
     from streamrec.values.record_rows import RecordBlock
 
-__all__ = ["BlockPlaces", "RecordPlaces", "RecordSpan"]
-
 
 class RecordPlaces(Protocol):
     """The lane's coordinates around successive records, before any filter; none of their bytes."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Indices
     from streamrec.values.record_rows import RecordRows
 
-__all__ = ["Segment", "Source"]
-
 Source: TypeAlias = "RecordReader | Mix | OpenShards"
 """A source of a lane's records."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.window import Windows
     from streamrec.values.columns import Indices
 
-__all__ = ["WindowLane"]
-
 ROW, PART = (Coordinates._fields.index(name) for name in ("row", "part"))
 
 

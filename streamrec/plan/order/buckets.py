@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Buckets"]
-
 BUCKETS = 0x4255434B455453  # "BUCKETS": separates their permutations from all others
 
 

@@ -12,18 +12,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = [
-    "LANE",
-    "NAMES",
-    "OWN",
-    "POINT",
-    "POINTS",
-    "Coordinates",
-    "Structured",
-    "flat",
-    "structured",
-]
-
 Structured: TypeAlias = "npt.NDArray[np.void]"
 
 

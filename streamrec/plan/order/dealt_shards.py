@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["KEPT", "DealtShards"]
-
 SHARDS = 0x5348415244  # "SHARD": separates the permutation of shards from those of windows
 CYCLES = 0x4359434C45  # "CYCLE"
 ROWS = 0x524F57  # "ROW"

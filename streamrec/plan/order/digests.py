@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import BytesColumn
 
-__all__ = ["digests", "views"]
-
 
 def digests(strings: BytesColumn, words: int) -> npt.NDArray[np.uint64]:
     """Return the BLAKE2b hash of each string.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["NOTHING", "Draws", "component_seed", "draws_of", "text_of"]
-
 DRAW = 0x44524157  # "DRAW": separates these numbers from those of permutations
 COMPONENT = 0x434F4D50  # "COMP": separates the seeds of components
 NOTHING = -1

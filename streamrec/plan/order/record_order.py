@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["ChunkWindows", "RecordOrder"]
-
 CHUNKS = 0x4348554E4B53  # "CHUNKS": separates the permutation of chunks from those of windows
 PIECE = 0x5049454345  # "PIECE"
 GROWTH = (2,)

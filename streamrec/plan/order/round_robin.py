@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Merge", "first_come", "first_come_before", "merge", "taken_before"]
-
 _NONE = np.empty(0, np.int64)
 
 

@@ -12,8 +12,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ShardNames", "Task", "datasets_among", "owned_shards"]
-
 MOST_SHARDS = 100_000
 """The most shards of a dataset: their numbers have five digits."""
 _COMPRESSED = frozenset({".gz", ".gzip", ".zlib", ".zst", ".zstd"})

@@ -23,8 +23,6 @@ from streamrec.plan.order.turns import turned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Extent", "ShardOrder", "open_at_once"]
-
 
 def open_at_once(shards: int, lanes: int, window: int) -> int:
     """Return the number of shards that each lane of a shuffle by shard has open.

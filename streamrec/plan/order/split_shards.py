@@ -9,8 +9,6 @@ from streamrec.plan.order.shard_names import ShardNames
 if TYPE_CHECKING:
     from streamrec.plan.order.splits import Splits
 
-__all__ = ["SplitShards", "split_shards"]
-
 
 class SplitShards(NamedTuple):
     """The shards of one split."""

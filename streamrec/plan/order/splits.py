@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Splits"]
-
 _HASHES = 1 << 64
 
 

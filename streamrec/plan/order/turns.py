@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import gcd
 
-__all__ = ["turned"]
-
 
 def turned(lane: int, lanes: int, count: int, epochs: int) -> int:
     """Return the lane whose part of an epoch this lane has, so that no lane keeps its part.

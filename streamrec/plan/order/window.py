@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["FRAME_OVERHEAD", "Windows"]
-
 FRAME_OVERHEAD = 16
 """Bytes of a TFRecord frame besides its payload; they count, so that empty records fill windows."""
 

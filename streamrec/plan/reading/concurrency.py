@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MOST", "START", "Concurrency", "Limit", "kept_back_by"]
-
 START = 64
 """Requests at the start. From a store with 50 ms to the first byte and 60 MB/s a connection, a
 plain downloader on two cores reached its best rate with 32 to 64; a ramp from one would take

@@ -14,8 +14,6 @@ from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-__all__ = ["Hedging"]
-
 KEPT = 256
 """Requests of one size class whose times are kept."""
 FEWEST = 16

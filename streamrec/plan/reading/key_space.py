@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["MOST", "KeySpace", "NameSpan", "OutOfOrder", "cuts"]
-
 MOST = 32
 """Requests for pages in flight; the stores allow thousands a second."""
 FIRST, FURTHER = 8, 2

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from streamrec.plan.order.record_order import Order
     from streamrec.plan.reading.ranges import RangeRequest
 
-__all__ = ["NextUse", "places_of"]
-
 LEAST_PROGRESS = 1e-6
 """Epochs that count as done at least, so that a forecast has a pace from the start."""
 

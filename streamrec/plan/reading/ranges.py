@@ -13,16 +13,6 @@ if TYPE_CHECKING:
 
     from streamrec.plan.order.shard_order import Extent
 
-__all__ = [
-    "LaneRanges",
-    "MemoryPlan",
-    "RangeRequest",
-    "ReadAhead",
-    "grown",
-    "least_budget",
-    "sent_bytes",
-]
-
 KIB, MIB = 1 << 10, 1 << 20
 SMALLEST_FIRST_RANGE = 64 * KIB
 LARGEST_FIRST_RANGE = 512 * KIB

@@ -17,8 +17,6 @@ from streamrec.plan.state.position import Fingerprint
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["RankSummary", "check_agreement", "disagreements"]
-
 ENDS = ("epochs", "steps_per_epoch", "remainder")
 MOST_NAMED = 8
 """The most processes that a sentence names one by one."""

@@ -12,8 +12,6 @@ from streamrec.errors import MalformedPosition, OtherDataset, OtherOrder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["AS_IT_COMES", "Fingerprint", "by_shard", "digest", "names_digest", "relative_names"]
-
 AS_KEPT = "record, as kept:"
 COUNTED = "record:"
 WINDOWED = "record, even windows:"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["pack", "unpack"]
-
 _NOT_ALL = (
     "the state's 'packed' does not hold the numbers of all lanes; give the state as it was saved"
 )

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["RecordRun"]
-
 
 @dataclass(frozen=True)
 class RecordRun:

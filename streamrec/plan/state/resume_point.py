@@ -16,8 +16,6 @@ from streamrec.plan.state.position import LARGEST, LAST_EPOCH, VERSION, Position
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Beginning", "ResumePoint", "for_rank", "read_resume_point"]
-
 FIELDS = {"version", "epoch", "step"}
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import RangeBody, Store
     from streamrec.stores.cache.piece_cache import PieceCache
 
-__all__ = ["CachedBody", "CachedStore"]
-
 _T = TypeVar("_T")
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from streamrec.config.cache import CacheSettings
 
-__all__ = ["open_cache"]
-
 _log = logging.getLogger("streamrec.cache")
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")

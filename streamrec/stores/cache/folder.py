@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedWriter
 
-__all__ = ["FOOTER", "CacheFolder"]
-
 REGION = 32 * PIECE
 """Bytes of an object whose pieces share a folder, so that a lookup lists few names."""
 ABANDONED = 600.0

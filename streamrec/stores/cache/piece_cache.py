@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamrec.stores.cache.pieces import Entry, Piece
     from streamrec.stores.cache.process_memory import ProcessMemory
 
-__all__ = ["PieceCache", "Shelf", "to_remove"]
-
 _log = logging.getLogger(__name__)
 
 THREADS = 4

@@ -18,16 +18,6 @@ from streamrec.stores.versions import bare_version
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "ENCODING",
-    "PIECE",
-    "Entry",
-    "Piece",
-    "end_of_gap",
-    "key_of",
-    "piece_at",
-]
-
 PIECE = 2 << 20
 """Bytes of a range's largest piece. It is read and checked as a whole, even for a part of it."""
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.cache.pieces import Piece
 
-__all__ = ["ProcessMemory"]
-
 
 class _Kept(NamedTuple):
     data: bytes

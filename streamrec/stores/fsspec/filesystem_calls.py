@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.source_text import ChainedURL
 
-__all__ = ["FilesystemCalls", "check_by_scheme", "filesystem_class"]
-
 THREADS = 32
 """Threads of one store; many, because they mostly wait for the network."""
 _HOLDERS = ("_session", "_s3", "service_client", "ftp")

@@ -13,8 +13,6 @@ from typing import Any
 from streamrec.stores.base import NO_SIZE
 from streamrec.stores.versions import version_of as made_of
 
-__all__ = ["size_of", "version_of"]
-
 _IDENTITIES = (
     "generation", "ETag", "etag", "e_tag", "lfs", "blob_id", "sha", "sha256", "oid", "md5Hash",
     "md5", "Content-MD5", "content_md5", "Digest", "checksum", "hash", "CRC",

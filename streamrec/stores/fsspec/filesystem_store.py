@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import BeforeRequest
     from streamrec.stores.source_text import ChainedURL
 
-__all__ = ["FilesystemStore"]
-
 PIECE_BYTES = 8 << 20
 """Bytes of one read. They are held in addition to the buffer that they are copied to."""
 MAX_KNOWN = 8192

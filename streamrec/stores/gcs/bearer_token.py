@@ -18,8 +18,6 @@ from streamrec.stores.gcs.gcs_errors import own_meaning
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BearerToken"]
-
 TOKEN_SECONDS = 10.0
 """Timeout of a request for a token, in seconds. google-auth's default is two minutes, which cannot
 be interrupted."""

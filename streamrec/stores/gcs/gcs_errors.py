@@ -15,8 +15,6 @@ from streamrec.stores.troubles import tell
 if TYPE_CHECKING:
     from streamrec.errors import StreamrecError
 
-__all__ = ["own_meaning"]
-
 _BAD_REQUEST = "Bad Request"
 _FORBIDDEN = "Forbidden"
 

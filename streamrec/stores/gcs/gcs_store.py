@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base import BeforeRequest
     from streamrec.stores.http.http_body import HttpBody
 
-__all__ = ["GCSStore"]
-
 _T = TypeVar("_T")
 
 FIELDS = "nextPageToken,items(name,size,generation,contentEncoding)"

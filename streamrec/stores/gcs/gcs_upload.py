@@ -12,8 +12,6 @@ from urllib.parse import quote
 
 from streamrec.stores.part_upload import Session, date_of
 
-__all__ = ["GCSSession"]
-
 KIND = "application/octet-stream"
 SMALL = 1 << 19
 """The bytes of the largest object that one request writes, which gcsfs copies to that end."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from gcsfs.core import GCSFileSystem
 
-__all__ = ["CREDENTIALS", "filesystem", "missing_file"]
-
 _FSSPEC = frozenset({"listings_expiry_time", "use_listings_cache"})
 _OURS = frozenset({"self", "kwargs", "asynchronous", "loop"})
 _NOT_FOUND = re.compile(r"^\W*File '?([^']+?)'? was not found")

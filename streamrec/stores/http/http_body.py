@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.http.range_requests import RangeResponse
 
-__all__ = ["HttpBody", "give_back"]
-
 
 class HttpBody:
     """The bytes of one response that belong to the range."""

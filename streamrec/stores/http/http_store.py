@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from streamrec.stores.base import BeforeRequest
 
-__all__ = ["HttpStore", "RangeClient", "is_anonymous"]
-
 CONNECT_SECONDS = 10.0
 DNS_SECONDS = 300
 READ_SECONDS = 60.0

@@ -14,8 +14,6 @@ from streamrec.stores.versions import is_strong, version_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RangeResponse", "RangedGet", "check_response", "size_from_416"]
-
 MAX_SKIP = 16 << 20
 """Bytes before a range that are read and thrown away at most, where a server ignores Range and
 sends the object from its start. More would read a shard many times over."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-__all__ = ["BodyReceiver"]
-
 HEAD_BYTES = 4 << 10
 """Bytes received at a time while waiting for a response's head, which may be longer."""
 

@@ -22,8 +22,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AUTHORITIES", "OPTIONS", "Transport", "check_proxies", "tls_trouble", "transport_of"]
-
 OPTIONS = frozenset({"ca_bundle", "proxy", "verify"})
 """Keys of ``storage_options`` that set the transport."""
 AUTHORITIES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")

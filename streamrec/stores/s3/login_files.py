@@ -9,8 +9,6 @@ from botocore.session import Session
 
 from streamrec.config.named_files import check_file
 
-__all__ = ["check_login_files"]
-
 
 def check_login_files(profile: str | None) -> None:
     """Check the files of AWS's configuration, and those that its profile names.

@@ -20,9 +20,6 @@ from streamrec.stores.s3.s3_options import sdk_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-
-__all__ = ["Presigner", "SignedUrl", "UnsignedRequest", "get_object", "list_objects"]
-
 AWS_HOST = ".amazonaws.com"
 LIFETIME = 3600
 """Seconds for which a signature is valid, unless the credentials expire before. It is made anew at

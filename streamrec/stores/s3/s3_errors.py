@@ -24,8 +24,6 @@ from streamrec.stores.troubles import tell
 if TYPE_CHECKING:
     from streamrec.errors import StreamrecError
 
-__all__ = ["own_meaning"]
-
 _FILES = (
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",

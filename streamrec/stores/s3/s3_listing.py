@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from xml.etree.ElementTree import Element
 
-__all__ = ["parse_page"]
-
 
 def parse_page(url: str, head: str, document: bytes) -> Page:
     """Parse a ``ListBucketResult``; 1,000 objects take 3 ms.

@@ -18,15 +18,6 @@ from streamrec.stores.http.transport import AUTHORITIES, OPTIONS, Transport, tra
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = [
-    "check_options",
-    "mapping_of",
-    "reason_to_fall_back",
-    "s3_transport",
-    "sdk_options",
-    "writing_options",
-]
-
 _OURS = frozenset({"asynchronous", "loop", "skip_instance_cache"})
 _OUR_PARAMETERS = frozenset(
     {"IfMatch", "IfModifiedSince", "IfNoneMatch", "IfUnmodifiedSince", "PartNumber", "Range"}

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from streamrec.stores.pages import Page
     from streamrec.stores.s3.presign import SignedUrl, UnsignedRequest
 
-__all__ = ["S3Store"]
-
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from aiohttp.abc import AbstractStreamWriter
 
-
-__all__ = ["S3Session", "abort_uploads", "copy_object", "list_directory"]
-
 CHUNK = 1 << 20
 """Bytes of a request that are handed to the connection at once."""
 ONE_COPY = 1 << 29
