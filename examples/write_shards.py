@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 SHARDS = 8
 SQUARES, SIDE = 2048, 32
 LINES = 700  # of each language
-LANGUAGES = ["docs/**/*.md", "streamrec/plan/*.py", "streamrec/**/*.[ch]"]
+LANGUAGES = ["docs/**/*.md", "streamrec/plan/**/*.py", "streamrec/**/*.[ch]"]
 
 
 def photos() -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -203,6 +204,12 @@ def test_an_example_that_needs_nothing_runs(name: str, tmp_path: Path) -> None:
     printed = run([str(FOLDER / name)], tmp_path)
     assert len(printed.splitlines()) > 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_repository_has_enough_lines_of_each_language() -> None:
+    example = runpy.run_path(str(FOLDER / "write_shards.py"))
+    languages = len(example["LANGUAGES"])
+    assert sum(1 for _ in example["lines"]()) == languages * example["LINES"]
 
 
 def test_the_bucket_s_example_runs(bucket: Bucket, tmp_path: Path) -> None:
