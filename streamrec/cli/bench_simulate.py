@@ -51,7 +51,7 @@ def simulate(
     world_size: int,
     **how: Any,
 ) -> None:
-    """Measure a simulated bucket, as `streamrec bench` measures a real one.
+    """Measure a simulated bucket as `bench` measures a real one.
 
     NETWORK is a text such as latency=50ms,jitter=30%,bandwidth=60MB/s. The bucket holds copies of
     SHARD, a local file; without it, pictures of about 100 KB with labels.
