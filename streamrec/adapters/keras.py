@@ -200,7 +200,7 @@ def _dense(name: str, column: Any) -> Any:
     kind = type(column).__name__
     raise ConfigError(
         f"feature {name!r} is of type {kind}, but Keras takes arrays of numbers; let transform= "
-        "turn it into one, or use the TensorFlow backend, which takes strings"
+        "make such an array of it, or use the TensorFlow backend, which takes strings"
     )
 
 
