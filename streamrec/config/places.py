@@ -120,6 +120,19 @@ def split_chain(url: str) -> ChainedURL:
     return ChainedURL(*found.groups()) if found else ChainedURL("", url, "")
 
 
+def check_no_archive(url: str) -> None:
+    """Check that a URL of what is written is not inside an archive.
+
+    Raises:
+        ConfigError: It is.
+    """
+    if split_chain(url).after:
+        raise ConfigError(
+            f"{masked(url)}: nothing is written into an archive; name a place outside of it, such "
+            "as a local directory, and pack the files afterwards"
+        )
+
+
 def absolute(place: str, directory: str | None = None) -> str:
     """Return a local path as an absolute one, and a URL as it is.
 

@@ -22,7 +22,6 @@ from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import MOST_SHARDS, ShardNames, Task
 from streamrec.stores.folder import Folder
-from streamrec.stores.targets import check_no_archive
 from streamrec.values.columns import BytesColumn
 from streamrec.values.record_rows import RecordRows
 
@@ -92,7 +91,6 @@ class ShardedWriter(WholeOrAbsent):
     ) -> None:
         self._shards: CountedShards | SequentialShards | None = None
         self._template = place_text(template)
-        check_no_archive(self._template)
         self._task = Task.of(task)
         self._names = ShardNames.parse(self._template)
         kind = compression_of(compression, self._template)

@@ -8,9 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from streamrec.config.places import check_url, local_path, split_chain
-from streamrec.errors import ConfigError
-from streamrec.masking import masked
+from streamrec.config.places import check_no_archive, check_url, local_path
 from streamrec.stores.base import split_object
 from streamrec.stores.filesystems import filesystem_of, is_anonymous
 from streamrec.stores.foreign_errors import translated
@@ -101,19 +99,6 @@ def open_target(
     if make_directory:
         path.parent.mkdir(parents=True, exist_ok=True)
     return PartFile(path)
-
-
-def check_no_archive(url: str) -> None:
-    """Check that a URL of what is written is not inside an archive.
-
-    Raises:
-        ConfigError: It is.
-    """
-    if split_chain(url).after:
-        raise ConfigError(
-            f"{masked(url)}: nothing is written into an archive; name a place outside of it, such "
-            "as a local directory, and pack the files afterwards"
-        )
 
 
 def _check_object(url: str) -> None:

@@ -161,3 +161,10 @@ def test_nothing_is_written_into_an_archive(archive: str, tmp_path: Path) -> Non
     for write in (sr.TFRecordWriter, partial(sr.ShardedWriter, shards=1)):
         with pytest.raises(ConfigError, match=refused):
             write(f"zip://x.tfrecord::{tmp_path}/new.zip")
+
+
+def test_no_verb_writes_into_an_archive(archive: str, tmp_path: Path) -> None:
+    inside = f"zip://x.tfrecord::{tmp_path}/new.zip"
+    for verb in (["reshard", archive, inside], ["merge-index", inside]):
+        outcome = cli(*verb)
+        assert (outcome.code, "nothing is written into an archive" in outcome.err) == (2, True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from streamrec.config.places import check_no_archive
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ class ShardNames:
         """Divide a template such as ``gs://bucket/train.tfrecord``, or ``train-*.tfrecord``.
 
         Raises:
-            ConfigError: It names no shards.
+            ConfigError: It names no shards, or shards in an archive.
         """
+        check_no_archive(template)
         directory, slash, name = template.rpartition("/")
         stem, star, suffix = name.partition("*")
         if star:

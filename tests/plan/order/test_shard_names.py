@@ -36,6 +36,12 @@ def test_templates_that_name_no_shard(template: str) -> None:
         ShardNames.parse(template)
 
 
+@pytest.mark.parametrize("template", ["zip://x::/a.zip", "zip://in/x.tfrecord::s3://b/a.zip"])
+def test_templates_in_an_archive(template: str) -> None:
+    with pytest.raises(ConfigError, match="nothing is written into an archive"):
+        ShardNames.parse(template)
+
+
 @given(st.integers(1, 200), st.integers(1, 20))
 def test_each_shard_has_one_task(shards: int, tasks: int) -> None:
     every = [Task(number, tasks) for number in range(tasks)]
