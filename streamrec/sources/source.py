@@ -177,11 +177,6 @@ class FeatureChoice:
         chosen = (self.features or {}).items()
         return {name: dtype for name, dtype in chosen if dtype is not None} | dict(self.types)
 
-    @property
-    def is_chosen(self) -> bool:
-        """True if the user named all features, so that others are left out."""
-        return self.features is not None
-
     def takes(self, name: str) -> bool:
         """Return whether a feature is written."""
         return (self.features is None or name in self.features) and name not in self.drop

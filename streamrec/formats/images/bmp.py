@@ -18,7 +18,6 @@ _HEADER = struct.Struct("<10xIIii2xH")
 _OLDEST = 12
 """Bytes of the header of OS/2 1.x, which has its fields at other places."""
 _COMPRESSION = 30
-_BIT_MASKS = {3: "bit masks", 6: "bit masks with opacity"}
 _COMPRESSED = {1: "RLE", 2: "RLE", 4: "JPEG", 5: "PNG"}
 """Source: learn.microsoft.com, [MS-WMF] 2.1.1.7. Others stand in headers too short to say."""
 _ORDERS = {8: [0], 24: [2, 1, 0], 32: [2, 1, 0, 3]}
