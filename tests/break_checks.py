@@ -65,8 +65,18 @@ BREAKS = [
             "import asyncio\n",
             "import torch\n",
             "import pickle\n",
+            "__all__ = ['Chunks']\n",
         )
     ),
+    *(
+        Break(PYTEST + "tests/test_layers.py", "streamrec/plan/order/window.py", "", line)
+        for line in (
+            "from streamrec.plan.state.position import Position\n",  # a room on a higher floor
+            "from streamrec.plan.order.record_order import RecordOrder\n",  # a circle
+        )
+    ),
+    Break(PYTEST + "tests/test_unique_names.py", "streamrec/masking.py", "", "class Stream: ...\n"),
+    Break(PYTEST + "tests/test_errors.py", "streamrec/masking.py", "", "'it is no text'\n"),
     Break(PYTEST + "tests/test_dependencies.py", "streamrec/masking.py", "", "import boto3\n"),
     Break(PYTEST + "tests/test_dependencies.py", "pyproject.toml", '"aiohttp', '"httpx", "aiohttp'),
     Break(PYTEST + "tests/test_init.py", "streamrec/__init__.py", "merge_shards", "none_such"),
@@ -184,8 +194,8 @@ BREAKS = [
     Break(
         PYTEST + "tests/stores/test_gcs_emulator.py",
         "streamrec/stores/gcs/gcs_store.py",
-        "    async def list(",
-        "    async def list_not(",
+        "    def list(",
+        "    def list_not(",
     ),
     # the kernel's twin, and the tests' own means
     Break(
