@@ -11,7 +11,7 @@ from streamrec.datasets.dataset_manifest import MOST, Manifest
 from streamrec.errors import ConfigError, StoreError
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.examples.specs import VarLenFeature
-from streamrec.formats.shards.index import plain_url, shared_query
+from streamrec.formats.shards.index import plain_url, shared_ending
 from streamrec.plan.order.shard_names import datasets_among
 from streamrec.stores.beside import read_beside
 from streamrec.stores.folder import Folder
@@ -51,7 +51,7 @@ def _manifest(source: ShardSource, names: ShardNames | None) -> Manifest | None:
     url = f"{names.directory}{names.manifest()}"
     if is_http(url) or plain_url(source.urls[0]) != source.urls[0]:
         with suppress(ConfigError, StoreError), Bridge() as loop:
-            return loop.call(_read(source, f"{url}{shared_query(source.urls)}"))
+            return loop.call(_read(source, f"{url}{shared_ending(source.urls)}"))
         return None
     return Manifest.parse(Folder(names.directory, source.storage_options).read(names.manifest()))
 

@@ -9,7 +9,7 @@ from streamrec.datasets.dataset_manifest import MOST, Manifest
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
-from streamrec.formats.shards.index import plain_url, shared_query
+from streamrec.formats.shards.index import plain_url, shared_ending
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import datasets_among
 from streamrec.stores.beside import read_beside
@@ -86,8 +86,8 @@ async def _manifests(source: str | list[str], options: dict[str, Any]) -> dict[s
                 f"{masked(shards[0])}: not all shards have names such as x-00000-of-00004, so "
                 f"they are of no dataset with a manifest and label names; {WHO_KEEPS}"
             )
-        query = shared_query(shards)
-        urls = [f"{each.directory}{each.manifest()}{query}" for each in names if each is not None]
+        ending = shared_ending(shards)
+        urls = [f"{each.directory}{each.manifest()}{ending}" for each in names if each is not None]
         return dict(zip(urls, await all_of(map(manifest_at, urls)), strict=True))
     finally:
         await stores.aclose()

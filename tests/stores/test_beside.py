@@ -148,8 +148,9 @@ def test_records_of_an_archive_keep_their_types(archive: str, tmp_path: Path) ->
 def test_beside_several_archives_is_nothing(archive: str, tmp_path: Path) -> None:
     shutil.copy(tmp_path / "a.zip", tmp_path / "b.zip")
     both = archive.replace("a.zip", "*.zip")
-    with pytest.raises(ConfigError, match=r"in several archives, such as /.*zip, so"):
-        numbers([both], **FEATURE)
+    for sources in ([both], [archive, str(tmp_path / SHARDS[0])]):
+        with pytest.raises(ConfigError, match=r"not all shards .* some are in /.*/a\.zip, so"):
+            numbers(sources, **FEATURE)
     assert cli("verify", both).code == 0
     assert cli("reshard", both, tmp_path / "new.tfrecord", "--shards", "1").code == 0
 

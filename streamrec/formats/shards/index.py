@@ -279,11 +279,11 @@ def index_places(urls: Sequence[str]) -> list[str]:
     is found in the index of all, too.
 
     Raises:
-        ConfigError: The shards are in several archives.
+        ConfigError: Some shards are in an archive that does not hold the others.
     """
     name = _dataset_of(urls[0]) if len(urls) == 1 else None
     places = [index_url(urls), *([] if name is None else [f"{name}{SUFFIX}"])]
-    return [f"{place}{shared_query(urls)}" for place in places]
+    return [f"{place}{shared_ending(urls)}" for place in places]
 
 
 def _dataset_of(url: str) -> str | None:
@@ -300,22 +300,23 @@ def plain_url(url: str) -> str:
     return url.partition("?")[0] if is_http(url) else url.removesuffix(split_chain(url).after)
 
 
-def shared_query(urls: Sequence[str]) -> str:
+def shared_ending(urls: Sequence[str]) -> str:
     """Return what follows the names of all shards: a query of http, with its ``?``, or an archive.
 
     A query that they share may be a signature of their folder, which opens what is beside them,
     too. It is an empty text where each has its own.
 
     Raises:
-        ConfigError: The shards are in several archives.
+        ConfigError: Some shards are in an archive that does not hold the others.
     """
     behind = {url.removeprefix(plain_url(url)) for url in urls}
     if len(behind) == 1:
         return behind.pop()
     if archives := {split_chain(url).after for url in urls} - {""}:
         raise ConfigError(
-            f"the shards are in several archives, such as {masked(archives.pop())[2:]}, so nothing "
-            "stands beside all of them; name the URL of the index, or read one archive at a time"
+            f"not all shards are in one archive, as some are in {masked(min(archives))[2:]}, so "
+            "nothing stands beside all of them; read one archive at a time, or name the index by "
+            "its URL"
         )
     return ""
 
