@@ -1,4 +1,4 @@
-"""Who may reach a feeder, and where: addresses, TLS, certificates, tokens, secret files, exposure.
+"""Access to a feeder: its addresses, TLS, certificates, tokens, secret files and exposure.
 
 All other rooms of the feeder may import it; it imports none of them.
 """
