@@ -18,6 +18,7 @@ from streamrec.adapters.pairs import Pairs, pick
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.plan.state.agreement import RankSummary, check_agreement
+from streamrec.streams import handle
 from streamrec.streams.ranks import Rank
 
 with needs("streamrec.adapters.jax", "jax"):
@@ -165,13 +166,13 @@ class GlobalBatches:
         return self
 
     def __next__(self) -> Any:
-        mark = self._stream.mark()
+        mark = handle.of(self._stream).mark()
         try:
             batch = self._next()
         except (StopIteration, StreamrecError):
             raise
         except BaseException:  # the stream's batch may have been taken for nobody
-            self._stream.go_back(mark)
+            handle.of(self._stream).go_back(mark)
             raise
         return self._pairs.of(batch, batch.mask) if self._pairs else batch
 
@@ -277,7 +278,7 @@ def agree(stream: Stream) -> None:
     """
     from jax.experimental import multihost_utils
 
-    texts = gather(stream.claim().to_json(), multihost_utils.process_allgather)
+    texts = gather(handle.of(stream).summary().to_json(), multihost_utils.process_allgather)
     check_agreement([RankSummary.from_json(text) for text in texts])
 
 

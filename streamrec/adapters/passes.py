@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, StreamrecError
+from streamrec.streams import handle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +130,7 @@ class Passes:
     def _is_at_end(self, dropped: bool) -> bool:
         """Return whether the stream has given a whole run, and take its end if nobody has."""
         try:
-            return self.stream.take_end()
+            return handle.of(self.stream).take_end()
         except StreamrecError:
             if not dropped:
                 raise

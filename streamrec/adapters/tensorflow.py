@@ -22,6 +22,7 @@ from streamrec.formats.examples.specs import (
     SparseFeature,
     VarLenFeature,
 )
+from streamrec.streams import handle
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, array_of, cut, offsets_of
 
 with needs("streamrec.adapters.tensorflow", "tensorflow"):
@@ -96,7 +97,7 @@ def dataset_of(
         form: From an element's entries and its mask, if there is one, to the element.
     """
     example = passes.example()  # which opens the stream
-    specs = _specs(passes.stream.features)
+    specs = _specs(handle.of(passes.stream).features)
     columns = _entries(example, state, specs)
     masked = example.mask is not None
     signature = [

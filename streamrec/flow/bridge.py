@@ -46,7 +46,7 @@ class Bridge:
         self._started.wait()
         self.is_here = True
         """``True`` unless this process is a fork of the one that started the thread."""
-        forks.watch(self)
+        forks.watch(self, Bridge.leave_to_parent)
 
     def __enter__(self) -> Self:
         return self

@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Protocol
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_watched: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
 
 
-class Forked(Protocol):
-    """An object whose resources belong to the parent process after a fork."""
+def watch(thing: T, leave: Callable[[T], object]) -> None:
+    """Call ``leave(thing)`` in the child after each fork, while the object lives.
 
-    def leave_to_parent(self) -> None:
-        """Mark the object as the parent's; called in the child before anything else runs there."""
-        ...
-
-
-_watched: WeakSet[Any] = WeakSet()
-
-
-def watch(thing: Forked) -> None:
-    """Call ``thing.leave_to_parent()`` in the child after each fork, while the object lives."""
-    _watched.add(thing)
+    Args:
+        thing: An object whose resources belong to the parent process after a fork.
+        leave: Leaves them to the parent, before anything else runs in the child. A function of the
+            class, since a bound method would keep the object alive.
+    """
+    _watched[thing] = leave
 
 
 def keep_for_ever(thing: object) -> None:
@@ -36,8 +38,8 @@ def keep_for_ever(thing: object) -> None:
 
 
 def _tell_all() -> None:
-    for thing in list(_watched):
-        thing.leave_to_parent()
+    for thing, leave in list(_watched.items()):
+        leave(thing)
 
 
 os.register_at_fork(after_in_child=_tell_all)

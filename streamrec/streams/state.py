@@ -36,14 +36,9 @@ class Stateful:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch (or single record) taken: plain JSON-able data."""
-        return self.state_at(self.mark())
+        return self._state_at(self._cursor.mark())
 
-    def mark(self) -> Mark:
-        """Return the point behind what was taken: in no time, unlike a state."""
-        return self._cursor.mark()
-
-    def state_at(self, mark: Mark) -> dict[str, Any]:
-        """Return the state at a point."""
+    def _state_at(self, mark: Mark) -> dict[str, Any]:
         one, *others = mark.taken
         return (for_rank(mark.taken, *self._rank()) if others else one).to_dict()
 
@@ -107,12 +102,6 @@ class Stateful:
     def epoch(self) -> int:
         """The epoch of what comes next, from 0: the lowest of the lanes."""
         return self._cursor.epoch
-
-    @property
-    def assignment(self) -> Assignment:
-        """The rank that is read, and what told it."""
-        self._rank()
-        return self._assignment
 
     def _rank(self) -> Rank:
         is_open = self._session is not None

@@ -16,7 +16,6 @@ from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.loop_share import LoopShare
 from streamrec.masking import masked
-from streamrec.plan.state.agreement import ENDS, RankSummary
 from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers
 from streamrec.streams.cursor import Row
@@ -70,7 +69,7 @@ class Stream(Stateful, Generic[Item]):
         self._lookahead = Lookahead()
         self._functions: SentFunctions | None = None
         """The functions with all that they read when the session began."""
-        forks.watch(self)
+        forks.watch(self, Stream._leave_to_parent)
 
     if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
@@ -114,7 +113,7 @@ class Stream(Stateful, Generic[Item]):
     def __next__(self, item_of: Callable[[Any], Any] = _item_of) -> Item:
         # An argument, not a second function around this one: an interrupt between the two would
         # lose what was taken.
-        mark = self.mark()
+        mark = self._cursor.mark()
         try:
             if self._cursor.rows:
                 item: Item = item_of(self._row())
@@ -124,28 +123,11 @@ class Stream(Stateful, Generic[Item]):
         except (StopIteration, StreamrecError):
             raise
         except BaseException:
-            self.go_back(mark)
+            self._go_back(mark)
             raise
         return item
 
-    def next_row(self) -> Row | bytes:
-        """Take the next record of a stream of single records, as a row of a batch.
-
-        A raw record is its bytes.
-
-        Raises:
-            StopIteration: The run has ended.
-        """
-        return cast("Row | bytes", self.__next__(lambda row: row))
-
-    def go_back(self, mark: Mark) -> None:
-        """Go on where an interrupted call began: by Ctrl-C, or what a signal's handler raised.
-
-        A batch may have left the session for nobody, and the turn may have been taken for nobody.
-
-        Args:
-            mark: Of ``mark``, before the call.
-        """
+    def _go_back(self, mark: Mark) -> None:
         self._turn = Turn()
         self._cursor.go_back(mark)
         self._leave()
@@ -172,20 +154,16 @@ class Stream(Stateful, Generic[Item]):
         Args:
             count: Number of batches to wait for, from 0.
         """
-        mark = self.mark()
+        mark = self._cursor.mark()
         try:
             with self._turn:
                 self._read_ahead(count)
         except StreamrecError:
             raise
         except BaseException:
-            self.go_back(mark)
+            self._go_back(mark)
             raise
         return self._lookahead.batches(count)
-
-    def take_end(self) -> bool:
-        """Return whether the run has nothing more to give, and take its end if nobody has."""
-        return not (self._cursor.rows or self.peek()) and next(self, None) is None
 
     def _read_ahead(self, count: int) -> None:
         if not self._ended:
@@ -297,12 +275,6 @@ class Stream(Stateful, Generic[Item]):
         """Everything that determines the order; equal on every rank of the same stream."""
         return self._opened().fingerprint
 
-    def claim(self) -> RankSummary:
-        """Return what this process is about to read; ``adapters`` compare it on all processes."""
-        session = self._opened()
-        ends = {name: session.settings.get(name) for name in ENDS}
-        return RankSummary(session.fingerprint, *self._rank(), self._cursor.step, ends)
-
     @property
     def shards(self) -> list[str]:
         """The shards' URLs in their order, without credentials: ``batch.origin`` numbers them.
@@ -317,12 +289,6 @@ class Stream(Stateful, Generic[Item]):
                 'list them where they are stored, or read with engine="thread"'
             )
         return [masked(url) for url in settings["shards"]]
-
-    @property
-    def features(self) -> dict[str, Any] | None:
-        """The specs in their plain form, as in a daemon's configuration; ``None``: raw records."""
-        features: dict[str, Any] | None = self._opened().settings["features"]
-        return features
 
     def statistics(self) -> dict[str, Any]:
         """Return counts of batches, records, bytes and requests, by names such as ``batches``.
@@ -348,7 +314,7 @@ class Stream(Stateful, Generic[Item]):
 
     # -- sessions ----------------------------------------------------------------------------------
 
-    def leave_to_parent(self) -> None:
+    def _leave_to_parent(self) -> None:
         """Leave the session to the parent, in a forked child, and open another when needed."""
         forks.keep_for_ever(self._detach())
         self._turn = Turn()

@@ -16,6 +16,7 @@ from streamrec.adapters.torch import agree
 from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.errors import ConfigError
 from streamrec.plan.state.agreement import RankSummary
+from streamrec.streams import handle
 from tests.by_day import at_night, is_day
 from tests.pipeline.small_datasets import write, write_index
 
@@ -61,7 +62,7 @@ def fake_torch(
 
 def claim_of(source: str, rank: int, **values: Any) -> str:
     with open_rank(source, rank, **values) as stream:
-        return stream.claim().to_json()
+        return handle.of(stream).summary().to_json()
 
 
 class TestAgree:
@@ -162,6 +163,7 @@ PROGRAM = """
 import sys
 import streamrec as sr
 from streamrec.adapters.torch import agree
+from streamrec.streams import handle
 from torch import distributed
 
 source, place, rank, seed = sys.argv[1:]
@@ -171,7 +173,7 @@ stream = sr.open(source, batch_size=2, lanes=2, epochs=None, engine="thread", sh
 with stream:
     try:
         agree(stream)
-        print("agreed, rank", stream.state_dict().get("rank", stream.claim().rank))
+        print("agreed, rank", stream.state_dict().get("rank", handle.of(stream).summary().rank))
     except sr.ConfigError as error:
         print(error)
 distributed.destroy_process_group()

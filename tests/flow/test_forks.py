@@ -22,7 +22,7 @@ class Owner:
 
 def test_a_child_is_told_and_its_parent_is_not() -> None:
     owner = Owner()
-    watch(owner)
+    watch(owner, Owner.leave_to_parent)
     assert in_forked_child(lambda: owner.times) == 1
     assert in_forked_child(lambda: in_forked_child(lambda: owner.times)) == 2
     assert owner.times == 0

@@ -10,6 +10,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError
+from streamrec.streams import handle
 from streamrec.streams.ranks import Rank, assign, confirm, logged
 from tests.pipeline.small_datasets import write
 from tests.support import without_launchers
@@ -173,7 +174,8 @@ class TestOfAStream:
 
     def rank(self, stream: sr.Stream) -> tuple[int, int]:
         with stream:
-            return stream.claim().rank, stream.claim().world_size
+            summary = handle.of(stream).summary()
+        return summary.rank, summary.world_size
 
     def test_it_is_known_where_the_stream_is_made(
         self, stream: Any, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamrec as sr
+from streamrec.streams import handle
 from tests.feeder.support import serving
 from tests.pipeline.small_datasets import settings_of, write
 
@@ -108,7 +109,7 @@ def test_a_loop_that_was_interrupted_in_the_middle_of_a_call(source: str) -> Non
     """The mark to which the stream goes back is of the run before."""
     with sr.open(source, batch_size=2, restart=True, engine="thread") as stream:
         steps(stream, 6)
-        mark = stream.mark()
+        mark = handle.of(stream).mark()
         assert next(stream, None) is None
-        stream.go_back(mark)
+        handle.of(stream).go_back(mark)
         assert steps(stream) == ALL

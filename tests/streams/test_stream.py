@@ -59,6 +59,26 @@ def raw(source: str, **settings: Any) -> Stream:
     return sr.open(source, **{"batch_size": 4, "shuffle": True, "shuffle_window": 300, **settings})
 
 
+def test_users_are_shown_few_members() -> None:
+    """What adapters need besides is the handle's; the page of the API prints these."""
+    assert [name for name in dir(sr.Stream) if not name.startswith("_")] == [
+        "aclose",
+        "close",
+        "epoch",
+        "fingerprint",
+        "load_state_dict",
+        "peek",
+        "restart",
+        "rewind",
+        "seek",
+        "set_epoch",
+        "shards",
+        "state_dict",
+        "statistics",
+        "surplus",
+    ]
+
+
 def taken_by_for(stream: Stream, most: int | None = None) -> list[Any]:
     out = []
     for item in stream:

@@ -17,7 +17,6 @@ from tests.pipeline.small_datasets import identities, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamrec.config.keywords import Engine
 
 SHARDS = ((40,) * 9, (30,) * 8)
 
@@ -129,12 +128,3 @@ def test_an_interrupt_loses_nothing(source: str) -> None:
         if not interrupted:
             break
     assert step > 30
-
-
-@pytest.mark.parametrize("engine", ["thread", "process"])
-def test_the_specs_are_those_of_the_settings(source: str, engine: Engine) -> None:
-    specs = {"id": sr.FixedLenFeature((), "int64")}
-    with sr.open(source, specs, engine=engine) as stream:
-        assert stream.features == {"id": {"kind": "fixed", "shape": [], "dtype": "int64"}}
-    with sr.open(source, engine=engine) as stream:
-        assert stream.features is None

@@ -27,6 +27,7 @@ from streamrec.plan.state.fingerprint import names_digest
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.http.transport import Transport
+from streamrec.streams import handle
 from streamrec.wire.messages import Hello
 from tests.by_day import pairwise
 from tests.cli.support import storage_options, streamrec
@@ -97,7 +98,7 @@ def told_by(stream: sr.Stream) -> list[Any]:
     """All that an open stream says of itself."""
     facts = [stream, stream._description, stream._session, stream.shards, stream.fingerprint]
     state = stream.state_dict(), stream.statistics(), stream.fingerprint.to_dict()
-    return [*facts, *state, stream.claim(), stream.__getstate__()]
+    return [*facts, *state, handle.of(stream).summary(), stream.__getstate__()]
 
 
 def said_by(error: BaseException) -> list[Any]:

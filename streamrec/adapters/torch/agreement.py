@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
 from streamrec.plan.state.agreement import RankSummary, check_agreement
+from streamrec.streams import handle
 
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
@@ -35,7 +36,7 @@ def agree(stream: Stream) -> None:
             "init_process_group first"
         )
     gathered: list[str | None] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(gathered, stream.claim().to_json())
+    distributed.all_gather_object(gathered, handle.of(stream).summary().to_json())
     check_agreement([RankSummary.from_json(text or "") for text in gathered])
 
 
@@ -50,7 +51,8 @@ def agree_at_first(stream: Stream) -> bool:
     if not distributed.is_available() or not distributed.is_initialized():
         return False
     rank = (distributed.get_rank(), distributed.get_world_size())
-    if stream.assignment.is_given or stream.assignment.rank != rank or rank[1] == 1:
+    assignment = handle.of(stream).assignment
+    if assignment.is_given or assignment.rank != rank or rank[1] == 1:
         return False
     stream.__enter__()
     agree(stream)

@@ -18,6 +18,7 @@ from streamrec.adapters.torch.worker import Notice
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.torch_batch import Pair, TensorBatch
+from streamrec.streams import handle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,13 +99,13 @@ class Loader(IterableDataset[Any]):
             self._begin_in_worker()
         self._fetcher = lightning.fetcher()
         # A trainer that counts its batches does not ask for one more to see the end.
-        if (self._has_given or self._fetcher) and self._stream.take_end():
+        if (self._has_given or self._fetcher) and handle.of(self._stream).take_end():
             iter(self._stream)
         elif self._begins_anew():
             self._stream.restart()
         self._is_ended = False
         self._history.clear()
-        self._history.append(self._stream.mark())
+        self._history.append(handle.of(self._stream).mark())
         return self
 
     def _begins_anew(self) -> bool:
@@ -145,7 +146,7 @@ class Loader(IterableDataset[Any]):
             self._notice.begin(self._stream)
         self._has_given, self._is_loaded, self._is_unnoticed = True, False, False
         if self._fetcher:
-            self._history.append(self._stream.mark())
+            self._history.append(handle.of(self._stream).mark())
         return self._mover.arrive(sent)
 
     def _taken(self) -> Any:
@@ -195,7 +196,7 @@ class Loader(IterableDataset[Any]):
                 "far; take batch.next_position.to_dict(), or use torchdata's StatefulDataLoader, "
                 "or num_workers=0"
             )
-        rank = self._stream.assignment.rank
+        rank = handle.of(self._stream).assignment.rank
         return of_loader(self._state(), rank, is_ended=self._is_ended)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
@@ -249,7 +250,8 @@ class Loader(IterableDataset[Any]):
         """Return the state behind what the trainer has got."""
         waiting = lightning.batches_waiting(self._fetcher)
         if waiting:
-            return self._stream.state_at(self._history[max(-1 - waiting, -len(self._history))])
+            mark = self._history[max(-1 - waiting, -len(self._history))]
+            return handle.of(self._stream).state_at(mark)
         return self._stream.state_dict()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from streamrec.adapters.torch.loader import Loader
 from streamrec.adapters.torch.state import epoch_of
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
+from streamrec.streams import handle
 from streamrec.streams.cursor import Row
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Records(Loader):
         return Record(item, self._casts)
 
     def _next(self) -> Any:
-        return self._stream.next_row()
+        return handle.of(self._stream).next_row()
 
 
 def collate(records: Sequence[Record]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import torch
 
 from streamrec.adapters.torch.state import epoch_of
 from streamrec.errors import ConfigError
+from streamrec.streams import handle
 
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
@@ -43,7 +44,7 @@ class Notice:
 
     def begin(self, stream: Stream) -> None:
         """Note in a worker that a run has begun, and where the next one is to begin."""
-        epochs = stream.claim().ends["epochs"] or 1
+        epochs = handle.of(stream).summary().ends["epochs"] or 1
         self.next_epoch = epoch_of(stream.state_dict()) + epochs
         self._numbers[1] = 1
 

@@ -61,7 +61,7 @@ class BlockingConnection:
         self.set_patience(patience)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
-        forks.watch(self)
+        forks.watch(self, BlockingConnection.leave_to_parent)
 
     def __repr__(self) -> str:
         state = "closed" if self._socket.fileno() < 0 else "open"

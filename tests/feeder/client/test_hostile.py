@@ -21,6 +21,7 @@ from streamrec.feeder.client.client import BlockingFeed
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.packed import pack
+from streamrec.streams import handle
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.messages import (
     BatchMessage,
@@ -148,7 +149,7 @@ def use(feeder: Hostile) -> None:
     started = patch("streamrec.streams.stream.start", feeder.start)
     try:
         with contextlib.suppress(StreamrecError), started, stream:
-            facts = stream.surplus, repr(stream), stream.statistics(), stream.claim()
+            facts = stream.surplus, repr(stream), stream.statistics(), handle.of(stream).summary()
             assert len(facts) == 4
             with contextlib.suppress(TypeError):  # as of a length that is not known
                 len(stream)

@@ -1,0 +1,80 @@
+"""The handle of a stream: what adapters do with it, beside what its users do.
+
+A framework looks ahead, interrupts, and asks who reads what. These are the calls for it, so that
+the stream itself shows its users the few that they need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from streamrec.plan.state.agreement import ENDS, RankSummary
+
+if TYPE_CHECKING:
+    from streamrec.streams.cursor import Mark, Row
+    from streamrec.streams.ranks import Assignment
+    from streamrec.streams.stream import Stream
+
+
+def of(stream: Stream[Any]) -> Handle:
+    """Return the handle of a stream."""
+    return Handle(stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The calls on a stream that are for adapters; :func:`of` makes it."""
+
+    stream: Stream[Any]
+
+    @property
+    def assignment(self) -> Assignment:
+        """The rank that is read, and what told it."""
+        self.stream._rank()
+        return self.stream._assignment
+
+    @property
+    def features(self) -> dict[str, Any] | None:
+        """The specs in their plain form, as in a daemon's configuration; ``None``: raw records."""
+        features: dict[str, Any] | None = self.stream._opened().settings["features"]
+        return features
+
+    def summary(self) -> RankSummary:
+        """Return what this process is about to read, which adapters compare on all processes."""
+        stream, session = self.stream, self.stream._opened()
+        ends = {name: session.settings.get(name) for name in ENDS}
+        return RankSummary(session.fingerprint, *stream._rank(), stream._cursor.step, ends)
+
+    def mark(self) -> Mark:
+        """Return the point behind what was taken: in no time, unlike a state."""
+        return self.stream._cursor.mark()
+
+    def go_back(self, mark: Mark) -> None:
+        """Go on where an interrupted call began: by Ctrl-C, or what a signal's handler raised.
+
+        A batch may have left the session for nobody, and the turn may have been taken for nobody.
+
+        Args:
+            mark: Of :meth:`mark`, before the call.
+        """
+        self.stream._go_back(mark)
+
+    def state_at(self, mark: Mark) -> dict[str, Any]:
+        """Return the state at a point."""
+        return self.stream._state_at(mark)
+
+    def next_row(self) -> Row | bytes:
+        """Take the next record of a stream of single records, as a row of a batch.
+
+        A raw record is its bytes.
+
+        Raises:
+            StopIteration: The run has ended.
+        """
+        return cast("Row | bytes", self.stream.__next__(lambda row: row))
+
+    def take_end(self) -> bool:
+        """Return whether the run has nothing more to give, and take its end if nobody has."""
+        stream = self.stream
+        return not (stream._cursor.rows or stream.peek()) and next(stream, None) is None
