@@ -24,7 +24,7 @@ LAYERS = [
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow"},
-    {"stores"},
+    {"report", "stores"},
     {"pipeline", "sources"},
     {"feeder"},
     {"streams"},

@@ -25,7 +25,7 @@ def compare(*, before: str, after: str, html: Path | None) -> None:
 
     from streamrec.measure.comparison import compare as compare_figures
     from streamrec.measure.files import read_figures
-    from streamrec.measure.report import render_comparison_html
+    from streamrec.measure.html import render_comparison_html
     from streamrec.measure.text import render_comparison
 
     found = compare_figures(read_figures(before), read_figures(after), (before, after))

@@ -171,7 +171,7 @@ def _beginning(target: Target, limits: Limits, prices: Prices) -> str:
 def _report(figures: Figures, html: Path | None, *, as_json: bool) -> None:
     from rich.console import Console
 
-    from streamrec.measure.report import render_html
+    from streamrec.measure.html import render_html
     from streamrec.measure.text import render
 
     if as_json:

@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from streamrec.feeder.page.terminal import Sparkline
-from streamrec.feeder.page.words import clipped, rate, seconds
 from streamrec.measure.view import spent_of
+from streamrec.report.terminal import Sparkline
+from streamrec.report.words import clipped, rate, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

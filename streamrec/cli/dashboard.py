@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamrec.feeder.page.terminal import Sparkline, table_of
-from streamrec.feeder.page.words import percent
+from streamrec.report.terminal import Sparkline, table_of
+from streamrec.report.words import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from streamrec.feeder.page.words import rate, seconds
 from streamrec.masking import printable
 from streamrec.measure.estimates import Estimate, job_rate, measured_once, quantile
 from streamrec.measure.grid import Grid, Square, arranged, place_of
 from streamrec.measure.view import STEPS, VerdictText, advice_of, cleaned, money, on_the_path
+from streamrec.report.words import rate, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from streamrec.feeder.page.words import counted, memory, percent, rate
+from streamrec.report.words import counted, memory, percent, rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.feeder.page.words import counted, percent, seconds
+from streamrec.report.words import counted, percent, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamrec.feeder.page.words import rate, seconds
+from streamrec.report.words import rate, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

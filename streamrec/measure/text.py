@@ -11,11 +11,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamrec.feeder.page.terminal import BLOCKS, Sparkline, table_of
-from streamrec.feeder.page.words import percent
 from streamrec.measure.comparison import NOISE
 from streamrec.measure.histogram import COLUMNS
 from streamrec.measure.view import view_of
+from streamrec.report.terminal import BLOCKS, Sparkline, table_of
+from streamrec.report.words import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from streamrec.feeder.page.path import FAST, FOR
-from streamrec.feeder.page.words import counted, memory, percent, rate, seconds, size
 from streamrec.flow.attribution import STAGES
 from streamrec.masking import printable
 from streamrec.measure.evidence import LEAST, longest_reason
 from streamrec.measure.grid import Grid, grid_of
 from streamrec.measure.histogram import HistogramChart, histogram_of
 from streamrec.measure.series import Series, series_of
+from streamrec.report.words import counted, memory, percent, rate, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from streamrec.feeder.page.words import counted, memory, percent, rate
 from streamrec.flow.timings import added
 from streamrec.plan.reading.concurrency import Limit, kept_back_by
+from streamrec.report.words import counted, memory, percent, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

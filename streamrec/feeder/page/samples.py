@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamrec.flow.timings import added, quantile
+from streamrec.report.charts import POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 EVERY = 5.0
 """Seconds between two samples."""
-MOST = 120
-"""The most samples that are kept: ten minutes."""
+MOST = POINTS
+"""The most samples that are kept: ten minutes, or a line of the whole width."""
 
 Key: TypeAlias = tuple[int, int, float]
 """A subscription: its worker, its number there, and the time of its beginning."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamrec.feeder.page.path import PathStage, path_of, verdict_of
-from streamrec.feeder.page.words import (
+from streamrec.report.words import (
     clipped,
     clock,
     counted,

@@ -6,16 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamrec.feeder.page.samples import MOST
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     Point = tuple[float, float]
 
 WIDTH, HEIGHT = 600, 100
-STEP = WIDTH / (MOST - 1)
-"""The distance of two samples: a full ring has the whole width."""
+POINTS = 120
+"""The points of a line that has the whole width."""
+STEP = WIDTH / (POINTS - 1)
+"""The distance of two points."""
 
 ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 20)
 """The last is for what rounding makes of the logarithm of a power of ten."""
@@ -33,9 +33,9 @@ class Chart:
     area: str
     """The area below the line."""
     places: list[float]
-    """The middle of each sample, from the left."""
+    """The middle of each point, from the left."""
     step: float = STEP
-    """The distance of two samples."""
+    """The distance of two points."""
 
 
 def chart_of(values: Sequence[float | None], step: float = STEP) -> Chart:

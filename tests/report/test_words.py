@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.feeder.page import words
+from streamrec.report import words
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamrec.feeder.page.chart import HEIGHT, WIDTH, chart_of
 from streamrec.feeder.page.samples import MOST
+from streamrec.report.charts import HEIGHT, WIDTH, chart_of
 
 VALUES = st.lists(st.none() | st.floats(0, 1e12), max_size=MOST)
 

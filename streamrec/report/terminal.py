@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from streamrec.feeder.page.samples import MOST
+from streamrec.report.charts import POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-LINE = MOST
-"""The most characters of a line: one for each sample."""
+LINE = POINTS
+"""The most characters of a line: one for each point."""
 
 
 def sparkline(values: Sequence[float | None], width: int = LINE) -> str:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from streamrec.feeder.page.samples import MOST
-from streamrec.feeder.page.terminal import BLOCKS, sparkline, table_of
+from streamrec.report.terminal import BLOCKS, sparkline, table_of
 
 
 @given(st.lists(st.none() | st.floats(0, 1e12), max_size=MOST), st.integers(1, MOST))

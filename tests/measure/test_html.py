@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.measure.comparison import compare
-from streamrec.measure.report import render_comparison_html, render_html
+from streamrec.measure.html import render_comparison_html, render_html
 from tests.documents import HOSTILE, Tags
 from tests.measure.samples import bare, extreme, figures, hostile, improved
 
