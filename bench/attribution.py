@@ -34,7 +34,7 @@ from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.measures import Measures
+from streamrec.pipeline.terms.memory_needs import Measures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -51,6 +51,7 @@ FLOORS = {
         {"operate"},
     ],
     "formats": [{"images", "shards"}, {"examples"}, {"tensors"}],
+    "pipeline": [{"batch"}, {"terms"}, {"fetch"}, {"lane"}],
     "plan": [{"order"}, {"reading", "state"}],
 }
 """The rooms within a room, from the ground floor up. The room's own files stand above them all."""
@@ -76,7 +77,7 @@ COMPUTING = {
     "feeder/engine/child_start.py",  # the module that its command names
     "formats/images/picture.py",  # Pillow and simplejpeg
     "kernel/choice.py",  # one of the two kernels
-    "pipeline/functions.py",  # the user's own functions, by name
+    "pipeline/batch/functions.py",  # the user's own functions, by name
     "sources/arrow_fields.py",  # parts of pyarrow
     "sources/opening.py",  # a kind of source
 }

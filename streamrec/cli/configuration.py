@@ -12,7 +12,7 @@ from streamrec.feeder.access.exposure import check_exposure
 from streamrec.formats.examples.descriptions import from_description, is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.masking import shown, without_secrets
-from streamrec.pipeline.functions import SETTINGS, Function
+from streamrec.pipeline.batch.functions import SETTINGS, Function
 from streamrec.stores.source_text import expand, scheme_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config.cores import usable_cores
 from streamrec.config.places import absolute as absolute_place
 from streamrec.datasets.convert import convert
-from streamrec.pipeline.functions import load
+from streamrec.pipeline.batch.functions import load
 from streamrec.plan.order.shard_names import Task
 from streamrec.sources.memory import DEFAULT_MEMORY, Memory
 from streamrec.sources.opening import kind_of, open_source

@@ -17,7 +17,7 @@ from streamrec.measure.budget import BudgetSpent
 from streamrec.measure.trainer import Trainer
 from streamrec.pipeline.batch.decoder import size_of
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.measures import Measures
+from streamrec.pipeline.terms.memory_needs import Measures
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping

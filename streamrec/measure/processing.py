@@ -18,7 +18,7 @@ from streamrec.measure.figures import Processing, Stage
 from streamrec.measure.sample import blocks_of, read_sample
 from streamrec.measure.user_functions import UserFunctions
 from streamrec.pipeline.batch.decoder import Decoder
-from streamrec.pipeline.functions import Functions
+from streamrec.pipeline.batch.functions import Functions
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import FRAME_OVERHEAD

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.batch.decoder import Decoder
-    from streamrec.pipeline.functions import Functions
+    from streamrec.pipeline.batch.functions import Functions
     from streamrec.pipeline.lane.record_span import RecordSpan
 
 _NOWHERE = Position.start(

@@ -17,18 +17,18 @@ from streamrec.flow.loop_share import LoopShare
 from streamrec.flow.silence import Silence
 from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.needs import made_anew
-from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
-from streamrec.pipeline.batch.decoder import Decoder, Work
-from streamrec.pipeline.cache.mapped_cache import MappedCache
-from streamrec.pipeline.cache.picture_cache import PictureCache
+from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
+from streamrec.pipeline.batch.mapped_cache import MappedCache
+from streamrec.pipeline.batch.picture_cache import PictureCache
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
 from streamrec.pipeline.fetch.inflater import Inflater
 from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue
+from streamrec.pipeline.lane.batcher import Batcher
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from streamrec.pipeline.lane.record_reader import lead
-from streamrec.pipeline.memory_needs import NO_CEILING
+from streamrec.pipeline.terms.memory_needs import NO_CEILING
 from streamrec.plan.order.coordinates import POINTS, Coordinates
 from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.plan.reading.concurrency import MOST, START, Concurrency
@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.lane.quarantine import CorruptionLog
-    from streamrec.pipeline.measures import Measures
-    from streamrec.pipeline.memory_needs import RunCeiling
-    from streamrec.pipeline.run_plan import RunPlan
+    from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
+    from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.state.position import Position
 
 THREADS = min(4, os.cpu_count() or 1)

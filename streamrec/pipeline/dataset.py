@@ -14,9 +14,9 @@ from streamrec.formats.examples.claims import DecodeLimits
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.pipeline.assembler import THREADS
 from streamrec.pipeline.batch.batch import Components
-from streamrec.pipeline.cache.batch_cache import BatchCache, versions_of
-from streamrec.pipeline.cache.cached_run import CachedRun
-from streamrec.pipeline.cache.picture_cache import programs
+from streamrec.pipeline.batch.functions import Functions
+from streamrec.pipeline.batch.picture_cache import programs
+from streamrec.pipeline.batch_cache import BatchCache, CachedRun, versions_of
 from streamrec.pipeline.dataset_checks import (
     check_batches,
     check_mapped,
@@ -32,10 +32,9 @@ from streamrec.pipeline.dataset_opening import (
     with_inferred_features,
 )
 from streamrec.pipeline.fetch.range_queue import LearnedFacts, Shards
-from streamrec.pipeline.functions import Functions
-from streamrec.pipeline.memory_needs import NO_CEILING, MemoryNeeds, RunCeiling
 from streamrec.pipeline.run import Run
-from streamrec.pipeline.run_plan import RunPlan
+from streamrec.pipeline.terms.memory_needs import NO_CEILING, MemoryNeeds, RunCeiling
+from streamrec.pipeline.terms.run_plan import RunPlan
 from streamrec.plan.order.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.measures import Measures
+    from streamrec.pipeline.terms.memory_needs import Measures
     from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.stores.base import BeforeRequest, ObjectInfo

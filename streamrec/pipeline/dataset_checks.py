@@ -9,7 +9,7 @@ from streamrec.formats.examples.image_columns import has_pictures
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
-    from streamrec.pipeline.functions import Functions
+    from streamrec.pipeline.batch.functions import Functions
 
 
 def uncounted(settings: DatasetSettings) -> str:

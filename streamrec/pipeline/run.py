@@ -15,8 +15,7 @@ from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
 from streamrec.pipeline.batch.decoder import SuspectPayload, TooManyTogether
 from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
 from streamrec.pipeline.lane.quarantine import corruption_log_of
-from streamrec.pipeline.measures import Measures
-from streamrec.pipeline.memory_needs import NO_CEILING
+from streamrec.pipeline.terms.memory_needs import NO_CEILING, Measures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
-    from streamrec.pipeline.memory_needs import RunCeiling
-    from streamrec.pipeline.run_plan import RunPlan
+    from streamrec.pipeline.terms.memory_needs import RunCeiling
+    from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.state.position import Position
 
 COUNTERS = (

@@ -22,7 +22,7 @@ from streamrec.feeder.engine.engine import Engine, order_for
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.measures import Measures
+from streamrec.pipeline.terms.memory_needs import Measures
 from streamrec.plan.reading.ranges import sent_bytes
 
 if TYPE_CHECKING:

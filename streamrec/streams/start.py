@@ -22,7 +22,7 @@ from streamrec.feeder.client.session import state_of
 from streamrec.feeder.engine.engine import is_started_ahead
 from streamrec.feeder.functions.map_identity import identified, with_identity
 from streamrec.masking import masked
-from streamrec.pipeline.functions import SETTINGS, load
+from streamrec.pipeline.batch.functions import SETTINGS, load
 from streamrec.plan.state.position import Fingerprint
 from streamrec.streams.session import (
     LoopSession,

@@ -14,9 +14,8 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.measures import Measures
-from streamrec.pipeline.memory_needs import NO_CEILING, RunCeiling
 from streamrec.pipeline.run import Run
+from streamrec.pipeline.terms.memory_needs import NO_CEILING, Measures, RunCeiling
 from streamrec.plan.state.position import Fingerprint, Position
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo

@@ -11,7 +11,7 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.sample import blocks_of
 from streamrec.measure.user_functions import UserFunctions
 from streamrec.pipeline.batch.decoder import Decoder
-from streamrec.pipeline.functions import Function, Functions
+from streamrec.pipeline.batch.functions import Function, Functions
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.shard_order import Extent
 

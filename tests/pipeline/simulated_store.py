@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow import cleanup
-from streamrec.pipeline import memory_needs
+from streamrec.pipeline.terms import memory_needs
 from streamrec.stores.base import ObjectInfo
 from tests.stores.piecewise_body import PiecewiseBody
 

@@ -11,6 +11,7 @@ from streamrec.config import DatasetSettings
 from streamrec.config.cache import CacheSettings
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe
+from streamrec.pipeline.batch.functions import Function, Functions
 from streamrec.pipeline.dataset_checks import (
     check_batches,
     check_mapped,
@@ -19,7 +20,6 @@ from streamrec.pipeline.dataset_checks import (
     check_ranks,
     uncounted,
 )
-from streamrec.pipeline.functions import Function, Functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

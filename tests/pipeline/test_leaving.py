@@ -18,7 +18,7 @@ from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.examples.specs import RaggedFeature
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.pipeline.cache.cached_run import CachedRun
+from streamrec.pipeline.batch_cache import CachedRun
 from streamrec.pipeline.dataset import Dataset
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.support import eventually, until

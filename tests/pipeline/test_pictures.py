@@ -22,10 +22,10 @@ from streamrec.formats.examples import image_columns
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.images.resize import fill_resized
 from streamrec.formats.shards.compression import Decompressor
-from streamrec.pipeline import memory_needs
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.fetch import inflating_queue
-from streamrec.pipeline.memory_needs import RunCeiling
+from streamrec.pipeline.terms import memory_needs
+from streamrec.pipeline.terms.memory_needs import RunCeiling
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import settings_of
 from tests.support import asynchronous

@@ -19,7 +19,7 @@ from streamrec.stores.cache.folder import CacheFolder
 from tests.by_day import at_night
 from tests.feeder.support import serving
 from tests.pipeline.batch.test_payload import arrays_of, same
-from tests.pipeline.cache.cached_batches import equal
+from tests.pipeline.cached_batches import equal
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

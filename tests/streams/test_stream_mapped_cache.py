@@ -16,7 +16,7 @@ from streamrec.errors import ConfigError, FunctionFailed
 from streamrec.feeder.functions.map_identity import with_identity
 from streamrec.formats.examples.descriptions import describe
 from tests.feeder.support import serving
-from tests.pipeline.cache.cached_batches import equal
+from tests.pipeline.cached_batches import equal
 from tests.streams.test_stream_batch_cache import ENGINES, FEATURES, RECORDS, SOURCE, example, put
 from tests.support import asynchronous
 

@@ -12,7 +12,7 @@ import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, MalformedImage
 from streamrec.formats.images import picture as pictures
-from tests.pipeline.cache.cached_batches import equal
+from tests.pipeline.cached_batches import equal
 from tests.streams.test_stream_batch_cache import ENGINES, FEATURES, RECORDS, SOURCE, example, put
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from streamrec.config import Settings, validate
 from streamrec.config.dataset import ends
 from streamrec.errors import ConfigError, OtherOrder, RemoteProtocolError, StateError
-from streamrec.pipeline.functions import name_of
+from streamrec.pipeline.batch.functions import name_of
 from streamrec.plan.state.agreement import ENDS
 from streamrec.plan.state.position import MOST_LANES, Fingerprint
 

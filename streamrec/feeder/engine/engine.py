@@ -32,7 +32,7 @@ from streamrec.config.arguments import place_text
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.engine.child import child_command, child_environment
 from streamrec.masking import printable
-from streamrec.pipeline.functions import SETTINGS
+from streamrec.pipeline.batch.functions import SETTINGS
 from streamrec.surroundings import hold_standard_descriptors, scratch_file, working_directory
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from streamrec.pipeline.functions import SETTINGS, load
+from streamrec.pipeline.batch.functions import SETTINGS, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -36,7 +36,7 @@ from streamrec.feeder.functions.function_code import (
     reads,
     variables,
 )
-from streamrec.pipeline.functions import name_of
+from streamrec.pipeline.batch.functions import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import finish
 from streamrec.pipeline.batch.decoder import size_of
-from streamrec.pipeline.measures import Measures
+from streamrec.pipeline.terms.memory_needs import Measures
 from streamrec.plan.state.resume_point import Beginning
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from streamrec.feeder.server.statistics import FeederStatistics
 from streamrec.flow.cores import Cores
 from streamrec.flow.decoded_memory import Abandoned
 from streamrec.pipeline.assembler import THREADS
-from streamrec.pipeline.memory_needs import NO_CEILING, RunCeiling
+from streamrec.pipeline.terms.memory_needs import NO_CEILING, RunCeiling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,16 +12,16 @@ from streamrec.errors import BatchTooLarge, OutOfMemory
 from streamrec.flow.attribution import WaitClock
 from streamrec.flow.pool import BatchMemory
 from streamrec.formats.examples.claims import UNLIMITED, Claims, DecodeLimits
+from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import made_anew, one_by_one
 from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.batch.batch import Batch, Origin
-from streamrec.pipeline.cache.mapped_cache import is_padded
-from streamrec.pipeline.column_rows import are_columns, columns_of
-from streamrec.pipeline.functions import NONE, Functions
+from streamrec.pipeline.batch.functions import NONE, Functions
 from streamrec.values.aligned import aligned
 from streamrec.values.columns import Arrays, BytesColumn, Column, Ragged, Sparse
+from streamrec.values.record_rows import RecordRows, are_columns, columns_of
 from streamrec.values.rows import row_of
 
 if TYPE_CHECKING:
@@ -33,12 +33,69 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.needs import FillPicture, Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Components
-    from streamrec.pipeline.batch.batcher import Chunk
-    from streamrec.pipeline.cache.mapped_cache import MappedCache
-    from streamrec.pipeline.functions import Function
+    from streamrec.pipeline.batch.functions import Function
+    from streamrec.pipeline.batch.mapped_cache import MappedCache
     from streamrec.plan.state.position import Position
     from streamrec.values.columns import Indices
-    from streamrec.values.record_rows import RecordRows
+
+
+PADDED = ("varlen", "sequence")
+"""The kinds of specs whose columns are as wide as the longest row beside them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Rows in the order of delivery, with running sums of their sizes.
+
+    The size of a batch is thus a difference of two numbers. A reduction by NumPy would release the
+    GIL, and the thread that cuts batches would wait for the decoding threads to get it back.
+    """
+
+    rows: RecordRows
+    keys: Indices
+    """int64 ``[rows]``: the rows' keys in the round robin, ascending."""
+    epochs: Indices
+    """int64 ``[rows]``: the epoch of each row."""
+    ends: Indices
+    """int64 ``[rows]``: running sums of the payloads' sizes in bytes, from any start."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """The total size of the payloads in bytes."""
+        return int(self.ends[-1] - self.ends[0] + self.rows.lengths[0]) if len(self) else 0
+
+    def cut(self, first: int, last: int | None) -> Chunk:
+        """Return the rows from ``first`` to before ``last``; the chunk itself if these are all."""
+        if first == 0 and last == len(self):
+            return self
+        rows = self.rows.part(first, last)
+        return Chunk(rows, self.keys[first:last], self.epochs[first:last], self.ends[first:last])
+
+    @classmethod
+    def of(cls, rows: RecordRows, keys: Indices, epochs: Indices) -> Chunk:
+        """Make a chunk of these rows."""
+        return cls(rows, keys, epochs, np.cumsum(rows.lengths))
+
+    @classmethod
+    def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """Join all rows of all chunks, in that order."""
+        return cls.of(
+            RecordRows.concatenate([chunk.rows for chunk in chunks]),
+            np.concatenate([chunk.keys for chunk in chunks]),
+            np.concatenate([chunk.epochs for chunk in chunks]),
+        )
+
+
+def empty_chunk() -> Chunk:
+    """Return a chunk without rows and buffers."""
+    return _EMPTY
+
+
+_NONE = np.empty(0, np.int64)
+_EMPTY = Chunk.of(RecordRows.concatenate([]), _NONE, _NONE)
 
 
 class SuspectPayload(Exception):
@@ -344,3 +401,13 @@ def blank(column: Column, rows: int) -> Column:
             return Ragged(column.values, offsets)
         case Sparse():
             return Sparse(column.indices, column.values, (rows, *column.dense_shape[1:]))
+
+
+def is_padded(features: Mapping[str, Any] | None) -> bool:
+    """Return whether a record's columns depend on the records that are parsed with it.
+
+    Args:
+        features: The specs in their plain form; ``None``: records stay as they are.
+    """
+    plain = features or {}
+    return is_pair(plain) or any(spec.get("kind") in PADDED for spec in plain.values())

@@ -18,8 +18,15 @@ import numpy as np
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError, StateError
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
-from streamrec.pipeline.batch.payload_reader import MOST_DIMENSIONS, PayloadReader, check, layout
-from streamrec.pipeline.batch.schema import DTYPES, PROTO, VIEWED
+from streamrec.pipeline.batch.payload_reader import (
+    DTYPES,
+    MOST_DIMENSIONS,
+    PROTO,
+    VIEWED,
+    PayloadReader,
+    check,
+    layout,
+)
 from streamrec.plan.state.position import NUMBERS, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, cut, offsets_of, volumes
 from streamrec.values.message_schema import UNREADABLE

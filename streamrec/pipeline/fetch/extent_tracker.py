@@ -10,7 +10,7 @@ from streamrec.plan.order.shard_order import Extent
 
 if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import Shards
-    from streamrec.pipeline.run_plan import RunPlan
+    from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.order.coordinates import Structured
     from streamrec.values.columns import Indices
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.cleanup import end_threads
 from streamrec.flow.pool import Account, Pool, size_class
-from streamrec.pipeline.memory_needs import NO_CEILING, RunCeiling
+from streamrec.pipeline.terms.memory_needs import NO_CEILING, RunCeiling
 from streamrec.plan.reading.ranges import grown
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.mix_source import Component, Mix
 from streamrec.pipeline.lane.open_shards import OpenShards
 from streamrec.pipeline.lane.packing_stage import Packing
-from streamrec.pipeline.lane.quarantine import marks_placeholders
 from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.pipeline.lane.window_lane import WindowLane
+from streamrec.pipeline.terms.run_plan import marks_placeholders
 from streamrec.plan.order.coordinates import POINTS, Coordinates
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.pipeline.lane.segment import Source
-    from streamrec.pipeline.run_plan import RunPlan
+    from streamrec.pipeline.terms.run_plan import RunPlan
 
 T = TypeVar("T")
 

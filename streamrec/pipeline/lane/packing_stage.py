@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.pipeline.column_rows import rows_of
 from streamrec.pipeline.lane.segment import Segment
 from streamrec.plan.order.coordinates import Coordinates
+from streamrec.values.record_rows import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.places import local_path
-from streamrec.config.schemes import line_of
 from streamrec.errors import AccessDenied, CorruptBudgetExceeded
 from streamrec.flow.cleanup import end_threads
 from streamrec.formats.examples.example import encode_example
@@ -242,31 +241,18 @@ def example_of(url: str, damaged: DamagedSpan) -> bytes:
     return frame(encode_example(values))
 
 
-def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Return whether damaged records leave masked rows, so that all others keep their places."""
-    is_counted = settings.steps_per_epoch is not None or settings.index is not None
-    return is_counted and batch_size is not None and _has_places(settings)
-
-
-def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Return whether a reader marks damaged records, for rows or for their places in windows."""
-    return _has_places(settings) and (
-        settings.has_windows or keeps_placeholders(settings, batch_size)
-    )
-
-
-def _has_places(settings: DatasetSettings) -> bool:
-    """Return whether a damaged record has a place; with a filter or packs it has none."""
-    return settings.on_corrupt != "raise" and settings.filter is None and settings.pack is None
-
-
 def corruption_log_of(settings: DatasetSettings, urls: Sequence[str]) -> CorruptionLog | None:
     """Make the log that the settings ask for; ``None``: damage ends the run."""
     if settings.on_corrupt == "raise":
         return None
     sink = None
     if settings.quarantine is not None:
-        same = line_of(settings.quarantine).name == line_of(urls[0]).name
+        same = _scheme(settings.quarantine) == _scheme(urls[0])
         options = settings.storage_options or {} if same else {}
         sink = Quarantine(settings.quarantine, urls, options)
     return CorruptionLog(urls, settings.corrupt_budget, sink)
+
+
+def _scheme(url: str) -> str:
+    scheme = url.partition("://")[0].lower() if "://" in url else "file"
+    return "gs" if scheme == "gcs" else scheme

@@ -12,7 +12,7 @@ from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.service import Loan
 from streamrec.flow.decoded_memory import Abandoned
-from streamrec.pipeline.memory_needs import NO_CEILING
+from streamrec.pipeline.terms.memory_needs import NO_CEILING
 from tests.support import asynchronous
 
 MIB = 1 << 20

@@ -18,9 +18,8 @@ from streamrec.formats.examples.specs import (
 )
 from streamrec.formats.images.image import encode_png
 from streamrec.kernel.contract import fresh
-from streamrec.pipeline.batch.batcher import Chunk
-from streamrec.pipeline.batch.decoder import Decoder, blank, size_of
-from streamrec.pipeline.functions import Function, Functions
+from streamrec.pipeline.batch.decoder import Chunk, Decoder, blank, is_padded, size_of
+from streamrec.pipeline.batch.functions import Function, Functions
 from streamrec.plan.state.position import Fingerprint, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 from streamrec.values.record_rows import RecordRows
@@ -256,3 +255,17 @@ def test_where_there_is_no_memory_for_columns(features: dict[str, Any] | None) -
         with pytest.raises(OutOfMemory, match="none left") as caught:
             decoder.decode(chunk(records), POSITION, None)
     assert caught.value.fields() == {"url": "u", "record": 0}
+
+
+@pytest.mark.parametrize(
+    ("features", "answer"),
+    [
+        (None, False),
+        ({"a": {"kind": "fixed"}}, False),
+        ({"a": {"kind": "fixed"}, "b": {"kind": "varlen"}}, True),
+        ({"a": {"kind": "sequence"}}, True),
+        ({"context": {}, "sequence": {}}, True),
+    ],
+)
+def test_padded_columns(features: Any, answer: bool) -> None:
+    assert is_padded(features) is answer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
-from streamrec.pipeline.batch import payload, schema
+from streamrec.pipeline.batch import payload, payload_reader
 from streamrec.pipeline.batch.batch import Batch, Components, Origin
 from streamrec.plan.state.position import Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, offsets_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import Column
 
-DTYPES = st.sampled_from(sorted(schema.DTYPES)).map(np.dtype)
+DTYPES = st.sampled_from(sorted(payload_reader.DTYPES)).map(np.dtype)
 BEHIND_POSITION = 64 + 64 + -(-8 * 9 * fake_dataset.LANES // 64) * 64
 """End of the position of two rows: their shards and their records come before it, each from a
 multiple of 64; it has the lanes' eight rows and one of sizes."""
@@ -280,7 +280,7 @@ def test_columns_alone_that_are_damaged() -> None:
 def changed(change: Callable[[Any], None], batch: Batch | None = None) -> BatchMessage:
     """Return a received batch with changed metadata."""
     message = payload.encode(fake_dataset.batch(0) if batch is None else batch)
-    metadata = schema.PROTO["Batch"].FromString(message.metadata)
+    metadata = payload_reader.PROTO["Batch"].FromString(message.metadata)
     change(metadata)
     return received(BatchMessage(metadata.SerializeToString(), message.payload))
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import RemoteProtocolError
-from streamrec.pipeline.batch.payload_reader import PayloadReader, layout
-from streamrec.pipeline.batch.schema import PROTO
+from streamrec.pipeline.batch.payload_reader import PROTO, PayloadReader, layout
 
 ROWS = 16
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.range_queue import Shards
-from streamrec.pipeline.run_plan import RunPlan
+from streamrec.pipeline.terms.run_plan import RunPlan
 from streamrec.plan.order.coordinates import LANE, POINT
 from streamrec.plan.order.shard_order import Extent, ShardOrder
 from streamrec.plan.reading.ranges import MemoryPlan

@@ -21,8 +21,8 @@ from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import SequenceExample, encode_example
 from streamrec.formats.examples.specs import FixedLenFeature
 from streamrec.formats.shards.tfrecord import HEADER
+from streamrec.pipeline.batch.functions import Function
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.functions import Function
 from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
 from streamrec.pipeline.lane.record_span import BlockPlaces, RecordSpan
 from streamrec.plan.order.coordinates import Coordinates

@@ -1,22 +1,35 @@
-"""The memory that a rank's run needs, and the division of its budget."""
+"""The memory that a rank's run needs, the division of its budget, and what it measures."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError
+from streamrec.flow.attribution import WaitClock
 from streamrec.flow.cleanup import start_threads
 from streamrec.flow.cores import step_back
+from streamrec.flow.timings import Timings
 from streamrec.plan.reading.ranges import MemoryPlan, least_budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.flow.cores import Cores
+
+
+@dataclass
+class Measures:
+    """The measures of one run, from its start on; all its stages count on the same."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    timings: Timings = field(default_factory=Timings)
+    waits: WaitClock = field(default_factory=WaitClock)
+
 
 MIB = 1 << 20
 

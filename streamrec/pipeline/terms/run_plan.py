@@ -11,8 +11,7 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.formats.examples.claims import UNLIMITED, DecodeLimits
-from streamrec.pipeline.functions import NONE, Functions
-from streamrec.pipeline.lane.quarantine import keeps_placeholders
+from streamrec.pipeline.batch.functions import NONE, Functions
 from streamrec.plan.order.buckets import Buckets
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.record_order import RecordOrder
@@ -250,3 +249,21 @@ class RunPlan:
             epoch=epoch,
             step=position.step,
         )
+
+
+def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
+    """Return whether damaged records leave masked rows, so that all others keep their places."""
+    is_counted = settings.steps_per_epoch is not None or settings.index is not None
+    return is_counted and batch_size is not None and _has_places(settings)
+
+
+def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
+    """Return whether a reader marks damaged records, for rows or for their places in windows."""
+    return _has_places(settings) and (
+        settings.has_windows or keeps_placeholders(settings, batch_size)
+    )
+
+
+def _has_places(settings: DatasetSettings) -> bool:
+    """Return whether a damaged record has a place; with a filter or packs it has none."""
+    return settings.on_corrupt != "raise" and settings.filter is None and settings.pack is None

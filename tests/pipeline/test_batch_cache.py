@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +12,32 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import streamrec as sr
+from streamrec import Pack
+from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FunctionFailed, TruncatedShard
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end as end_task
 from streamrec.formats.examples.descriptions import describe
-from streamrec.pipeline.cache.cached_run import CachedRun
+from streamrec.formats.examples.specs import FixedLenFeature
+from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch_cache import (
+    WITHOUT_EFFECT,
+    BatchCache,
+    BatchKeys,
+    CachedRun,
+    versions_of,
+)
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.resume_point import Beginning
+from streamrec.stores.base import ObjectInfo
+from streamrec.stores.cache.piece_cache import PieceCache
+from streamrec.stores.cache.pieces import Piece
+from streamrec.stores.cache.process_memory import ProcessMemory
+from streamrec.stores.open import Stores
+from streamrec.values.columns import BytesColumn, Ragged, Sparse, offsets_of
 from tests.by_day import stops
 from tests.pipeline.batch.test_payload import arrays_of, same
-from tests.pipeline.cache.cached_batches import cached, equal
+from tests.pipeline.cached_batches import cached, equal
 from tests.pipeline.small_datasets import (
     position_after,
     receive_all,
@@ -31,12 +48,13 @@ from tests.pipeline.small_datasets import (
 from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
-    from streamrec.pipeline.batch.batch import Batch
+    from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.state.position import Position
     from streamrec.plan.state.resume_point import ResumePoint
+
 
 SHARDS = (
     st.lists(st.lists(st.integers(0, 300), max_size=9).map(tuple), min_size=1, max_size=6)
@@ -419,3 +437,279 @@ async def test_a_changed_shard_is_read_anew(source: str, tmp_path: Path) -> None
             equal(await receive_all(dataset), await receive_all(plain))
         await plain.aclose()
         await dataset.aclose()
+
+
+FEATURES = describe({"x": FixedLenFeature((), "int64"), "y": FixedLenFeature((2,), "float32")})
+PLAIN: dict[str, Any] = {"features": FEATURES, "lanes": 2, "memory_budget": "512MiB"}
+CHANGES: dict[str, Any] = {
+    "features": describe({"x": FixedLenFeature((), "int64"), "y": FixedLenFeature((), "float32")}),
+    "dtypes": "int32",
+    "shuffle": True,
+    "seed": 3,
+    "shuffle_window": 1000,
+    "weights": None,
+    "exhausted": None,
+    "ordered": None,
+    "filter": None,
+    "map": None,
+    "pack": Pack(8),
+    "length_buckets": 2,
+    "check_crc": False,
+    "on_corrupt": "skip",
+    "corrupt_budget": 7,
+    "compression": "gzip",
+}
+"""Another value of each setting that is in a key; ``None`` for those that are refused, or of mixes.
+"""
+WITH: dict[str, dict[str, Any]] = {
+    "on_corrupt": {"corrupt_budget": 5},
+    "corrupt_budget": {"on_corrupt": "skip"},
+}
+
+
+def plan_of(
+    shards: int = 4, batch_size: int = 3, rank: int = 0, epoch: int = 0, **settings: Any
+) -> RunPlan:
+    world_size = 1 if rank == 0 else 2
+    steps = {"steps_per_epoch": 9} if world_size > 1 else {}
+    objects = [ObjectInfo(f"memory://x/{shard}", 1 << 20, '"1"') for shard in range(shards)]
+    described = settings_of("x", **{**PLAIN, **steps, **settings})
+    dataset = Dataset(described, Stores(), objects)
+    run = dataset.run(
+        rank=rank, world_size=world_size, batch_size=batch_size, position=Beginning(epoch)
+    )
+    return run._plan
+
+
+def key_of(plan: RunPlan, version: str = "1") -> str:
+    return BatchKeys(plan, [version]).key(plan.position)
+
+
+def test_every_setting_is_in_the_key_or_known_to_have_no_effect() -> None:
+    assert set(DatasetSettings.model_fields) == CHANGES.keys() | WITHOUT_EFFECT
+    assert not CHANGES.keys() & WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGES if CHANGES[name] is not None])
+def test_a_changed_setting_changes_the_key(name: str) -> None:
+    changed = {**WITH.get(name, {}), name: CHANGES[name]}
+    assert key_of(plan_of()) != key_of(plan_of(**changed))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"memory_budget": "64MiB"},
+        {"prefetch": 3},
+        {"transform": "math:sqrt"},
+        {"storage_options": {"token": "secret"}},
+        {"lanes": 2, "remainder": "keep"},
+    ],
+)
+def test_what_has_no_effect_leaves_the_key(change: dict[str, Any]) -> None:
+    assert key_of(plan_of()) == key_of(plan_of(**change))
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch_size": 4}, {"rank": 1}, {"lanes": 4}, {"shards": 3}, {"remainder": "pad"}]
+)
+def test_ranks_batch_sizes_and_orders_have_keys_of_their_own(change: dict[str, Any]) -> None:
+    assert key_of(plan_of()) != key_of(plan_of(**change))
+
+
+def test_a_changed_shard_or_release_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = key_of(plan_of())
+    assert key_of(plan_of(), "2") != key
+    monkeypatch.setattr("streamrec.__version__", "0.0.0")
+    assert key_of(plan_of()) != key
+
+
+def test_the_step_is_left_out() -> None:
+    plan = plan_of()
+    later = replace(plan.position, step=1000)
+    keys = BatchKeys(plan, [])
+    assert keys.key(plan.position) == keys.key(later)
+
+
+def test_a_later_epoch_has_the_same_keys_where_lanes_have_the_same_shards() -> None:
+    assert key_of(plan_of(epoch=5)) == key_of(plan_of())
+    assert key_of(plan_of(epoch=5, shards=5)) != key_of(plan_of(shards=5))
+    assert key_of(plan_of(epoch=6, shards=5)) == key_of(plan_of(shards=5))
+
+
+@pytest.mark.parametrize("change", [{"shuffle": True}, {"length_buckets": 2}])
+def test_a_later_epoch_has_other_keys_where_the_order_is_drawn(change: dict[str, Any]) -> None:
+    assert key_of(plan_of(epoch=5, **change)) != key_of(plan_of(**change))
+
+
+def test_the_end_of_the_run_is_in_the_key() -> None:
+    """A batch may hold records of the next epoch, or end with this one."""
+    keys = [key_of(plan_of(epochs=epochs)) for epochs in (1, 2, None)]
+    assert len(set(keys)) == 3
+    # A number of steps ends a run between two batches.
+    assert key_of(plan_of(epochs=2, steps_per_epoch=5)) == keys[2]
+
+
+def test_an_endless_run_has_the_same_keys_wherever_it_began() -> None:
+    plan = plan_of(epochs=None)
+    keys = BatchKeys(plan, [])
+    assert keys.key(plan.position) == keys.key(replace(plan.position, run_epoch=3))
+
+
+def test_a_batch_is_kept_as_one_of_the_first_epoch_that_is_like_its_own() -> None:
+    """With 5 shards in 2 lanes, every second epoch is alike."""
+    plan = plan_of(epoch=5, shards=5)
+    origin = Origin(np.zeros(0, np.int32), np.zeros(0, np.int64))
+    batch = Batch({}, 0, 5, origin, plan.position)
+    keys = BatchKeys(plan, [])
+    kept = keys.kept(batch)
+    assert (kept.epoch, kept.next_position.epoch) == (1, 1)
+    assert kept.next_position.lanes.tolist() == plan_of(epoch=1, shards=5).position.lanes.tolist()
+    restored = keys.restored(kept, replace(plan.position, step=plan.position.step + 7))
+    assert (restored.epoch, restored.next_position.epoch) == (5, 5)
+    assert restored.next_position == replace(plan.position, step=plan.position.step + 8)
+
+
+MIB = 1 << 20
+PLAN = plan_of()
+BEFORE = PLAN.position
+ROWS = 3
+
+
+def batch_behind(before: Position, fill: int = 7) -> Batch:
+    """Make a batch with a column of each kind."""
+    lanes = before.lanes.copy()
+    lanes["record"] += 5
+    lanes["taken"] += 5
+    splits = offsets_of(np.array([1, 0, 2]))
+    columns: dict[str, Any] = {
+        "dense": np.full((ROWS, 4), fill, np.float32),
+        "bytes": BytesColumn.of([b"one", b"", b"three"]),
+        "ragged": Ragged(np.arange(3), splits),
+        "sparse": Sparse(np.array([[0, 1], [2, 0]]), np.array([1.5, 2.5]), (ROWS, 2)),
+    }
+    origin = Origin(np.arange(ROWS, dtype=np.int32), np.arange(ROWS, dtype=np.int64))
+    position = replace(before, step=before.step + 1, lanes=lanes)
+    return Batch(columns, ROWS, before.epoch, origin, position, np.array([True, True, False]))
+
+
+def cache_in(shelf: ProcessMemory, size: int = MIB) -> BatchCache:
+    return BatchCache(PLAN, PieceCache(shelf, size), ["1"])
+
+
+@pytest.fixture
+def shelf() -> Iterator[ProcessMemory]:
+    shelf = ProcessMemory(MIB)
+    yield shelf
+    shelf._objects.clear()
+
+
+def the_piece(shelf: ProcessMemory) -> tuple[Piece, bytes]:
+    ((piece, _),) = shelf.entries()
+    return piece, shelf._objects[piece.key][piece].data
+
+
+def put(shelf: ProcessMemory, key: str, data: bytes) -> None:
+    shelf._objects.clear()
+    shelf.save(Piece(key, 0, len(data), len(data)), memoryview(data))
+
+
+def test_a_batch_is_given_as_it_was_kept(shelf: ProcessMemory) -> None:
+    cache, batch = cache_in(shelf), batch_behind(BEFORE)
+    assert cache.load(BEFORE) is None
+    cache.keep(batch, BEFORE)
+    found = cache.load(BEFORE)
+    assert found is not None
+    assert found.next_position.to_dict() == batch.next_position.to_dict()
+    for name in batch:
+        same(found[name], batch[name])
+        for array in arrays_of(found[name]):
+            assert array.flags.writeable
+            assert array.ctypes.data % 64 == 0
+    assert found.mask is not None
+    assert found.mask.tolist() == [True, True, False]
+    assert cache.load(batch.next_position) is None
+
+
+def test_each_load_has_memory_of_its_own(shelf: ProcessMemory) -> None:
+    cache = cache_in(shelf)
+    cache.keep(batch_behind(BEFORE), BEFORE)
+    first, second = cache.load(BEFORE), cache.load(BEFORE)
+    assert first is not None
+    assert second is not None
+    first["dense"][:] = 0
+    assert (second["dense"] == 7).all()
+
+
+def test_the_first_batch_of_a_position_stays(shelf: ProcessMemory) -> None:
+    cache = cache_in(shelf)
+    cache.keep(batch_behind(BEFORE), BEFORE)
+    cache.keep(batch_behind(BEFORE, fill=8), BEFORE)
+    found = cache.load(BEFORE)
+    assert found is not None
+    assert (found["dense"] == 7).all()
+
+
+def test_the_end_of_a_run_is_kept(shelf: ProcessMemory) -> None:
+    cache = cache_in(shelf)
+    cache.keep_end(BEFORE)
+    with pytest.raises(EndOfStream):
+        cache.load(BEFORE)
+
+
+@given(st.data())
+def test_damaged_and_hostile_bytes_are_a_miss_or_another_batch(data: st.DataObject) -> None:
+    """No checksum is between these bytes and the reader: it may raise nothing."""
+    shelf = ProcessMemory(MIB)
+    cache = cache_in(shelf)
+    cache.keep(batch_behind(BEFORE), BEFORE)
+    piece, whole = the_piece(shelf)
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        damaged[at] = data.draw(st.integers(0, 255))
+    put(shelf, piece.key, bytes(damaged[: data.draw(st.integers(1, len(damaged)))]))
+    found = cache.load(BEFORE)
+    assert found is None or found.rows < 1 << 20
+
+
+@pytest.mark.parametrize("cut", [0, 1, 23, 24, 25, -1])
+def test_cut_pieces_are_a_miss(shelf: ProcessMemory, cut: int) -> None:
+    cache = cache_in(shelf)
+    cache.keep(batch_behind(BEFORE), BEFORE)
+    piece, whole = the_piece(shelf)
+    put(shelf, piece.key, whole[:cut] or b"x")
+    assert cache.load(BEFORE) is None
+
+
+def test_a_name_that_says_too_much_is_a_miss(shelf: ProcessMemory) -> None:
+    cache = cache_in(shelf)
+    cache.keep_end(BEFORE)
+    piece, data = the_piece(shelf)
+    for other in (
+        piece._replace(begin=1),
+        piece._replace(size=piece.size + 1),
+        piece._replace(end=1 << 40, size=1 << 40),
+    ):
+        shelf._objects.clear()
+        shelf.save(other, memoryview(data))
+        assert cache.load(BEFORE) is None
+
+
+def test_a_small_budget_holds(shelf: ProcessMemory) -> None:
+    cache, position = cache_in(shelf, 20_000), BEFORE
+    for _ in range(100):
+        batch = batch_behind(position)
+        cache.keep(batch, position)
+        position = batch.next_position
+        assert sum(entry.piece.nbytes for entry in shelf.entries()) <= 20_000
+    assert len(shelf.entries()) > 5
+
+
+def test_shards_without_a_strong_version_are_refused() -> None:
+    cache = PieceCache(ProcessMemory(MIB), MIB)
+    for etag in (None, "", 'W/"1"'):
+        with pytest.raises(ConfigError, match=r"s3://b/x was found without a strong one; name the"):
+            versions_of([ObjectInfo("s3://b/y", 1, '"1"'), ObjectInfo("s3://b/x", 1, etag)], cache)
+    two = [ObjectInfo("s3://b/y", 1, etag) for etag in ('"1"', '"2"')]
+    assert len(set(versions_of(two, cache))) == 2

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
-from streamrec.formats.examples.descriptions import is_pair
 from streamrec.pipeline.batch import payload
-from streamrec.pipeline.cache.picture_cache import MOST, programs
+from streamrec.pipeline.batch.picture_cache import MOST, programs
 from streamrec.stores.cache.pieces import Piece
 from streamrec.values.aligned import empty
 from streamrec.wire.frame import ALIGNMENT
@@ -33,20 +32,6 @@ if TYPE_CHECKING:
 
 LENGTH = 4
 """Bytes of the description's length, with which a piece begins."""
-
-
-PADDED = ("varlen", "sequence")
-"""The kinds of specs whose columns are as wide as the longest row beside them."""
-
-
-def is_padded(features: Mapping[str, Any] | None) -> bool:
-    """Return whether a record's columns depend on the records that are parsed with it.
-
-    Args:
-        features: The specs in their plain form; ``None``: records stay as they are.
-    """
-    plain = features or {}
-    return is_pair(plain) or any(spec.get("kind") in PADDED for spec in plain.values())
 
 
 class MappedCache:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from streamrec import kernel
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.pipeline.batch import batcher as batcher_module
-from streamrec.pipeline.batch.batcher import Batcher, Chunk, empty_chunk
+from streamrec.pipeline.batch.decoder import Chunk, empty_chunk
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
+from streamrec.pipeline.lane import batcher as batcher_module
+from streamrec.pipeline.lane.batcher import Batcher
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.plan.order.coordinates import LANE, Coordinates
 from streamrec.plan.order.shard_order import Extent

@@ -8,8 +8,8 @@ import pytest
 
 import streamrec
 from streamrec.formats.images.picture import OutputForm, Window
-from streamrec.pipeline.cache import picture_cache
-from streamrec.pipeline.cache.picture_cache import PictureCache
+from streamrec.pipeline.batch import picture_cache
+from streamrec.pipeline.batch.picture_cache import PictureCache
 from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.process_memory import ProcessMemory
 

@@ -5,14 +5,15 @@ Records leave in the round robin's order, or, with ``ordered=False``, as the lan
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamrec.pipeline.batch.decoder import Chunk, empty_chunk
 from streamrec.plan.order.coordinates import LANE, OWN, POINT
 from streamrec.plan.order.round_robin import first_come, first_come_before, merge, taken_before
-from streamrec.values.record_rows import RecordRows, interleave
+from streamrec.values.record_rows import interleave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,59 +21,12 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.plan.order.coordinates import Structured
     from streamrec.plan.order.round_robin import Merge
-    from streamrec.values.columns import Indices
 
 LARGEST_MERGE = 8192
 """The most rows that one merge takes beyond those that are wanted. A merge has a fixed cost for
 each lane, so a few large ones are cheaper than many small ones."""
 MERGE_BYTES = 16 << 20
 """The same limit in bytes. Merged rows keep their ranges in memory until they have left."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
-    """Rows in the order of delivery, with running sums of their sizes.
-
-    The size of a batch is thus a difference of two numbers. A reduction by NumPy would release the
-    GIL, and the thread that cuts batches would wait for the decoding threads to get it back.
-    """
-
-    rows: RecordRows
-    keys: Indices
-    """int64 ``[rows]``: the rows' keys in the round robin, ascending."""
-    epochs: Indices
-    """int64 ``[rows]``: the epoch of each row."""
-    ends: Indices
-    """int64 ``[rows]``: running sums of the payloads' sizes in bytes, from any start."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def nbytes(self) -> int:
-        """The total size of the payloads in bytes."""
-        return int(self.ends[-1] - self.ends[0] + self.rows.lengths[0]) if len(self) else 0
-
-    def cut(self, first: int, last: int | None) -> Chunk:
-        """Return the rows from ``first`` to before ``last``; the chunk itself if these are all."""
-        if first == 0 and last == len(self):
-            return self
-        rows = self.rows.part(first, last)
-        return Chunk(rows, self.keys[first:last], self.epochs[first:last], self.ends[first:last])
-
-    @classmethod
-    def of(cls, rows: RecordRows, keys: Indices, epochs: Indices) -> Chunk:
-        """Make a chunk of these rows."""
-        return cls(rows, keys, epochs, np.cumsum(rows.lengths))
-
-    @classmethod
-    def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
-        """Join all rows of all chunks, in that order."""
-        return cls.of(
-            RecordRows.concatenate([chunk.rows for chunk in chunks]),
-            np.concatenate([chunk.keys for chunk in chunks]),
-            np.concatenate([chunk.epochs for chunk in chunks]),
-        )
 
 
 class Batcher:
@@ -200,12 +154,3 @@ class Batcher:
         if dropped:
             self.cut(dropped)
             self._skip -= dropped
-
-
-def empty_chunk() -> Chunk:
-    """Return a chunk without rows and buffers."""
-    return _EMPTY
-
-
-_NONE = np.empty(0, np.int64)
-_EMPTY = Chunk.of(RecordRows.concatenate([]), _NONE, _NONE)

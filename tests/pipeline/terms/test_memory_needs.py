@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
-from streamrec.pipeline.memory_needs import MemoryNeeds
+from streamrec.pipeline.terms.memory_needs import MemoryNeeds
 
 MIB = 1 << 20
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamrec.pipeline.cache.mapped_cache import MappedCache, is_padded
+from streamrec.pipeline.batch.mapped_cache import MappedCache
 from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.pieces import Piece
 from streamrec.stores.cache.process_memory import ProcessMemory
@@ -87,17 +87,3 @@ def test_a_damaged_piece_is_none(data: bytes) -> None:
     pieces.keep(Piece("0" * 32, 0, len(data), len(data)), memoryview(data))
     assert made.load("0" * 32) is None
     assert not made._counts
-
-
-@pytest.mark.parametrize(
-    ("features", "answer"),
-    [
-        (None, False),
-        ({"a": {"kind": "fixed"}}, False),
-        ({"a": {"kind": "fixed"}, "b": {"kind": "varlen"}}, True),
-        ({"a": {"kind": "sequence"}}, True),
-        ({"context": {}, "sequence": {}}, True),
-    ],
-)
-def test_padded_columns(features: Any, answer: bool) -> None:
-    assert is_padded(features) is answer

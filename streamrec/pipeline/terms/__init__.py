@@ -1,0 +1,1 @@
+"""The terms of a run: what is settled before it begins."""
