@@ -8,41 +8,19 @@ somebody at it. A file that is missing passes: the library's own error tells of 
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamrec.config.places import FILE, local_path, split_chain
+from streamrec.config.schemes import SCHEMES, prefixes_in
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from os import PathLike
 
 _OF_ALL = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
-_AWS = (
-    "AWS_CA_BUNDLE",
-    "AWS_CONFIG_FILE",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AWS_SHARED_CREDENTIALS_FILE",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "BOTO_CONFIG",
-)
-_AZURE = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
-_GOOGLE = ("GOOGLE_APPLICATION_CREDENTIALS",)
-_OF = {
-    "abfs": _AZURE,
-    "abfss": _AZURE,
-    "az": _AZURE,
-    "gcs": _GOOGLE,
-    "gs": _GOOGLE,
-    "hf": ("HF_TOKEN_PATH",),
-    "s3": _AWS,
-    "s3a": _AWS,
-}
-"""Environment variables that name files which libraries open, by the scheme of their store."""
-_SCHEME = re.compile(r"(\w[\w+.-]*)://")
-"""The scheme of a URL, or of each link of a chain."""
+"""Environment variables that name files which the libraries of several stores open."""
 
 
 def check_file(path: str | PathLike[str], named: str) -> None:
@@ -107,8 +85,8 @@ def check_variables(url: str = "") -> None:
     Raises:
         ConfigError: A variable names a FIFO or a device.
     """
-    schemes = (scheme.lower() for scheme in _SCHEME.findall(url))
-    for name in (*_OF_ALL, *(name for scheme in schemes for name in _OF.get(scheme, ()))):
+    lines = (SCHEMES[prefix] for prefix in prefixes_in(url) if prefix in SCHEMES)
+    for name in (*_OF_ALL, *(name for line in lines for name in line.variables)):
         if path := os.environ.get(name):
             check_file(path, name)
 

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from streamrec.config.schemes import is_own, line_of
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
 
@@ -26,17 +27,6 @@ SPECIAL_OF_HTTP = re.compile(r"[*{}]|@(?=\d)|\[(?=[][*?{}@]\])")
 PLACES = frozenset({"index", "quarantine"})
 """Settings of a dataset that are a URL or a path."""
 FILE = "file://"
-FAMILIES = {
-    "file": "file",
-    "memory": "memory",
-    "http": "http",
-    "https": "http",
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gcs",
-    "gcs": "gcs",
-}
-"""The stores that streamrec reads itself, by scheme. In their URLs ``::`` is part of a name."""
 _CHAIN = re.compile(r"((?:[\w+.-]+::)*)([\w+.-]+://.*?)((?:::.*)?)", re.DOTALL)
 _IN_PATTERNS = "/*?[]{},"
 """Characters that nobody encodes in a pattern."""
@@ -95,7 +85,7 @@ def check_url(url: str) -> None:
 
 def is_http(url: str) -> bool:
     """Return whether a URL is of http or https."""
-    return url[:8].lower().startswith(("http://", "https://"))
+    return line_of(url).name == "http"
 
 
 def local_path(url: str) -> str:
@@ -113,8 +103,8 @@ def local_path(url: str) -> str:
 
 def split_chain(url: str) -> ChainedURL:
     """Split a chain into its parts; any other URL is a single link."""
-    # These schemes begin no chain: their ``::`` is part of a key or of an IPv6 address.
-    if "::" not in url or url.partition("://")[0].lower() in FAMILIES:
+    # An own store's ``::`` is part of a key or of an IPv6 address, and begins no chain.
+    if "::" not in url or ("://" in url and is_own(url)):
         return ChainedURL("", url, "")
     found = _CHAIN.fullmatch(url)
     return ChainedURL(*found.groups()) if found else ChainedURL("", url, "")
@@ -151,13 +141,13 @@ def absolute_source(text: str, directory: str | None = None) -> str:
 
 
 def _in_directory(place: str, directory: str) -> str:
-    scheme, separator, _ = place.partition("://")
-    if not separator or place.startswith(FILE):
-        head = FILE if separator else ""
+    is_url = "://" in place
+    if not is_url or place.startswith(FILE):
+        head = FILE if is_url else ""
         path = place.removeprefix(head)
         is_whole = not path or path.startswith("/") or "://" in path
         return place if is_whole else f"{head}{directory}{path}"
-    if scheme.lower() in FAMILIES:
+    if is_own(place):
         return place
     link, separator, holder = place.partition("::")
     return f"{link}::{_in_directory(holder, directory)}" if separator else place

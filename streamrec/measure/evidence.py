@@ -206,7 +206,7 @@ def _accused(
     parts = {group: spent / total for group, spent in seconds.items() if total}
     order = sorted(parts, key=lambda group: -parts[group])
     if figures.target.kind == "feeder":
-        return _of_feeder(job, order[0]) if order else "feeder"
+        return _of_feeder(job, order[0], parts) if order else "feeder"
     order = [group for group in order if seconds[group] >= LEAST * job.seconds]
     much = [group for group in order if parts[group] >= MUCH]
     is_busy = busy_part(job, figures.machine.cores) is not None
@@ -326,8 +326,16 @@ def _lowest(group: _Group, known: Sequence[Ceiling]) -> Ceiling | None:
     return next((one for one in known if one.resource in _RESOURCES[group]), None)
 
 
-def _of_feeder(job: Job, group: _Group) -> Bottleneck:
-    return "feeder" if group in _ON_CORES else _by_waits(group, job)
+def _of_feeder(job: Job, group: _Group, parts: Mapping[_Group, float]) -> Bottleneck:
+    """Return what a feeder's client waits for, of which ``group`` is the longest wait.
+
+    While a full link is waited for, the feeder works ahead, and nothing is left to wait for of its
+    work. Where much of it is waited for, the way was long because its ends had no core.
+    """
+    work = sum(parts.get(one, 0.0) for one in _ON_CORES)
+    if group in _ON_CORES or (group == "wire" and work >= MUCH):
+        return "feeder"
+    return _by_waits(group, job)
 
 
 def _by_waits(group: _Group, job: Job) -> Bottleneck:

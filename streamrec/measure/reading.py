@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.config.memory_budget import memory_budget
+from streamrec.config.schemes import line_of
 from streamrec.pipeline.terms.memory_needs import MemoryNeeds
 from streamrec.plan.order.shard_order import open_at_once
 from streamrec.plan.reading.concurrency import MOST
-from streamrec.stores.open import LOCAL_SCHEMES
-from streamrec.stores.source_text import scheme_of
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
@@ -74,7 +73,7 @@ def memory_needs(settings: DatasetSettings, shards: int) -> MemoryNeeds:
         sublanes=sublanes,
         packs=lanes * settings.pack.held_bytes if settings.pack else 0,
         windows=window * components,
-        near=all(scheme_of(url) in LOCAL_SCHEMES for url in settings.urls),
+        near=all(line_of(url).is_local for url in settings.urls),
     )
 
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from streamrec.config.schemes import SCHEMES
 from streamrec.errors import ConfigError, ObjectChanged
 from streamrec.flow.cleanup import wait_out
 from streamrec.masking import masked_repr
@@ -35,7 +36,10 @@ def let_pass(size: int) -> None:
 _HTTP_URL = re.compile(
     r"(?si:(?P<scheme>https?://)(?:[^/?#]*@)?(?P<place>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?)"
 )
-_BUCKET_URL = re.compile(r"(?si:(?:s3a?|gc?s)://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?)")
+_WITH_BUCKETS = "|".join(prefix for prefix, line in SCHEMES.items() if line.has_buckets)
+_BUCKET_URL = re.compile(
+    rf"(?si:(?:{_WITH_BUCKETS})://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?)"
+)
 _USER = re.compile(r"(?i)\b((?:https?|s?ftp|ssh|smb|webdav|webhdfs)://)[^/?#@]*@")
 """The user in a URL. In other schemes the name before an ``@`` is an Azure container or a GitHub
 repository."""

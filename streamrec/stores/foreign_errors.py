@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.places import escape
+from streamrec.config.schemes import SCHEMES, prefixes_in
 from streamrec.errors import StoreError, StreamrecError
 from streamrec.stores.refusals import refusal, seconds_to_wait
 from streamrec.stores.regular_file import NotAFile
@@ -74,20 +75,11 @@ _BY_NAME = {
 """Troubles by the package and name of an error's class; the first of its bases that is here counts.
 """
 
-_ONE_SLASH = re.compile(r"(?:^|/)(s3a?|gc?s|https?|az|abfss?|hdfs|hf|memory|file):/?(?=[^/])")
+_ONE_SLASH = re.compile(rf"(?:^|/)({'|'.join(SCHEMES)}):/?(?=[^/])")
 MOST_NAMES = 1000
 """Names of a directory that are looked at for a hint."""
 _SUFFIX = re.compile(r"\.tf[-_]?rec(?:ord)?s?|\.records?")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_ROOMS = {
-    "s3": "s3.s3_errors",
-    "s3a": "s3.s3_errors",
-    "gs": "gcs.gcs_errors",
-    "gcs": "gcs.gcs_errors",
-}
-"""The modules whose ``own_meaning`` comes before the tables, by the URL's scheme."""
-_SCHEME = re.compile(r"(\w[\w+.-]*)://")
-"""The scheme of a URL, or of each link of a chain of them."""
 
 
 @contextmanager
@@ -119,7 +111,7 @@ def meaning_of(
         writing: True if the call writes.
         anonymous: True if no credentials were sent.
     """
-    schemes = [scheme.lower() for scheme in _SCHEME.findall(url)]
+    schemes = prefixes_in(url)
     if set(schemes) <= {"file"} and isinstance(error, OSError):
         return local_meaning(url, error, writing=writing)
     inner = _inner(error)
@@ -173,8 +165,11 @@ def _own_meaning(
     schemes: Sequence[str], url: str, error: Exception, how: Mapping[str, bool]
 ) -> StreamrecError | None:
     """Return what the rooms of a URL's schemes make of an error, or ``None``."""
-    for room in filter(None, map(_ROOMS.get, schemes)):
-        module = import_module(f"streamrec.stores.{room}")
+    # A store's own meanings come before the tables: they know which call of a library failed.
+    for scheme in schemes:
+        if scheme not in SCHEMES or not SCHEMES[scheme].errors:
+            continue
+        module = import_module(f"streamrec.stores.{SCHEMES[scheme].errors}")
         meaning: StreamrecError | None = module.own_meaning(url, error, **how)
         if meaning is not None:
             return meaning

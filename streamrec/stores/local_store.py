@@ -6,7 +6,7 @@ import io
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from streamrec.errors import StoreUnavailable
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread, let_pass
@@ -15,7 +15,7 @@ from streamrec.stores.regular_file import open_regular
 from streamrec.stores.versions import file_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from concurrent.futures import Executor
     from io import FileIO
 
@@ -64,10 +64,16 @@ class LocalStore:
     """The store of local files, which are read in threads because a disk may block.
 
     Args:
+        _storage_options: A disk has none; stores are made in the same way.
         before_request: Called before a file is opened or a directory is read.
     """
 
-    def __init__(self, *, before_request: BeforeRequest = let_pass) -> None:
+    def __init__(
+        self,
+        _storage_options: Mapping[str, Any] | None = None,
+        *,
+        before_request: BeforeRequest = let_pass,
+    ) -> None:
         self._before_request = before_request
         # Data in the page cache is copied by the thread's core; more threads would only compete.
         self._threads = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "streamrec-read")

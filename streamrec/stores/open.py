@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_option_files, check_variables
-from streamrec.config.places import escape, unescaped
+from streamrec.config.places import escape, is_http, unescaped
+from streamrec.config.schemes import FSSPEC, line_of
 from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
 from streamrec.flow.silence import Silence, cause_of
@@ -48,21 +50,11 @@ from streamrec.stores.base import Store
 
 __all__ = ["Stores", "expand", "import_store", "import_stores"]
 
-_CLASSES = {
-    "file": ("local_store", "LocalStore"),
-    "gcs": ("gcs.gcs_store", "GCSStore"),
-    "http": ("http.http_store", "HttpStore"),
-    "s3": ("s3.s3_store", "S3Store"),
-}
-_OTHERS = ("fsspec.filesystem_store", "FilesystemStore")
 
 LOOKS = 32
 """Names with special characters that are looked up at the same time."""
 PROGRESS_NAMES = 100
 """Names after which a listing counts as making progress."""
-
-LOCAL_SCHEMES = frozenset({"file", "memory"})
-"""Schemes with little latency; a few ranges hide that of a mounted network filesystem."""
 
 
 class Stores:
@@ -107,18 +99,19 @@ class Stores:
         """
         scheme = scheme_of(url)
         if scheme not in self._stores:
-            if scheme not in LOCAL_SCHEMES:
+            is_local = line_of(url).is_local
+            if not is_local:
                 check_variables(url)
                 check_option_files(self._options)
-            store = _make(scheme, self._options, self._before_request)
-            if self._keeps_ranges and self.cache is not None and scheme not in LOCAL_SCHEMES:
+            store = make_store(url, self._options, before_request=self._before_request)
+            if self._keeps_ranges and self.cache is not None and not is_local:
                 store = CachedStore(store, self.cache)
             self._stores[scheme] = store
         return self._stores[scheme]
 
     def are_local(self, urls: Iterable[str]) -> bool:
         """Return whether all URLs are local, so that there is little latency to hide."""
-        return all(scheme_of(url) in LOCAL_SCHEMES for url in urls)
+        return all(line_of(url).is_local for url in urls)
 
     async def resolve(self, source: str | Sequence[str]) -> list[ObjectInfo]:
         """Return the objects that a source names, sorted by URL, without duplicates.
@@ -277,7 +270,7 @@ class Stores:
 
 def _is_listed(text: str) -> bool:
     """Return whether a text is one glob, so that its listing has the object of this very name."""
-    return is_glob(text) and not is_counted(text) and scheme_of(text) != "http"
+    return is_glob(text) and not is_counted(text) and not is_http(text)
 
 
 async def _refuse_directory(name: str) -> None:
@@ -308,7 +301,8 @@ def import_store(url: str) -> None:
         ImportError: A library is missing.
     """
     check_variables(url)
-    _class_of(scheme_of(url))
+    scheme_of(url)
+    _class_of(url)
 
 
 async def import_stores(urls: Iterable[str]) -> None:
@@ -320,23 +314,28 @@ async def import_stores(urls: Iterable[str]) -> None:
     """
     of_each_scheme = {url.partition("://")[0]: url for url in urls if "://" in url}
     for url in of_each_scheme.values():
-        module, _ = _CLASSES.get(scheme_of(url), _OTHERS)
+        scheme_of(url)
+        module, _, _ = line_of(url).store.rpartition(".")
         if f"streamrec.stores.{module}" not in sys.modules:
             await in_thread(import_store, url)
 
 
-def _class_of(scheme: str) -> Callable[..., Store]:
-    module, name = _CLASSES.get(scheme, _OTHERS)
+def _class_of(url: str) -> Callable[..., Store]:
+    """Return the class of a URL's store; its module and libraries are imported only now."""
+    module, _, name = line_of(url).store.rpartition(".")
     found: Callable[..., Store] = getattr(import_module(f"streamrec.stores.{module}"), name)
     return found
 
 
-def _make(scheme: str, options: Mapping[str, Any], before_request: BeforeRequest) -> Store:
-    """Make the store of a scheme; its module and libraries are imported only now."""
-    make = _class_of(scheme)
-    if scheme == "file":
-        return make(before_request=before_request)
-    if scheme in _CLASSES:
-        return make(options, before_request=before_request)
-    options = {} if scheme in LOCAL_SCHEMES else options
-    return make(scheme, options, before_request=before_request)
+def make_store(
+    url: str, options: Mapping[str, Any], *, before_request: BeforeRequest = let_pass
+) -> Store:
+    """Make the store of a URL or path; local files and memory ignore the options.
+
+    Raises:
+        ConfigError: No store reads this scheme, or it does not take the options.
+    """
+    line = line_of(url)
+    make = partial(_class_of(url), before_request=before_request)
+    options = {} if line.is_local else options
+    return make(options) if line.store != FSSPEC else make(scheme_of(url), options)

@@ -1,4 +1,4 @@
-"""Schemes, ranges of shards, globs and escapes in the text of a source. Pure: no I/O.
+"""Names of stores, ranges of shards, globs and escapes in the text of a source. Pure: no I/O.
 
 A text is a name or a pattern. A character class of one special character (``[[]``, ``[*]``,
 ``[?]``, ``[{]``, ``[}]``, ``[@]``, ``[]]``) always stands for that character.
@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config.places import (
     ESCAPE,
-    FAMILIES,
     FILE,
     SPECIAL,
     SPECIAL_OF_HTTP,
     ChainedURL,
     check_url,
     escape,
+    is_http,
     local_path,
     split_chain,
     unescaped,
 )
+from streamrec.config.schemes import SCHEMES, is_own, line_of
 from streamrec.errors import ConfigError
 from streamrec.stores.base import bare_url
 
@@ -57,13 +58,12 @@ _BRACES = re.compile(
 _SHARDED = re.compile(r"(?P<name>.*)@(?P<count>\d{1,9})(?P<suffix>\.[^/@]*)?", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
 _FIXED = re.compile(r"(?:[^*?[]|\[[][*?{}@]\])*", re.DOTALL)
-_GCS = re.compile(r"\Agc?s://", re.IGNORECASE)
 
 
 def is_pattern(text: str) -> bool:
     """Return whether a text may stand for something else than the object of this name."""
     link = ESCAPE.sub("", split_chain(text).link)
-    special = SPECIAL_OF_HTTP if scheme_of(text) == "http" else SPECIAL
+    special = SPECIAL_OF_HTTP if is_http(text) else SPECIAL
     return special.search(link) is not None
 
 
@@ -75,7 +75,11 @@ def is_counted(text: str) -> bool:
 
 def with_one_name(url: str) -> str:
     """Return ``gs://`` in place of ``gcs://``, and ``file://`` without what ``as_uri`` encodes."""
-    return FILE + local_path(url) if url.startswith(FILE) else _GCS.sub("gs://", url)
+    if url.startswith(FILE):
+        return FILE + local_path(url)
+    _, separator, place = url.partition("://")
+    written = line_of(url).written
+    return f"{written}://{place}" if separator and written else url
 
 
 def held_in(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -119,25 +123,23 @@ def scheme_of(url: str) -> str:
     Raises:
         ConfigError: Neither streamrec nor fsspec knows the scheme.
     """
-    scheme, separator, _ = url.partition("://")
-    if not separator or scheme.lower() == "file":
-        return "file"
-    check_url(url)
-    if scheme.lower() in FAMILIES:
-        return FAMILIES[scheme.lower()]
-    return _of_fsspec(url, scheme.partition("::")[0].lower())
+    line = line_of(url)
+    if line.name != "file":
+        check_url(url)
+    return line.name if line.is_own else _of_fsspec(url, line.name)
 
 
 def store_kind(url: str) -> str:
-    """Return the kind of a URL's store for counting: a family of :data:`FAMILIES`, or ``other``."""
-    scheme, separator, _ = url.partition("://")
-    return FAMILIES.get(scheme.lower(), "other") if separator else "file"
+    """Return the kind of a URL's store for counting: its name in the table, or ``other``."""
+    line = line_of(url)
+    return line.name if line.is_own else "other"
 
 
 def _of_fsspec(url: str, scheme: str) -> str:
     from fsspec import available_protocols
 
-    known = sorted({*available_protocols(), *FAMILIES})
+    ours = {prefix for prefix, line in SCHEMES.items() if line.is_own}
+    known = sorted({*available_protocols(), *ours})
     if scheme in known:
         return scheme
     close = difflib.get_close_matches(scheme, known, n=1, cutoff=0.5)
@@ -152,7 +154,8 @@ def _provider(scheme: str) -> str:
     from fsspec.registry import known_implementations
 
     package = known_implementations.get(scheme, {}).get("class", "fsspec").partition(".")[0]
-    return "" if package == "fsspec" or scheme in FAMILIES else f", which {package} reads"
+    is_ours = package == "fsspec" or is_own(f"{scheme}://")
+    return "" if is_ours else f", which {package} reads"
 
 
 def expand(source: str | Sequence[str]) -> list[str]:
@@ -228,7 +231,7 @@ def is_glob(url: str) -> bool:
 
     Escapes do not count.
     """
-    if scheme_of(url) == "http":
+    if is_http(url):
         return "*" in ESCAPE.sub("", url).partition("?")[0]
     return _MAGIC.search(ESCAPE.sub("", split_chain(url).link)) is not None
 

@@ -253,6 +253,9 @@ def test_a_job_far_below_all_ceilings_is_explained_by_the_engine() -> None:
         ({"first_byte": 9.0, "order": 1.0}, "store latency"),
         ({"body": 9.0, "order": 1.0}, "connection bandwidth"),
         ({"wire": 9.0, "order": 1.0}, "link"),
+        # A busy machine: both ends of the way wait for cores, and so does the feeder's work.
+        ({"wire": 5.2, "transform": 4.4, "decode": 0.4}, "feeder"),
+        ({"wire": 5.2, "body": 4.8}, "link"),
         ({"client": 9.0, "order": 1.0}, "trainer"),
     ],
 )

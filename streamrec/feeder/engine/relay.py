@@ -9,26 +9,25 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import StreamrecError
 from streamrec.feeder.client.connection import AsyncConnection
 from streamrec.feeder.client.healing import AsyncHealingFeed
 from streamrec.feeder.client.shared import Outboxes
-from streamrec.feeder.server.conversation import TELL_EVERY
+from streamrec.feeder.server.conversation import Conversation, fault_of
 from streamrec.feeder.server.listener import first_bytes
-from streamrec.flow.channel import EndOfStream
-from streamrec.flow.loop_share import LoopShare
-from streamrec.pipeline.batch import payload
-from streamrec.wire.error_fields import to_fields
-from streamrec.wire.messages import End, Fault, Hello, Statistics, Subscribe, Welcome
-from streamrec.wire.protocol import PROTOCOL_VERSIONS, Connection, Role
+from streamrec.pipeline.terms.memory_needs import Measures
+from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
-    from streamrec.feeder.client.shared import Outbox
+    from streamrec.feeder.server.conversation import Batches
+    from streamrec.pipeline.batch.batch import Batch
+    from streamrec.wire.messages import Fault, Hello, Subscribe
 
 
 async def relay(sock: socket.socket, route: dict[str, Any], linger: float) -> None:
@@ -37,77 +36,87 @@ async def relay(sock: socket.socket, route: dict[str, Any], linger: float) -> No
     Args:
         sock: Connected to the trainer.
         route: The arguments of `AsyncHealingFeed.open`.
-        linger: Seconds that the trainer has to read the last message.
+        linger: Seconds that the trainer has for each message, and to read the last one.
     """
     sock.setblocking(False)
     connection = AsyncConnection(Connection(Role.SERVER))
     connection.first, memory = await first_bytes(sock)
     with Outboxes(sys.maxsize).open(memory) as outbox:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, sock)
-        serving = asyncio.ensure_future(_Relay(connection, outbox).run(route))
-        connection.on_broken = serving.cancel
-        await asyncio.wait([serving])
-        if not serving.cancelled():
-            serving.result()
-        await connection.aclose(linger)
+        trainer = RelayHost(route)
+        conversation = Conversation(
+            connection, trainer, outbox, handshake_timeout=linger, linger=linger
+        )
+        await conversation.run()
 
 
-class _Relay:
-    """The trainer's connection, and the feed of its feeders."""
+class RelayHost:
+    """The host of the only client, the trainer, which is told every error as it is.
 
-    def __init__(self, connection: AsyncConnection, outbox: Outbox | None) -> None:
-        self._connection = connection
-        self._outbox = outbox
-        self._told_at = float("-inf")
-        if outbox is not None:
-            connection.on_release = outbox.free
+    Args:
+        route: The arguments of `AsyncHealingFeed.open`.
+    """
 
-    async def run(self, route: dict[str, Any]) -> None:
-        """Hand on everything, until the trainer leaves or an error does not heal."""
-        try:
-            await self._serve(route)
-        except StreamrecError as error:
-            fields = json.dumps(to_fields(error), default=str).encode()
-            self._connection.post_if_possible(Fault(fields, error.retryable))
+    def __init__(self, route: dict[str, Any]) -> None:
+        self._route = route
 
-    async def _serve(self, route: dict[str, Any]) -> None:
-        await self._receive(Hello)
-        async with aclosing(await AsyncHealingFeed.open(**route)) as feed:
-            fingerprint = json.dumps(feed.fingerprint.to_dict()).encode()
-            settings = json.dumps(feed.settings).encode()
-            await self._connection.send(Welcome(max(PROTOCOL_VERSIONS), fingerprint, settings))
-            # The first run begins where the route says, each other one where the last one ended.
-            await self._receive(Subscribe)
-            while True:
-                await self._one_run(feed)
-                await self._receive(Subscribe)
-                feed.subscribe()
+    @asynccontextmanager
+    async def admit(self, hello: Hello) -> AsyncIterator[FeedSource]:  # noqa: ARG002 - a Host's
+        """Connect to the feeders; the route says what to read."""
+        async with aclosing(await AsyncHealingFeed.open(**self._route)) as feed:
+            yield FeedSource(feed)
 
-    async def _receive(self, kind: type[Hello | Subscribe]) -> None:
-        """Receive the only message that the state machine lets come now."""
-        assert isinstance(await self._connection.receive(), kind)
+    def drop(self, reason: str) -> None:
+        """Count nothing: nobody would read it."""
 
-    async def _one_run(self, feed: AsyncHealingFeed) -> None:
-        try:
-            await self._send_all(feed)
-        finally:
-            self._tell(feed)
-        await self._connection.send(End(json.dumps(feed.position).encode()))
+    def fail(self, error: Exception) -> Fault:
+        """Return what the trainer is told."""
+        return fault_of(error)
 
-    async def _send_all(self, feed: AsyncHealingFeed) -> None:
-        clock, share = asyncio.get_running_loop().time, LoopShare()
-        with suppress(EndOfStream):
-            while True:
-                await self._connection.wait_for_credit()
-                await share.give_way()  # to the end of the connection
-                batch = await feed.receive()
-                if clock() >= self._told_at + TELL_EVERY:
-                    self._told_at = clock()
-                    self._tell(feed)
-                message = payload.encode(batch)
-                outgoing = message if self._outbox is None else self._outbox.put(message)
-                await self._connection.send(outgoing)
 
-    def _tell(self, feed: AsyncHealingFeed) -> None:
-        counters = json.dumps(feed.statistics()).encode()
-        self._connection.post_if_possible(Statistics(counters))
+class FeedSource:
+    """The batches of feeders as a source for the trainer.
+
+    Args:
+        feed: The connection to them.
+    """
+
+    def __init__(self, feed: AsyncHealingFeed) -> None:
+        self.fingerprint = json.dumps(feed.fingerprint.to_dict()).encode()
+        self.facts = json.dumps(feed.settings).encode()
+        self.measures = Measures()
+        self._feed = feed
+        self._has_begun = False
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The position behind the last batch."""
+        return self._feed.position
+
+    @asynccontextmanager
+    async def subscribe(self, rank: int) -> AsyncIterator[None]:  # noqa: ARG002 - a BatchSource's
+        """Hold nothing: the feed has subscribed as its route says."""
+        yield
+
+    def run(self, subscribe: Subscribe) -> AbstractAsyncContextManager[Batches]:  # noqa: ARG002
+        """Go on with the feed."""
+        # The first run begins where the route says, each other one where the last one ended.
+        if self._has_begun:
+            self._feed.subscribe()
+        self._has_begun = True
+        return nullcontext(self)
+
+    async def receive(self) -> Batch:
+        """Return the next batch; errors as of `AsyncHealingFeed.receive`."""
+        return await self._feed.receive()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the run, of all feeders together."""
+        return self._feed.statistics()
+
+    def counters(self, batches: Batches) -> dict[str, Any]:
+        """Return the counters of the run as they are."""
+        return batches.statistics()
+
+    def count(self, batch: Batch, size: int) -> None:
+        """Count nothing: the feeders do."""

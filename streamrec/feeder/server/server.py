@@ -9,31 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.config.memory_budget import shared_limit
-from streamrec.errors import FeederDraining, FeederLost, FeederRefused
+from streamrec.errors import FeederDraining
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.exposure import check_exposure
-from streamrec.feeder.client.connection import AsyncConnection
 from streamrec.feeder.client.shared import Outboxes
-from streamrec.feeder.server.conversation import Conversation
+from streamrec.feeder.server.arrival import Visit
 from streamrec.feeder.server.datasets import obstacle_of
-from streamrec.feeder.server.handshake import greet, shake_hands
-from streamrec.feeder.server.listener import (
-    Listener,
-    bind_in_thread,
-    first_bytes,
-    peer_of,
-    remote_host,
-)
+from streamrec.feeder.server.listener import Listener, bind_in_thread
 from streamrec.feeder.server.service import Service
-from streamrec.feeder.server.session_log import SessionLog
 from streamrec.feeder.server.snapshot import snapshot_of
-from streamrec.wire.protocol import Connection, Role
+
+if TYPE_CHECKING:
+    import socket
 
 STANDS = 5.0
 """Seconds for which an event loop stood still within the last minute, from which on new clients are
@@ -104,7 +96,7 @@ class Feeder(Service):
             sock: The socket.
             tls: It came to an address of TLS.
         """
-        task = asyncio.get_running_loop().create_task(self._serve(sock, tls=tls))
+        task = asyncio.get_running_loop().create_task(self._visit(sock, tls=tls))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         # A task that is cancelled before its first step would not close it.
@@ -153,83 +145,11 @@ class Feeder(Service):
     def _accepted(self, sock: socket.socket, *, tls: bool) -> None:
         self.adopt(sock, tls=tls)
 
-    async def _serve(self, sock: socket.socket, *, tls: bool) -> None:
-        sock.setblocking(False)
-        host = remote_host(sock)
-        session_log = SessionLog(peer_of(sock))
-        connection = AsyncConnection(
-            Connection(Role.SERVER), most_frames=self.settings.max_frames_per_second
-        )
+    async def _visit(self, sock: socket.socket, *, tls: bool) -> None:
+        visit = Visit(self, sock, tls=tls)
         if self.draining:
-            connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
-        self.statistics.connections_total += 1
-        try:
-            self._arrive(connection, host)
-            memory = None if tls else await self._descriptor(sock, connection)
-            with self._outboxes.open(memory) as outbox:
-                refusal = await self._begin(sock, connection, tls=tls)
-                is_private = tls or host is None
-                conversation = Conversation(
-                    self, connection, session_log, host, outbox, is_private=is_private
-                )
-                await conversation.run(refusal)
-        except (FeederDraining, FeederLost) as reason:
-            connection.stop(reason)
-        except FeederRefused as refused:
-            self.statistics.dropped["tls"] += 1
-            session_log.failed(refused)
-        finally:
-            self.admission.leave(connection)
-            connection.abort()
-            session_log.ended(connection.broken)
-
-    async def _descriptor(self, sock: socket.socket, connection: AsyncConnection) -> int | None:
-        """Receive what a client on this machine says first; return the descriptor that it sends."""
-        if sock.family != socket.AF_UNIX or connection.broken is not None:
-            return None
-        descriptor = None
-        try:
-            async with asyncio.timeout(self.settings.handshake_timeout) as waiting:
-                connection.on_broken = partial(waiting.reschedule, 0)
-                connection.first, descriptor = await first_bytes(sock)
-        except TimeoutError:
-            if connection.broken is None:
-                self.statistics.dropped["handshake"] += 1
-                connection.stop(FeederLost("no HELLO came in time"))
-        finally:
-            connection.on_broken = None
-        return descriptor
-
-    async def _begin(
-        self, sock: socket.socket, connection: AsyncConnection, *, tls: bool
-    ) -> FeederRefused | None:
-        """Put a connection on its socket; return what to tell a client that has the wrong port.
-
-        Raises:
-            FeederLost: It is gone, or was too slow.
-            FeederDraining: This feeder serves nobody any more.
-            FeederRefused: The handshake of TLS has failed.
-        """
-        if not tls:
-            await greet(sock, connection)
-            return None
-        await self.access.look()
-        certificates = self.access.certificates
-        if certificates is None:
-            raise FeederLost("there is no certificate any more")
-        seconds = self.settings.handshake_timeout
-        try:
-            return await shake_hands(sock, connection, certificates.context, seconds)
-        except TimeoutError:
-            self.statistics.dropped["handshake"] += 1
-            raise FeederLost("no handshake of TLS came in time") from None
-
-    def _arrive(self, connection: AsyncConnection, host: str | None) -> None:
-        crowded_out = self.admission.arrive(connection, host)
-        if crowded_out is not None:
-            self.statistics.dropped["crowd"] += 1
-            crowded_out.stop(FeederLost("the handshakes under way are too many (max_handshakes)"))
-            crowded_out.abort()
+            visit.connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
+        await visit.serve(self._outboxes)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.places import local_path
+from streamrec.config.schemes import line_of
 from streamrec.errors import AccessDenied, CorruptBudgetExceeded
 from streamrec.flow.cleanup import end_threads
 from streamrec.formats.examples.example import encode_example
@@ -247,12 +248,7 @@ def corruption_log_of(settings: DatasetSettings, urls: Sequence[str]) -> Corrupt
         return None
     sink = None
     if settings.quarantine is not None:
-        same = _scheme(settings.quarantine) == _scheme(urls[0])
+        same = line_of(settings.quarantine).name == line_of(urls[0]).name
         options = settings.storage_options or {} if same else {}
         sink = Quarantine(settings.quarantine, urls, options)
     return CorruptionLog(urls, settings.corrupt_budget, sink)
-
-
-def _scheme(url: str) -> str:
-    scheme = url.partition("://")[0].lower() if "://" in url else "file"
-    return "gs" if scheme == "gcs" else scheme

@@ -1,26 +1,38 @@
-"""Who may read, over real connections: both ends, both event loops."""
+"""Who is let in, and who may read, over real connections: both ends, both event loops."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.errors import FeederDraining, FeederLost, FeederRefused, OtherDataset
+from streamrec.errors import (
+    FeederDraining,
+    FeederLost,
+    FeederRefused,
+    ObjectNotFound,
+    OtherDataset,
+    StreamrecError,
+)
 from streamrec.feeder.access.access import LOOK_EVERY, Access
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import client_context
-from streamrec.feeder.client.client import AsyncFeed
+from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.server import arrival
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream
+from streamrec.wire.messages import Fault, Hello, Message
+from streamrec.wire.protocol import Connection, Role
 from tests.feeder import fake_dataset
 from tests.feeder.certificates import EXPIRED, Authority, write_secret
 from tests.feeder.fake_dataset import FakeDataset
-from tests.feeder.support import eventually, on_both_loops, server_settings
+from tests.feeder.support import eventually, hello, on_both_loops, server_settings
+from tests.feeder.support import served as serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -304,7 +316,7 @@ class TestTokens:
         def elsewhere(_: socket.socket) -> str:
             return "10.0.0.7"
 
-        monkeypatch.setattr("streamrec.feeder.server.server.remote_host", elsewhere)
+        monkeypatch.setattr("streamrec.feeder.server.arrival.remote_host", elsewhere)
         async with served(PLAIN) as (feeder, address):
             with pytest.raises(FeederRefused, match="replace that token") as caught:
                 await read(address, token=A)
@@ -321,3 +333,173 @@ async def test_a_foreign_position(authority: Authority) -> None:
             await read(address, {"ca": authority.file}, position=foreign)
         await eventually(lambda: not feeder.admission.guests)
         assert nothing_is_served(feeder)
+
+
+async def opened(feeder: Feeder, **options: Any) -> AsyncFeed:
+    return await AsyncFeed.open(f"{await feeder.listen(PLAIN)}/train", **options)
+
+
+async def raw_answer(feeder: Feeder, data: bytes) -> list[Message]:
+    """Return a feeder's answer to some bytes, until it closes the connection."""
+    ours, theirs = socket.socketpair()
+    serving = asyncio.create_task(feeder.serve_socket(theirs))
+    ours.setblocking(False)
+    loop = asyncio.get_running_loop()
+    machine = Connection(Role.CLIENT)
+    machine.send(Hello(dataset="train", world_size=1))
+    with ours:
+        await loop.sock_sendall(ours, data)
+        while count := await loop.sock_recv_into(ours, machine.get_buffer()):
+            machine.buffer_updated(count)
+    await serving
+    return list(machine.events())
+
+
+def said(message: Message) -> bytes:
+    return b"".join(Connection(Role.CLIENT).send(message))
+
+
+def fault_of(messages: list[Message]) -> dict[str, Any]:
+    (fault,) = messages
+    assert isinstance(fault, Fault)
+    fields = json.loads(fault.fields)
+    assert isinstance(fields, dict)
+    return fields
+
+
+class TestHandshake:
+    @on_both_loops
+    async def test_an_unknown_dataset(self) -> None:
+        async with Feeder({"train": FakeDataset(), "eval": FakeDataset()}) as feeder:
+            address = f"{await feeder.listen(PLAIN)}/test"
+            with pytest.raises(
+                FeederRefused, match="no dataset 'test' here; there are: eval, train"
+            ):
+                await AsyncFeed.open(address)
+
+    @pytest.mark.parametrize(
+        ("fields", "kind", "words"),
+        [
+            ({"protocol_versions": (7, 9)}, "FeederRefused", "[7, 9]"),
+            ({"position_version": 0}, "FeederRefused", "positions up to 0"),
+            ({"position_version": 2}, "FeederRefused", "positions up to 2"),
+            ({"world_size": 0}, "ConfigError", "world_size 0"),
+        ],
+    )
+    @on_both_loops
+    async def test_refusals(self, fields: dict[str, Any], kind: str, words: str) -> None:
+        async with Feeder({"train": FakeDataset()}) as feeder:
+            fault = fault_of(await raw_answer(feeder, said(hello(**fields))))
+        assert fault["type"] == kind
+        assert words in fault["message"]
+
+    @on_both_loops
+    async def test_junk(self) -> None:
+        async with Feeder({"train": FakeDataset()}) as feeder:
+            messages = await raw_answer(feeder, b"GET / HTTP/1.1\r\nHost: feeder\r\n\r\n")
+            assert fault_of(messages)["type"] == "RemoteProtocolError"
+
+    @on_both_loops
+    async def test_a_client_that_says_nothing(self) -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            async with Feeder(
+                {"train": FakeDataset()}, settings=server_settings(handshake_timeout=0.01)
+            ) as feeder:
+                await feeder.serve_socket(theirs)
+                await eventually(lambda: feeder.admission.clients == 0)
+
+    @on_both_loops
+    async def test_too_many_clients(self) -> None:
+        async with Feeder(
+            {"train": FakeDataset(hang_at=0)}, settings=server_settings(max_connections=1)
+        ) as feeder:
+            address = f"{await feeder.listen(PLAIN)}/train"
+            async with aclosing(await AsyncFeed.open(address)):
+                with pytest.raises(FeederDraining, match="serves 1 clients already"):
+                    await AsyncFeed.open(address)
+
+    @on_both_loops
+    async def test_one_address_with_too_many_clients(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        hosts = iter(["10.0.0.7", "10.0.0.7", "10.0.0.8"])
+        monkeypatch.setattr(arrival, "remote_host", lambda _: next(hosts))
+        settings = server_settings(max_connections_per_address=1)
+        async with Feeder({"train": FakeDataset(hang_at=0)}, settings=settings) as feeder:
+            address = f"{await feeder.listen(PLAIN)}/train"
+            async with aclosing(await AsyncFeed.open(address)):
+                with pytest.raises(FeederDraining, match=r"1 clients at 10\.0\.0\.7 already"):
+                    await AsyncFeed.open(address)
+                async with aclosing(await AsyncFeed.open(address)):
+                    assert feeder.statistics.dropped["full"] == 1
+
+    @on_both_loops
+    async def test_a_dataset_that_opens_late(self) -> None:
+        opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
+        async with Feeder({"train": opening}) as feeder:
+            assert feeder.obstacle == "datasets are being opened"
+            client = asyncio.create_task(opened(feeder))
+            await eventually(lambda: feeder.admission.clients == 1)
+            opening.set_result(FakeDataset())
+            assert feeder.obstacle is None
+            async with aclosing(await client) as feed:
+                await feed.receive()
+
+    @on_both_loops
+    async def test_a_dataset_that_does_not_open(self) -> None:
+        opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
+        opening.set_exception(ObjectNotFound("no shard", url="s3://b/x*"))
+        async with Feeder({"train": opening}) as feeder:
+            with pytest.raises(ObjectNotFound, match="s3://b/x"):
+                await opened(feeder)
+            assert feeder.obstacle is not None
+
+    def test_an_error_from_outside_the_tree_is_named(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dataset = FakeDataset(fail_at=0, error=ZeroDivisionError("oops"))
+        with (
+            serving({"train": dataset}) as feeder,
+            closing(BlockingFeed.open(f"{feeder.listen(PLAIN)}/train")) as feed,
+            pytest.raises(StreamrecError, match="ZeroDivisionError: oops"),
+        ):
+            feed.receive()
+        assert "serving a client failed" in caplog.text
+
+
+class TestSilentCrowds:
+    """Connections that say nothing, a hundred of them."""
+
+    @pytest.mark.parametrize("handshakes", [5, 100, 200])
+    @on_both_loops
+    async def test_keep_no_client_out(self, handshakes: int) -> None:
+        settings = server_settings(max_connections=100, max_handshakes=handshakes)
+        async with Feeder({"train": FakeDataset()}, settings=settings) as feeder:
+            where = await feeder.listen(PLAIN)
+            crowd = [socket.create_connection((where.host, where.port)) for _ in range(100)]
+            await eventually(lambda: feeder.statistics.connections_total == 100)
+            await eventually(lambda: feeder.admission.handshakes == min(handshakes, 100))
+            assert feeder.admission.clients == 0
+            assert feeder.obstacle is None
+            async with aclosing(await AsyncFeed.open(f"{where}/train")) as feed:
+                for _ in range(10):
+                    await feed.receive()
+            assert feeder.statistics.dropped["crowd"] == max(0, 101 - handshakes)
+            for sock in crowd:
+                sock.close()
+
+    @on_both_loops
+    async def test_the_oldest_are_cut(self) -> None:
+        async with Feeder(
+            {"train": FakeDataset()}, settings=server_settings(max_handshakes=2)
+        ) as feeder:
+            where = await feeder.listen(PLAIN)
+            crowd: list[socket.socket] = []
+            for _ in range(4):
+                crowd.append(socket.create_connection((where.host, where.port)))
+                await eventually(lambda: feeder.statistics.connections_total == len(crowd))
+            for sock in crowd[:2]:
+                sock.setblocking(False)
+                assert await asyncio.get_running_loop().sock_recv(sock, 1) == b""
+            assert feeder.admission.handshakes == 2
+            for sock in crowd:
+                sock.close()

@@ -1,0 +1,298 @@
+"""The arrival of a client: it is greeted, says HELLO and is admitted, as one visit.
+
+Who comes to a feeder is not known yet. So all that a visitor may do here has a time limit, is
+counted among the handshakes, and takes nothing that clients need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from contextlib import asynccontextmanager
+from functools import partial
+from socket import MSG_PEEK, SHUT_WR
+from typing import TYPE_CHECKING
+
+from streamrec.errors import FeederDraining, FeederLost, FeederRefused
+from streamrec.feeder.access.exposure import check_received
+from streamrec.feeder.access.server_context import present_handshakes
+from streamrec.feeder.client.connection import LINGER, AsyncConnection
+from streamrec.feeder.client.watch import Watch
+from streamrec.feeder.server.conversation import Conversation, common_version, fault_of
+from streamrec.feeder.server.listener import first_bytes, peer_of, readable, remote_host
+from streamrec.feeder.server.session_log import SessionLog
+from streamrec.feeder.server.source import Client, DatasetSource
+from streamrec.masking import shown
+from streamrec.wire.error_fields import to_fields
+from streamrec.wire.frame import MAGIC
+from streamrec.wire.messages import Goaway
+from streamrec.wire.protocol import Connection, Role
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from streamrec.feeder.access.server_context import Handshake
+    from streamrec.feeder.access.tokens import Grant
+    from streamrec.feeder.client.shared import Outbox, Outboxes
+    from streamrec.feeder.server.service import Service
+    from streamrec.wire.messages import Hello, Message
+
+
+class Visit:
+    """A connection from its arrival to its end; the host of the conversation with its client.
+
+    Args:
+        service: What is served, and the settings, the limits and the counters.
+        sock: The connection, in a socket that this owns.
+        tls: It came to an address of TLS.
+    """
+
+    def __init__(self, service: Service, sock: socket.socket, *, tls: bool) -> None:
+        self.connection = AsyncConnection(
+            Connection(Role.SERVER), most_frames=service.settings.max_frames_per_second
+        )
+        self._service = service
+        self._sock = sock
+        self._tls = tls
+        self._peer = remote_host(sock)
+        self._log = SessionLog(peer_of(sock))
+        self._source: DatasetSource | None = None
+        self._outbox: Outbox | None = None
+        self._refusal: FeederRefused | None = None
+        """What to tell a client that has the wrong port, as soon as it can be told."""
+
+    async def serve(self, outboxes: Outboxes) -> None:
+        """Serve the client until either side is done."""
+        self._sock.setblocking(False)
+        settings = self._service.settings
+        try:
+            self._arrive()
+            with outboxes.open(await self._descriptor()) as self._outbox:
+                await self._greet()
+                conversation = Conversation(
+                    self.connection,
+                    self,
+                    self._outbox,
+                    handshake_timeout=settings.handshake_timeout,
+                    linger=self._service.linger,
+                )
+                await conversation.run()
+        except (FeederDraining, FeederLost) as reason:
+            self.connection.stop(reason)
+        except FeederRefused as refused:
+            self.drop("tls")
+            self._log.failed(refused)
+        finally:
+            self._service.admission.leave(self.connection)
+            self.connection.abort()
+            self._log.ended(self.connection.broken)
+
+    @asynccontextmanager
+    async def admit(self, hello: Hello) -> AsyncIterator[DatasetSource]:
+        """Let a client in while the block runs, and open the dataset that it asks for.
+
+        Raises:
+            FeederRefused: It may not read that, speaks another protocol, or has the wrong port.
+            FeederDraining: There is no room for it.
+            StreamrecError: The dataset cannot be opened.
+        """
+        self._log.hello(hello)
+        if self._refusal is not None:
+            raise self._refusal
+        grant = await self._grant(hello)
+        common_version(hello)
+        await self._service.admit(self.connection)
+        with Watch(self.connection, self._service.settings.idle_timeout, self._idle):
+            client = Client(
+                hello=hello, peer=self._peer, outbox=self._outbox, session_log=self._log
+            )
+            self._source = await DatasetSource.open(self._service, client, grant)
+            await self._source.describe()
+            self._log.welcomed()
+            yield self._source
+
+    def drop(self, reason: str) -> None:
+        """Count a connection that the feeder ends."""
+        self._service.statistics.dropped[reason] += 1
+
+    def fail(self, error: Exception) -> Message:
+        """Log and count why a client cannot be served any longer; return what to tell it."""
+        self._log.failed(error)
+        if isinstance(error, FeederDraining):
+            return Goaway(error.message)
+        source = self._source
+        self._service.failed("" if source is None else source.name, error)
+        subscription = None if source is None else source.subscription
+        self._service.statistics.failed(
+            to_fields(error)["type"],
+            shown(str(error)),
+            peer=self._peer or "local",
+            dataset=subscription.dataset if subscription else None,
+            rank=subscription.rank if subscription else None,
+        )
+        return fault_of(error)
+
+    def _arrive(self) -> None:
+        self._service.statistics.connections_total += 1
+        crowded_out = self._service.admission.arrive(self.connection, self._peer)
+        if crowded_out is not None:
+            self.drop("crowd")
+            crowded_out.stop(FeederLost("the handshakes under way are too many (max_handshakes)"))
+            crowded_out.abort()
+
+    async def _descriptor(self) -> int | None:
+        """Receive what a client on this machine says first; return the descriptor that it sends."""
+        connection = self.connection
+        if self._tls or self._sock.family != socket.AF_UNIX or connection.broken is not None:
+            return None
+        descriptor = None
+        try:
+            async with asyncio.timeout(self._service.settings.handshake_timeout) as waiting:
+                connection.on_broken = partial(waiting.reschedule, 0)
+                connection.first, descriptor = await first_bytes(self._sock)
+        except TimeoutError:
+            if connection.broken is None:
+                self.drop("handshake")
+                connection.stop(FeederLost("no HELLO came in time"))
+        finally:
+            connection.on_broken = None
+        return descriptor
+
+    async def _greet(self) -> None:
+        """Put the connection on its socket.
+
+        Raises:
+            FeederLost: It is gone, or was too slow.
+            FeederDraining: This feeder serves nobody any more.
+            FeederRefused: The handshake of TLS has failed.
+        """
+        if not self._tls:
+            await greet(self._sock, self.connection)
+            return
+        access, seconds = self._service.access, self._service.settings.handshake_timeout
+        await access.look()
+        if access.certificates is None:
+            raise FeederLost("there is no certificate any more")
+        context = access.certificates.context
+        try:
+            self._refusal = await shake_hands(self._sock, self.connection, context, seconds)
+        except TimeoutError:
+            self.drop("handshake")
+            raise FeederLost("no handshake of TLS came in time") from None
+
+    async def _grant(self, hello: Hello) -> Grant:
+        """Return what a client may read; its own dataset is among it.
+
+        Raises:
+            FeederRefused: It shows no token that opens that, or not in private.
+        """
+        access = self._service.access
+        check_received(hello.token, is_private=self._tls or self._peer is None)
+        await access.look()
+        grant = access.tokens.grant(hello.token)
+        grant.check(hello.dataset, given=bool(hello.token))
+        return grant
+
+    def _idle(self) -> None:
+        self.drop("idle")
+        timeout = self._service.settings.idle_timeout
+        reason = (
+            f"the client gave no sign of life for {timeout:.3g} s and lost its "
+            "place; connect again with the position, or raise idle_timeout in the feeder's [server]"
+        )
+        self.connection.stop(FeederDraining(reason))
+
+
+async def greet(sock: socket.socket, connection: AsyncConnection) -> None:
+    """Put a connection on a socket that was accepted, without TLS."""
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.connect_accepted_socket(lambda: connection, sock)
+
+
+async def shake_hands(
+    sock: socket.socket, connection: AsyncConnection, context: ssl.SSLContext, seconds: float
+) -> FeederRefused | None:
+    """Put a connection on a socket that was accepted, with TLS.
+
+    Args:
+        sock: The socket.
+        connection: What to put on it; a reason to end it ends the handshake, too.
+        context: The certificate, and what is asked of clients.
+        seconds: The time that a client has for it.
+
+    Returns:
+        ``None``; or, where the client does not speak TLS, what to tell it. It is connected then,
+        too.
+
+    Raises:
+        TimeoutError: The client took too long.
+        FeederRefused: The handshake failed, and the client knows why.
+        FeederLost: The connection is gone.
+    """
+    sock.setblocking(False)
+    try:
+        async with asyncio.timeout(seconds) as shaking:
+            connection.on_broken = partial(shaking.reschedule, 0)
+            if connection.broken is not None:
+                raise connection.broken
+            if await _speaks_plainly(sock):
+                await greet(sock, connection)
+                return FeederRefused(
+                    "this is a port for TLS, and the client speaks without; connect to tls:// in "
+                    "place of tcp://",
+                    code="tls",
+                )
+            await _shake(sock, connection, context)
+    except TimeoutError:
+        if connection.broken is None:
+            raise
+        raise connection.broken from None
+    finally:
+        connection.on_broken = None
+    return None
+
+
+async def _speaks_plainly(sock: socket.socket) -> bool:
+    """Return True if a client begins without TLS, with a frame; its bytes stay unread."""
+    await readable(sock)
+    try:
+        first = sock.recv(1, MSG_PEEK)
+    except OSError as error:
+        raise FeederLost(f"the connection broke: {error}") from None
+    if not first:
+        raise FeederLost("the connection was closed by the other side")
+    return first == MAGIC[:1]
+
+
+async def _shake(sock: socket.socket, connection: AsyncConnection, context: ssl.SSLContext) -> None:
+    loop = asyncio.get_running_loop()
+    made: list[Handshake] = []
+    present_handshakes.set(made)  # for this task, and what the loop does for it
+    with sock.dup() as spare:  # the loop closes the other
+        try:
+            await loop.connect_accepted_socket(lambda: connection, sock, ssl=context)
+        except ssl.SSLError as error:
+            await _say(spare, b"".join(one.alert for one in made))
+            reason = getattr(error, "verify_message", None) or error.reason or "no reason is known"
+            raise FeederRefused(f"the handshake of TLS failed: {reason}", code="tls") from None
+        except OSError as error:
+            # Event loops do not send the alert of a client that distrusts the certificate.
+            raise FeederRefused(
+                f"the client left in the handshake of TLS ({error}), so it may not trust this "
+                "feeder's certificate; give its authority as the client's tls=",
+                code="tls",
+            ) from None
+
+
+async def _say(sock: socket.socket, alert: bytes) -> None:
+    """Send the last bytes, and wait until the client has read them: a reset would discard them."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):  # a TimeoutError is one too
+        async with asyncio.timeout(LINGER):
+            await loop.sock_sendall(sock, alert)
+            sock.shutdown(SHUT_WR)
+            while await loop.sock_recv(sock, 1 << 16):
+                pass
