@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from streamrec.flow.stages import STAGES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-STAGES = (
-    *("list", "first_byte", "body", "cache", "decompress", "scan"),
-    *("quarantine", "filter", "pack", "order", "queue", "decode", "transform", "wire", "client"),
-)
-"""The stages on the path of a byte; docs/reference/metrics.md explains each."""
 
 
 class Collector(Protocol):

@@ -8,14 +8,15 @@ from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rich.filesize import decimal
-
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError
+from streamrec.flow.stages import GROUPS
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.evidence import CONTRADICTS, NETWORK, REQUESTS
+from streamrec.measure.evidence import REQUESTS
 from streamrec.measure.figures import Change
 from streamrec.measure.reading import memory_needs
+from streamrec.report.verdict import CONTRADICTS
+from streamrec.report.words import size
 from streamrec.streams.small_budget import enough
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ CONCURRENCIES: Final = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Values of max_concurrency that are tried."""
 BUDGETS: Final = tuple((32 * MIB) << power for power in range(7))
 """Values of memory_budget that are tried, up to 2 GiB: beyond it nothing more is read ahead."""
-_CACHED: Final = (*NETWORK, "listing")
+_CACHED: Final = (*GROUPS["network"], "listing")
 """The resources that do not hold back a job that reads from a cache."""
 
 
@@ -269,7 +270,7 @@ def _for_requests(figures: Figures, settings: DatasetSettings | None) -> Iterato
     reading = Resources(figures, settings).reading
     if reading is not None and reading.range_bytes < SMALL_SHARD:
         yield _outside(
-            f"Shards are read by requests of {decimal(int(reading.range_bytes))}: write fewer and "
+            f"Shards are read by requests of {size(reading.range_bytes)}: write fewer and "
             "larger ones, of 100 MB or more."
         )
     yield _outside("A machine in the zone of the bucket has a shorter way to it.")

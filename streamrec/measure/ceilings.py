@@ -10,12 +10,13 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rich.filesize import decimal
-
 from streamrec.measure.figures import Ceiling, Cell
 from streamrec.measure.load import used_part
 from streamrec.measure.rates import read_rate, requests_of
 from streamrec.measure.reading import Reading
+from streamrec.report.verdict import DECODING_THREADS, LATE
+from streamrec.report.words import rate as rate_text
+from streamrec.report.words import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,10 +32,6 @@ IDLE = 0.02
 """The part of a core below which the noise of its measurement is too large to divide by it."""
 FREE = 0.8
 """The part of what requests would give alone, below which they share something that is full."""
-LATE = 2.0
-"""Times the seconds of a request alone from which on those of a job share something that is full.
-On a busy machine with nothing full they took up to 1.3 times as long where they had bodies to wait
-for; on a full link 20 to 57 times."""
 SAME = 0.85
 """The part of the best rate of a sweep from which on another one is the same."""
 POINTS = 3
@@ -44,13 +41,6 @@ BODIES = 0.25
 """The least part of its time for which a job waits for bodies where the link holds it back."""
 USED = 0.5
 """The part of all cores from which on a job tells what all of them would give."""
-DECODING_THREADS = 4
-"""The most threads that decode; see ``pipeline/assembler.py``."""
-
-
-def rate_text(rate: float) -> str:
-    """Return a rate as text, in powers of ten."""
-    return f"{decimal(int(rate))}/s"
 
 
 @dataclass(frozen=True)
@@ -147,7 +137,7 @@ class Resources:
             resource="store latency" if self.first_byte >= body else "connection bandwidth",
             bytes_per_second=rate * self.gain,
             why=f"{reading.in_flight:.0f} requests under way ({reading.limit}) of "
-            f"{decimal(int(reading.range_bytes))}, each {self.first_byte * 1e3:.0f} ms to the first"
+            f"{size(reading.range_bytes)}, each {self.first_byte * 1e3:.0f} ms to the first"
             f" byte and {body * 1e3:.0f} ms for its body (Little: requests = rate x time)",
         )
 
@@ -202,7 +192,7 @@ class Resources:
             resource="throttling",
             bytes_per_second=answers * reading.range_bytes * self.gain,
             why=f"the store answered {answers:.0f} requests a second and told others to slow down; "
-            f"a request is for {decimal(int(reading.range_bytes))}",
+            f"a request is for {size(reading.range_bytes)}",
         )
 
     def _answers_while_throttled(self) -> Iterator[float]:
@@ -321,7 +311,7 @@ class Resources:
         return Ceiling(
             resource="trainer",
             bytes_per_second=batch / step,
-            why=f"a step takes {step * 1e3:.0f} ms, and a batch has {decimal(int(batch))}",
+            why=f"a step takes {step * 1e3:.0f} ms, and a batch has {size(batch)}",
         )
 
     @cached_property
@@ -347,7 +337,7 @@ class Resources:
             resource="listing",
             bytes_per_second=self.run_bytes / seconds,
             why=f"nothing is read before {listing.shards:,} shards are listed, in "
-            f"{seconds:.2g} s; the run reads {decimal(int(self.run_bytes))}",
+            f"{seconds:.2g} s; the run reads {size(self.run_bytes)}",
         )
 
 

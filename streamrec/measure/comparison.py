@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from streamrec.masking import printable
 from streamrec.measure.estimates import Estimate, job_rate, measured_once, quantile
 from streamrec.measure.grid import Grid, Square, arranged, place_of
-from streamrec.measure.view import STEPS, VerdictText, advice_of, cleaned, money, on_the_path
+from streamrec.measure.view import STEPS, VerdictText, advice_of, cleaned, money
+from streamrec.report.verdict import on_path
 from streamrec.report.words import rate, seconds
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _waits(one: Figures, other: Figures) -> list[tuple[str, float, float]]:
     if not (one.job and other.job):
         return []
     first, second = _parts(one.job.waits), _parts(other.job.waits)
-    stages = [stage for stage, _ in on_the_path(first | second)]
+    stages = on_path(first | second)
     rows = ((name, first.get(name, 0.0), second.get(name, 0.0)) for name in stages)
     return [row for row in rows if max(row[1:]) > 0]
 

@@ -1,76 +1,40 @@
-"""The bottleneck of a job: the ceilings of the parts, held against what the job did. Pure.
+"""The evidence of a benchmark on a job, and the ceilings as the job corrects them. Pure.
 
-Each moment of a job belongs to a stage, and each stage to a few resources. A resource is to blame
-if its stages took much of the time and its ceiling explains the rate. Where none does, none is.
+:mod:`streamrec.report.verdict` judges it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from streamrec.measure.ceilings import DECODING_THREADS, LATE, Resources, rate_text
+from streamrec.flow.stages import TABLE
+from streamrec.measure.ceilings import Resources
 from streamrec.measure.figures import Ceiling
-from streamrec.measure.load import FULL, busy_part, used_part
+from streamrec.measure.load import busy_part, used_part
 from streamrec.measure.rates import read_rate, steady_rate
 from streamrec.plan.reading.concurrency import Limit, kept_back_by
+from streamrec.report.verdict import (
+    CONTRADICTS,
+    LEAST,
+    Evidence,
+    Rates,
+    explains,
+    judge,
+    longest_stage,
+    waits_by_group,
+)
+from streamrec.report.words import rate as rate_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from streamrec.measure.figures import Bottleneck, Figures, Job
 
-NETWORK: Final[tuple[Bottleneck, ...]] = (
-    *("store latency", "connection bandwidth", "link", "throttling"),
-    *("memory budget", "max_concurrency"),
-)
-"""The resources between the store and this machine, and the settings that bound the requests."""
 REQUESTS: Final[tuple[Bottleneck, ...]] = (
     *("store latency", "connection bandwidth", "memory budget", "max_concurrency"),
 )
 """The names of one ceiling: that of the requests under way."""
-EXPLAINS = 0.8
-"""The part of a ceiling that a job which it holds back should reach."""
-CONTRADICTS = 0.5
-"""The part of a ceiling below which a job is not held back by it, whatever the job waited for."""
-MUCH = 0.25
-"""The least part of the wait of a resource that holds a job back."""
-MOST = 0.5
-"""The part of the wait that speaks for itself where no ceiling is known."""
-LEAST = 0.1
-"""The part of a job's time below which a stage does not hold it back."""
-
-_Group: TypeAlias = Literal["network", "loop", "decoding", "transform", "trainer", "wire"]
-_GROUPS: Final[dict[str, _Group]] = {
-    **dict.fromkeys(("first_byte", "body", "quarantine"), "network"),
-    **dict.fromkeys(("scan", "order", "queue"), "loop"),
-    **dict.fromkeys(("decompress", "decode", "pack", "cache"), "decoding"),
-    **dict.fromkeys(("filter", "transform"), "transform"),
-    "client": "trainer",
-    "wire": "wire",
-}
-_RESOURCES: Final[dict[_Group, tuple[Bottleneck, ...]]] = {
-    "network": NETWORK,
-    "loop": ("event loop",),
-    "decoding": ("decoding",),
-    "transform": ("transform",),
-    "trainer": ("trainer",),
-    "wire": ("link",),
-}
-_ON_CORES: Final[tuple[_Group, ...]] = ("loop", "decoding", "transform")
-_CAUSES: Final[dict[Limit, Bottleneck]] = {
-    Limit.BUFFERS: "memory budget",
-    Limit.MAXIMUM: "max_concurrency",
-    Limit.THROTTLED: "throttling",
-}
-"""The resource of each cause for which the engine asks for no more, where it knows that cause."""
-ENGINE: Final = (*_CAUSES.values(),)
-"""The resources that the engine itself gives as its reason."""
-_SAID: Final[dict[str, Bottleneck]] = {
-    Limit.THROTTLED.text: "throttling",
-    Limit.SATURATED.text: "link",
-}
-"""The resource of the last cause, where nothing else tells."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +100,7 @@ def _longest_part(job: Job, *, is_busy: bool) -> float:
     verdict tells before all else.
     """
     behind = job.seconds - job.waits.get("list", 0.0)
-    spent = [*_seconds(job, with_trainer=True).values()]
+    spent = [*waits_by_group(job.waits, _asked_steps(job)).values()]
     longest = max([*spent, 0.0 if is_busy else behind - sum(spent)])
     return longest / behind if behind > 0 else 1.0
 
@@ -144,7 +108,7 @@ def _longest_part(job: Job, *, is_busy: bool) -> float:
 def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling], gain: float) -> Finding:
     rate = steady_rate(job)
     busy = busy_part(job, figures.machine.cores)
-    accused = _accused(figures, job, known, rate, gain)
+    accused = judge(evidence_of(figures, job, known, gain)).resource
     ceilings = [_named(_reached(one, rate), accused, job, rate) for one in known]
     if accused is not None and all(one.resource != accused for one in ceilings):
         why = "other programs used them" if accused == "cores" else "the job waits for it"
@@ -172,7 +136,7 @@ def _named(ceiling: Ceiling, accused: Bottleneck | None, job: Job, rate: float) 
     ):
         return ceiling
     why = f"for {kept[1]:.0%} of its wait it sent no more requests because of it"
-    if not _explains(ceiling, rate, CONTRADICTS):
+    if not explains(ceiling, rate, CONTRADICTS):
         # What is measured is the ceiling then: the law leaves something out.
         why += f", and got less than such requests alone give ({_text(ceiling)})"
         update = {"resource": accused, "why": why, "bytes_per_second": rate}
@@ -188,180 +152,49 @@ def _sorted(ceilings: list[Ceiling]) -> list[Ceiling]:
     return sorted(ceilings, key=lambda one: one.bytes_per_second)
 
 
-def _accused(
-    figures: Figures, job: Job, known: Sequence[Ceiling], rate: float, gain: float
-) -> Bottleneck | None:
-    """Return the resource to blame; ``None``: none explains the rate.
+def evidence_of(
+    figures: Figures, job: Job, known: Sequence[Ceiling], gain: float = 1.0
+) -> Evidence:
+    """Return what the judge is told of a job.
 
-    Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
+    Args:
+        figures: What was measured.
+        job: The job.
+        known: The ceilings that follow from the parts, without the listing; the lowest first.
+        gain: Bytes that a job gets for each byte that the store sends.
     """
-    # What was read ahead and left in no batch took its part of the way.
-    read = read_rate(job) * gain
-    came = max(rate, read)
-    # A job that gets more than the sweep found has another way than the sweep had.
-    known = [one for one in known if one.resource != "link" or not _exceeds(read, one)]
-    # The trainer's step is known: a rate that it does not explain has another cause.
-    seconds = _seconds(job, with_trainer=_explains(_lowest("trainer", known), rate))
-    total = sum(seconds.values())
-    parts = {group: spent / total for group, spent in seconds.items() if total}
-    order = sorted(parts, key=lambda group: -parts[group])
-    if figures.target.kind == "feeder":
-        return _of_feeder(job, order[0], parts) if order else "feeder"
-    order = [group for group in order if seconds[group] >= LEAST * job.seconds]
-    much = [group for group in order if parts[group] >= MUCH]
-    is_busy = busy_part(job, figures.machine.cores) is not None
-    on_cores = sum(parts.get(group, 0.0) for group in _ON_CORES)
-    held_up = is_busy and on_cores >= MUCH
-    resources = Resources(figures, None)
-    # A busy machine takes from all connections alike, as a full link does, and makes requests late,
-    # which keep their buffers and their places among max_concurrency.
-    told = resources.is_capped or (resources.fills_link and on_cores < parts.get("network", 0.0))
-    taken = held_up and not told
-    is_late = held_up and (resources.lateness or LATE) >= LATE
-    for group in much:
-        lowest = _lowest(group, known)
-        if group == "network" and not _is_full(known, came):
-            own = _own_cause(job)
-            if own and (own == "throttling" or not is_late):
-                return own
-        reached = came if group == "network" else rate
-        if lowest and _explains(lowest, reached) and not (taken and lowest.resource == "link"):
-            return lowest.resource
-    if held_up:
-        # More of the cores would bring no more than the link gives.
-        if resources.is_capped and "network" in order and _is_full(known, came):
-            return "link"
-        return _slowed(much, known, job, rate, figures.machine.cores) or "cores"
-    if (used_part(job, figures.machine.cores) or 0.0) >= FULL:
-        # What takes the cores says more than that they are taken.
-        longest = [group for group in much[:1] if group in _ON_CORES]
-        return _likely(longest, known, rate) or "cores"
-    return _likely(much, known, rate) or _unmeasured(order, parts, job, known)
+    resources, cores = Resources(figures, None), figures.machine.cores
+    return Evidence(
+        waits=job.waits,
+        seconds=job.seconds,
+        kept_back=job.concurrency_seconds,
+        last_cause=next((one for one in Limit if one.text == job.concurrency_reason), None),
+        requests=job.requests,
+        throttled=job.throttled,
+        rates=Rates(
+            rate=steady_rate(job),
+            came=read_rate(job) * gain,
+            ceilings=known,
+            step_seconds=_asked_steps(job),
+            is_of_feeder=figures.target.kind == "feeder",
+            cores=cores,
+            core_seconds=job.core_seconds or 0.0,
+            used=used_part(job, cores) or 0.0,
+            is_busy=busy_part(job, cores) is not None,
+            lateness=resources.lateness,
+            is_capped=resources.is_capped,
+            fills_link=resources.fills_link,
+        ),
+    )
 
 
-def _slowed(
-    much: Sequence[_Group], known: Sequence[Ceiling], job: Job, rate: float, cores: int
-) -> Bottleneck | None:
-    """Return the step that a job on a busy machine waited for, and that took its core time.
-
-    Core time is what such a job lacks. A step that needs little of it is late like all others.
-    """
-    for group in much:
-        lowest = _lowest(group, known) if group in _ON_CORES else None
-        threads = 1 if group == "loop" else min(DECODING_THREADS, cores)
-        got = min(1.0, (job.core_seconds or 0.0) / (job.seconds * threads))
-        # A pause of the user's function needs no core, so the whole ceiling may be the right one.
-        if lowest and _explains(lowest, rate, MUCH * got):
-            return lowest.resource
-    return None
-
-
-def _own_cause(job: Job) -> Bottleneck | None:
-    """Return what kept the engine from asking for more in most of the time that it waited.
-
-    A request that is refused keeps its buffer until it is sent again. So where a store refuses most
-    of them, full buffers are its doing.
-    """
-    if job.throttled and job.throttled >= MOST * job.requests:
-        return "throttling"
-    cause, part = kept_back_by(job.concurrency_seconds) or (None, 0.0)
-    return _CAUSES.get(cause) if cause and part >= MOST else None
-
-
-def _is_full(known: Sequence[Ceiling], rate: float) -> bool:
-    """Return whether the link has no room for what more requests would bring."""
-    return _explains(next((one for one in known if one.resource == "link"), None), rate)
-
-
-def _explains(ceiling: Ceiling | None, rate: float, part: float = EXPLAINS) -> bool:
-    """Return whether a job of that rate is held back by the ceiling."""
-    return ceiling is not None and rate >= part * ceiling.bytes_per_second
-
-
-def _exceeds(rate: float, ceiling: Ceiling) -> bool:
-    return EXPLAINS * rate > ceiling.bytes_per_second
-
-
-def _likely(much: Sequence[_Group], known: Sequence[Ceiling], rate: float) -> Bottleneck | None:
-    """Return a resource that was waited for and whose ceiling at least does not contradict.
-
-    A full link is not an estimate: a job that it holds back comes near it.
-    """
-    for group in much:
-        lowest = _lowest(group, known)
-        is_link = lowest is not None and lowest.resource == "link"
-        if lowest and not is_link and _explains(lowest, rate, CONTRADICTS):
-            return lowest.resource
-    return None
-
-
-def _unmeasured(
-    order: Sequence[_Group], parts: Mapping[_Group, float], job: Job, known: Sequence[Ceiling]
-) -> Bottleneck | None:
-    """Return the resource of the longest wait, if it is most of it and there is no ceiling."""
-    if not order:
-        return None
-    group = order[0]
-    if parts[group] < MOST or _lowest(group, known) is not None:
-        return None
-    return _by_waits(group, job)
-
-
-def _seconds(job: Job, *, with_trainer: bool) -> dict[_Group, float]:
-    """Return the seconds of the wait by the kind of resource; the listing comes before it."""
-    seconds: dict[_Group, float] = {}
-    for stage, spent in job.waits.items():
-        group = _GROUPS.get(stage)
-        if group == "trainer":
-            # Without a simulated trainer, the client is the measurement itself. With one, a busy
-            # machine wakes it late, and that is not its step.
-            steps = (job.step_seconds or 0.0) * job.batches
-            spent = min(spent, steps) if with_trainer else 0.0
-        if group is not None and spent:
-            seconds[group] = seconds.get(group, 0.0) + spent
-    return seconds
-
-
-def _lowest(group: _Group, known: Sequence[Ceiling]) -> Ceiling | None:
-    return next((one for one in known if one.resource in _RESOURCES[group]), None)
-
-
-def _of_feeder(job: Job, group: _Group, parts: Mapping[_Group, float]) -> Bottleneck:
-    """Return what a feeder's client waits for, of which ``group`` is the longest wait.
-
-    While a full link is waited for, the feeder works ahead, and nothing is left to wait for of its
-    work. Where much of it is waited for, the way was long because its ends had no core.
-    """
-    work = sum(parts.get(one, 0.0) for one in _ON_CORES)
-    if group in _ON_CORES or (group == "wire" and work >= MUCH):
-        return "feeder"
-    return _by_waits(group, job)
-
-
-def _by_waits(group: _Group, job: Job) -> Bottleneck:
-    """Return the resource of a group whose parts were not measured."""
-    if group != "network":
-        return _RESOURCES[group][0]
-    latency = job.waits.get("first_byte", 0.0) >= job.waits.get("body", 0.0)
-    default: Bottleneck = "store latency" if latency else "connection bandwidth"
-    return _own_cause(job) or _SAID.get(job.concurrency_reason or "", default)
+def _asked_steps(job: Job) -> float:
+    """Return the seconds that the steps of a simulated trainer were asked to take."""
+    return (job.step_seconds or 0.0) * job.batches
 
 
 # -- in words --------------------------------------------------------------------------------------
 
-_WAITS: Final[Mapping[str, str]] = {
-    "list": "the listing",
-    "first_byte": "first bytes",
-    "body": "bodies",
-    "decompress": "decompressing",
-    "scan": "scanning",
-    "filter": "the filter",
-    "order": "ordering and the event loop",
-    "decode": "decoding",
-    "transform": "map and transform",
-    "wire": "the way from the feeder",
-    "client": "the trainer's steps",
-}
 SHOWN = 0.02
 """The least part of a job's time that is named."""
 
@@ -369,13 +202,17 @@ SHOWN = 0.02
 def longest_wait(job: Job) -> str:
     """Return what a job waited longest for, and for how much of its time."""
     held = {stage: spent for stage, spent in job.waits.items() if stage != "client"}
-    stage = max(held, key=lambda one: held[one], default=None)
+    stage = longest_stage(held)
     if stage is None or not job.seconds:
         return "nothing"
-    return f"{_WAITS.get(stage, stage)} ({held[stage] / job.seconds:.0%} of its time)"
+    return f"{_noun_of(stage)} ({held[stage] / job.seconds:.0%} of its time)"
 
 
-def evidence(figures: Figures) -> list[str]:
+def _noun_of(stage: str) -> str:
+    return TABLE[stage].noun if stage in TABLE else stage
+
+
+def sentences_of(figures: Figures) -> list[str]:
     """Return what speaks for a verdict, a sentence each."""
     return [*_of_waits(figures.job), *_of_sweep(figures), *_of_requests(figures.job)]
 
@@ -385,7 +222,7 @@ def _of_waits(job: Job | None) -> list[str]:
         return []
     largest = sorted(job.waits.items(), key=lambda wait: -wait[1])
     parts = [
-        f"{_WAITS.get(stage, stage)} {seconds / job.seconds:.0%}"
+        f"{_noun_of(stage)} {seconds / job.seconds:.0%}"
         for stage, seconds in largest
         if seconds >= SHOWN * job.seconds
     ]

@@ -7,9 +7,11 @@ records a second, times are seconds, and ``None`` stands for what was not measur
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from streamrec.flow.stages import Bottleneck
 
 __all__ = [
     "VERSION",
@@ -33,24 +35,6 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-
-Bottleneck: TypeAlias = Literal[
-    "listing",
-    "store latency",
-    "connection bandwidth",
-    "link",
-    "throttling",
-    "memory budget",
-    "max_concurrency",
-    "event loop",
-    "decoding",
-    "transform",
-    "trainer",
-    "feeder",
-    "cores",
-]
-"""The resource that holds a job back. ``cores``: this machine's, which it or others use up;
-``memory budget`` and ``max_concurrency``: the settings, which allow no more requests."""
 
 
 class _FigureModel(BaseModel):

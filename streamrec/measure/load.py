@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamrec.report.verdict import FULL
+
 if TYPE_CHECKING:
     from streamrec.measure.figures import Job
 
@@ -11,8 +13,6 @@ MUCH = 0.2
 """The part of the time in which threads could run from which on the wait for a core is told."""
 FELT = 0.1
 """The least wait for a core of all threads, in parts of the job's time; less slows nothing down."""
-FULL = 0.75
-"""The part of all cores above which a job's threads wait for one another."""
 
 
 def busy_part(job: Job, cores: int) -> float | None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from streamrec.flow.stages import RESOURCES
 from streamrec.measure.advice import Advice, advise, paste_of
-from streamrec.measure.ceilings import Resources, rate_text
-from streamrec.measure.evidence import ENGINE, evidence, find, longest_wait
+from streamrec.measure.ceilings import Resources
+from streamrec.measure.evidence import find, longest_wait, sentences_of
 from streamrec.measure.figures import Change, Verdict
 from streamrec.measure.rates import is_steady, mean_rate
+from streamrec.report.verdict import CAUSES
+from streamrec.report.words import rate as rate_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamrec.config import DatasetSettings
     from streamrec.measure.evidence import Finding
-    from streamrec.measure.figures import Bottleneck, Figures, Job
+    from streamrec.measure.figures import Figures, Job
 
 SHORTEST = 1.0
 """Seconds of a job below which its start is most of it, and no rate can be told."""
@@ -26,21 +29,6 @@ LONG = 10.0
 """Seconds of a job that is long enough."""
 NEAR = 0.05
 """The part by which two ceilings may differ and cannot be told apart."""
-_IN_WORDS: dict[Bottleneck, str] = {
-    "listing": "the listing of the shards",
-    "store latency": "the latency of the store",
-    "connection bandwidth": "the bandwidth of the connections to the store",
-    "link": "the link, or what the other end gives to this machine",
-    "throttling": "the store's limit of requests",
-    "memory budget": "the setting memory_budget, whose buffers are full",
-    "max_concurrency": "the setting max_concurrency",
-    "event loop": "the event loop's core",
-    "decoding": "decoding",
-    "transform": "the functions filter, map and transform",
-    "trainer": "the trainer",
-    "feeder": "the feeder",
-    "cores": "this machine's cores",
-}
 
 
 def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
@@ -64,7 +52,7 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
     return Verdict(
         bottleneck=finding.bottleneck,
         summary=" ".join(_summary(figures, finding, advice)),
-        evidence=evidence(figures),
+        evidence=sentences_of(figures),
         ceilings=finding.ceilings,
         changes=advice.changes,
         paste=paste_of(advice.changes),
@@ -80,7 +68,7 @@ def _is_short(figures: Figures, job: Job, finding: Finding | None) -> bool:
     """Return whether a job tells neither its rate nor what it waits for."""
     named = finding.bottleneck if finding else None
     # The engine's own reason, and what a feeder says of its stages, need no rate.
-    is_told = named in ENGINE or figures.target.kind == "feeder"
+    is_told = named in CAUSES.values() or figures.target.kind == "feeder"
     fewest = 1 if is_told and job.seconds >= LONG else FEWEST
     return job.seconds < SHORTEST or job.batches < fewest
 
@@ -95,7 +83,7 @@ def _too_short(figures: Figures, settings: DatasetSettings | None, job: Job) -> 
         bottleneck=None,
         summary=f"The job got {job.batches:,} {batches} in {job.seconds:.2g} s: too short to judge."
         f" {longer.why}",
-        evidence=evidence(figures),
+        evidence=sentences_of(figures),
         ceilings=Resources(parts, settings).ceilings(),
         changes=[longer],
         bytes_per_second=rate,
@@ -148,7 +136,7 @@ def _cause(finding: Finding) -> str:
     own = next((one for one in finding.ceilings if one.resource == finding.bottleneck), None)
     if finding.bottleneck is None or own is None:
         return f"The job reads {rate}. {_unexplained(finding, finding.job)}"
-    named = f"{_IN_WORDS[finding.bottleneck]}: {own.why}."
+    named = f"{RESOURCES[finding.bottleneck].words}: {own.why}."
     if finding.job is None:
         return f"No job was measured. By its parts, {rate} is the most; the limit is {named}"
     return f"The job reads {rate}. What holds it back is {named}"
@@ -166,7 +154,9 @@ def _as_near(finding: Finding) -> list[str]:
     if finding.bottleneck is None:
         return []
     limit = finding.rate * (1 + NEAR)
-    near = [_IN_WORDS[one.resource] for one in finding.others if one.bytes_per_second <= limit]
+    near = [
+        RESOURCES[one.resource].words for one in finding.others if one.bytes_per_second <= limit
+    ]
     verb = "is" if len(near) == 1 else "are"
     return [f"As near {verb} {' and '.join(near)}."] if near else []
 
@@ -198,7 +188,7 @@ def _then(finding: Finding, advice: Advice) -> str:
     times = advice.rate / finding.rate if finding.rate else 1.0
     return (
         f"Then {rate_text(advice.rate)} are to be expected, {times:.1f} times as much, and "
-        f"{_IN_WORDS[advice.next]} is the next limit."
+        f"{RESOURCES[advice.next].words} is the next limit."
     )
 
 
@@ -208,5 +198,5 @@ def _without_trainer(finding: Finding) -> str:
         return "What the stream would give without it was not measured."
     return (
         f"The stream could give {rate_text(stream[0].bytes_per_second)}; "
-        f"{_IN_WORDS[stream[0].resource]} is its limit."
+        f"{RESOURCES[stream[0].resource].words} is its limit."
     )

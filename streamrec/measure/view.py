@@ -6,20 +6,19 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from streamrec.feeder.page.path import FAST, FOR
-from streamrec.flow.attribution import STAGES
+from streamrec.flow.stages import RESOURCES, TABLE
 from streamrec.masking import printable
-from streamrec.measure.evidence import LEAST, longest_reason
+from streamrec.measure.evidence import longest_reason
 from streamrec.measure.grid import Grid, grid_of
 from streamrec.measure.histogram import HistogramChart, histogram_of
 from streamrec.measure.series import Series, series_of
+from streamrec.report.verdict import LEAST, longest_stage, on_path
 from streamrec.report.words import counted, memory, percent, rate, seconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from streamrec.measure.figures import (
-        Bottleneck,
         Costs,
         Figures,
         FirstByte,
@@ -34,22 +33,7 @@ if TYPE_CHECKING:
 MOST_URLS = 20
 """The most URLs that are shown; all are in the JSON."""
 
-HEADLINES: Final[Mapping[Bottleneck | None, str]] = {
-    "listing": "Listing the shards holds this job back.",
-    "store latency": "The latency of the store holds this job back.",
-    "connection bandwidth": "The bandwidth of each connection holds this job back.",
-    "link": "The link holds this job back.",
-    "throttling": "The store throttles this job.",
-    "memory budget": "The setting memory_budget holds this job back.",
-    "max_concurrency": "The setting max_concurrency holds this job back.",
-    "event loop": "The event loop holds this job back: it is one core.",
-    "decoding": "Decoding holds this job back.",
-    "transform": "The transform holds this job back.",
-    "trainer": "The trainer is the bottleneck, as it should be.",
-    "feeder": "The feeder holds this job back.",
-    "cores": "This machine's cores hold this job back.",
-    None: "Nothing that was measured explains the rate.",
-}
+UNEXPLAINED: Final = "Nothing that was measured explains the rate."
 TOO_SHORT: Final = "The job was too short to judge."
 ENDS = {
     "seconds": "its time",
@@ -203,7 +187,10 @@ def advice_of(verdict: Verdict | None) -> VerdictText:
 
 
 def _headline(verdict: Verdict) -> str:
-    found = TOO_SHORT if verdict.is_short else HEADLINES[verdict.bottleneck]
+    if verdict.is_short:
+        found = TOO_SHORT
+    else:
+        found = RESOURCES[verdict.bottleneck].headline if verdict.bottleneck else UNEXPLAINED
     if verdict.busy is None:
         return found
     busy = f"Other programs had this machine's cores for {percent(verdict.busy)} of the time."
@@ -237,31 +224,18 @@ def _numbers(figures: Figures) -> list[tuple[str, str]]:
 
 
 def _waits(job: Job) -> list[BarRow]:
-    whole = sum(job.waits.values()) or 1.0
-    held = {stage: wait for stage, wait in job.waits.items() if stage != "client"}
-    is_fast = job.waits.get("client", 0.0) >= FAST * whole
-    most = None if is_fast else max(held, key=lambda stage: held[stage], default=None)
+    whole, longest = sum(job.waits.values()) or 1.0, longest_stage(job.waits)
     return [
         BarRow(
             stage,
             percent(wait / whole),
             wait / whole,
-            f"{seconds(wait)}, {_held(stage)}",
-            is_most=stage == most and wait >= LEAST * whole,
+            f"{seconds(wait)}, {TABLE[stage].awaited if stage in TABLE else stage}",
+            is_most=stage == longest != "client" and wait >= LEAST * whole,
         )
-        for stage, wait in on_the_path(job.waits)
+        for stage, wait in on_path(job.waits).items()
         if wait > 0
     ]
-
-
-def on_the_path(waits: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return waits in the order in which bytes pass the stages."""
-    places = {stage: place for place, stage in enumerate(STAGES)}
-    return sorted(waits.items(), key=lambda item: places.get(item[0], len(places)))
-
-
-def _held(stage: str) -> str:
-    return "the loop over the stream: the trainer" if stage == "client" else FOR.get(stage, stage)
 
 
 def _ceilings(verdict: Verdict) -> list[BarRow]:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.attribution import STAGES, WaitClock
+from streamrec.flow.attribution import WaitClock
+from streamrec.flow.stages import STAGES
 
 
 class Clock:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamrec.measure.evidence import evidence, find, longest_wait
+from streamrec.measure.evidence import find, longest_wait, sentences_of
 from streamrec.measure.figures import Ceiling, Cell, Figures, Sample, Sweep
 from streamrec.plan.reading.concurrency import Limit
 from tests.measure.worlds import MB, World, a_job, machine, settings_of
@@ -340,7 +340,7 @@ def test_a_trainer_that_could_take_more_is_not_to_blame() -> None:
 def test_evidence_says_where_the_time_went_and_what_the_store_gives() -> None:
     world = World(link=50.0 * MB)
     said = " ".join(
-        evidence(
+        sentences_of(
             world.figures(settings_of()).model_copy(
                 update={
                     "job": a_job(
@@ -374,9 +374,9 @@ def test_evidence_says_where_the_time_went_and_what_the_store_gives() -> None:
 
 def test_evidence_of_nothing_is_nothing() -> None:
     none = dict.fromkeys(("listing", "first_byte", "sweep", "processing", "job"))
-    assert evidence(World().figures(settings_of()).model_copy(update=none)) == []
+    assert sentences_of(World().figures(settings_of()).model_copy(update=none)) == []
     grows = World(latency=1.0, connection=MB)
-    assert "still grew" in evidence(grows.figures(settings_of(), job=False))[0]
+    assert "still grew" in sentences_of(grows.figures(settings_of(), job=False))[0]
 
 
 def test_the_longest_wait_is_none_of_the_trainer() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore, FaultRule
-from streamrec.flow.attribution import STAGES
+from streamrec.flow.stages import STAGES
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.budget import Budget
 from streamrec.measure.figures import Limits

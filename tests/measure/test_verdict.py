@@ -12,21 +12,22 @@ from hypothesis import strategies as st
 
 from streamrec.config import DatasetSettings
 from streamrec.config.daemon import load_daemon
-from streamrec.flow.attribution import STAGES
+from streamrec.flow.stages import GROUPS, RESOURCES, STAGES, TABLE
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.evidence import CONTRADICTS, ENGINE, EXPLAINS, LEAST, NETWORK
 from streamrec.measure.figures import Bottleneck, Figures, Sample, Target, Verdict
 from streamrec.measure.rates import steady_rate
 from streamrec.measure.verdict import judge
 from streamrec.measure.view import advice_of
+from streamrec.plan.reading import concurrency
 from streamrec.plan.reading.concurrency import Limit
+from streamrec.report.verdict import CAUSES, CONTRADICTS, EXPLAINS, LEAST
 from tests.measure.worlds import MB, PLANTED, World, a_job, settings_of
 
 if TYPE_CHECKING:
     from streamrec.measure.figures import Job
 
-CAUSES: dict[str, tuple[Bottleneck, ...]] = {
-    **dict.fromkeys(("first_byte", "body", "quarantine"), (*NETWORK, "cores")),
+RESOURCES_OF: dict[str, tuple[Bottleneck, ...]] = {
+    **dict.fromkeys(("first_byte", "body", "quarantine"), (*GROUPS["network"], "cores")),
     **dict.fromkeys(("scan", "order", "queue"), ("event loop", "cores")),
     **dict.fromkeys(("decompress", "decode", "pack", "cache"), ("decoding", "cores")),
     **dict.fromkeys(("filter", "transform"), ("transform", "cores")),
@@ -118,6 +119,42 @@ def test_its_summary_has_the_cause_the_change_and_what_comes_next(
     for change in verdict.changes:
         assert change.why.rstrip(".") in verdict.summary
     assert verdict.evidence
+
+
+@pytest.mark.parametrize(("world", "settings", "name"), NAMED)
+def test_no_word_for_people_changes_a_verdict(
+    world: World, settings: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = judged(world, settings_of(**settings))
+    entries = [vars(entry) for entry in (*TABLE.values(), *RESOURCES.values())]
+    for number, entry in enumerate(entries):
+        for field in {"noun", "awaited", "meaning", "words", "headline", "meanwhile"} & {*entry}:
+            monkeypatch.setitem(entry, field, f"reworded {number} {field}")
+    for limit in Limit:
+        monkeypatch.setitem(concurrency._TEXTS, limit, f"reworded {limit.value}")
+    after = judged(world, settings_of(**settings))
+    assert after.summary != before.summary
+    assert advice_of(after).headline.startswith("reworded")
+    assert after.bottleneck == before.bottleneck == name
+    assert after.next_bottleneck == before.next_bottleneck
+    assert after.predicted_bytes_per_second == before.predicted_bytes_per_second
+    assert [one.setting for one in after.changes] == [one.setting for one in before.changes]
+
+
+@pytest.mark.parametrize("limit", Limit)
+def test_a_reworded_cause_of_the_engine_is_the_same_cause(
+    limit: Limit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bottleneck() -> str | None:
+        job = a_job(waits={"first_byte": 9.0}, concurrency_reason=limit.text, concurrency=4)
+        figures = World().figures(settings_of(), job=False).model_copy(update={"job": job})
+        none = dict.fromkeys(("listing", "first_byte", "sweep", "processing"))
+        verdict = judge(figures.model_copy(update=none), settings_of())
+        return verdict.bottleneck if verdict else None
+
+    before = bottleneck()
+    monkeypatch.setitem(concurrency._TEXTS, limit, "reworded")
+    assert bottleneck() == before is not None
 
 
 @pytest.mark.parametrize(
@@ -379,7 +416,7 @@ def test_a_cause_agrees_with_the_rate_and_the_waits(
     known = {one.resource: one for one in Resources(figures, settings).ceilings()}
     verdict = judge(figures, settings)
     assert verdict is not None
-    assert verdict.is_short == (job.batches < 3 and verdict.bottleneck not in ENGINE)
+    assert verdict.is_short == (job.batches < 3 and verdict.bottleneck not in CAUSES.values())
     if verdict.is_short:
         return
     if verdict.bottleneck is None:
@@ -396,7 +433,7 @@ def test_a_cause_agrees_with_the_rate_and_the_waits(
         assert verdict.bytes_per_second >= 0.999 * least * own.bytes_per_second
     if verdict.bottleneck != "listing":
         assert verdict.bytes_per_second == steady_rate(job)
-        waited = {resource for stage in job.waits for resource in CAUSES[stage]}
+        waited = {resource for stage in job.waits for resource in RESOURCES_OF[stage]}
         assert verdict.bottleneck in waited
     if verdict.busy is not None:
         assert verdict.summary.startswith("This machine was busy")

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from streamrec.measure.figures import Bottleneck, Costs, Limits, Sweep, Target, Verdict
-from streamrec.measure.view import HEADLINES, advice_of, money, on_the_path, view_of
+from streamrec.measure.figures import Costs, Limits, Sweep, Target, Verdict
+from streamrec.measure.view import advice_of, money, view_of
 from tests.measure.samples import bare, figures, processing
 
 
@@ -40,11 +40,6 @@ def test_parts_of_waits_add_up() -> None:
     assert rows[-1].detail.endswith("the trainer")
 
 
-def test_stages_stand_on_the_path_of_a_byte() -> None:
-    waits = {"client": 1.0, "mine": 2.0, "list": 3.0, "body": 4.0}
-    assert [stage for stage, _ in on_the_path(waits)] == ["list", "body", "client", "mine"]
-
-
 def test_ceilings_far_away_are_cut() -> None:
     view = view_of(figures())
     assert [row.is_cut for row in view.ceilings] == [False, False, False, True]
@@ -60,10 +55,6 @@ def test_a_verdict_without_a_change_promises_nothing() -> None:
     assert advice.is_good
     assert (advice.then, advice.gain) == ("", "")
     assert advice_of(verdict(bytes_per_second=0.0)).gain == ""
-
-
-def test_each_bottleneck_has_a_headline() -> None:
-    assert HEADLINES.keys() == {*get_args(Bottleneck), None}
 
 
 def test_a_busy_machine_is_told_first() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from streamrec.flow.stages import BOXES, RESOURCES, TABLE
 from streamrec.flow.timings import added
-from streamrec.plan.reading.concurrency import Limit, kept_back_by
+from streamrec.report.verdict import Evidence, judge
 from streamrec.report.words import counted, memory, percent, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-MOST = 0.5
-"""The part of the time from which on a cause counts as the reason."""
+    from streamrec.flow.stages import Box
+    from streamrec.report.verdict import Blame
+
 WINDOW = 60.0
 """Seconds over which waits are added up: long enough to be steady, short enough to be now."""
 
@@ -37,6 +39,8 @@ class PathStage:
     """The part of subscriptions' time that each of its stages held back, 0 to 1."""
     is_limit: bool = False
     """True: a faster feeder, or store, begins here; at ``client`` the feeder is fast enough."""
+    longest: str | None = None
+    """Of a limit, the stage that held back for longest."""
     kept_back: str = ""
     """The cause for which a limit that waits for the store made no more requests at a time."""
 
@@ -86,60 +90,36 @@ def _clients(snapshot: Mapping[str, Any]) -> Fill:
     return Fill(counted(len(snapshot["subscriptions"]), "subscription", "subscriptions"))
 
 
-PATH: tuple[tuple[str, tuple[str, ...], Callable[[Mapping[str, Any]], Fill] | None], ...] = (
-    ("list", ("list",), _listed),
-    ("fetch", ("first_byte", "body", "cache"), _requests),
-    ("order", ("decompress", "scan", "quarantine", "filter", "pack", "order"), _buffers),
-    ("queue", ("queue",), _ready),
-    ("decode", ("decode", "transform"), None),
-    ("wire", ("wire",), _sent),
-    ("client", ("client",), _clients),
-)
-"""The names of the boxes, the stages of :mod:`streamrec.flow.attribution` in each, its fill."""
-
-FOR = {
-    "list": "datasets to be opened",
-    "first_byte": "the first bytes of each read: the latency of the store, or of the disk",
-    "body": "the bytes that follow: the rate of the store, the link or the disk",
-    "cache": "the cache of batches",
-    "decompress": "decompression: this machine's cores",
-    "quarantine": "damaged spans to be stored",
-    "filter": "the filter",
-    "pack": "packing: this machine's cores",
-    "scan": "records to be found and checked: this machine's cores",
-    "order": "shuffling and merging: this machine's cores",
-    "queue": "batches to be handed over: this machine's cores",
-    "decode": "decoding: this machine's cores",
-    "transform": "map or transform, functions of yours",
-    "wire": "batches to be sent: the network, or this machine's cores",
+_FILLS: Final[Mapping[Box, Callable[[Mapping[str, Any]], Fill]]] = {
+    "list": _listed,
+    "fetch": _requests,
+    "order": _buffers,
+    "queue": _ready,
+    "wire": _sent,
+    "client": _clients,
 }
-"""The words for what clients wait for, by stage."""
-
-KEPT_BACK = {
-    Limit.BUFFERS: "the buffers of memory_budget are full",
-    Limit.MAXIMUM: "max_concurrency allows no more requests at a time",
-    Limit.THROTTLED: "the store asks to slow down",
-}
-"""The words for what keeps requests few, where a setting or the store does."""
-
-FAST = 0.9
-"""A feeder is fast enough if its clients are busy with something else for this part of the time."""
+"""How full a box is, where that is known."""
 
 
 def path_of(snapshot: Mapping[str, Any]) -> list[PathStage]:
     """Return the stages in the order in which bytes go through them."""
     shares = _shares(snapshot)
     stages = [
-        PathStage(name, fill and fill(snapshot), {part: shares.get(part, 0.0) for part in parts})
-        for name, parts, fill in PATH
+        PathStage(
+            name=box,
+            fill=_FILLS[box](snapshot) if box in _FILLS else None,
+            waits={part: shares.get(part, 0.0) for part in parts},
+        )
+        for box, parts in BOXES.items()
     ]
-    if stages[-1].share >= FAST:
-        return [*stages[:-1], replace(stages[-1], is_limit=True)]
-    most = max(stages[:-1], key=lambda stage: max(stage.waits.values()))
-    if not most.share:
-        return stages
-    limit = replace(most, is_limit=True, kept_back=_kept_back(most, snapshot))
-    return [limit if stage is most else stage for stage in stages]
+    waits = {part: share for stage in stages for part, share in stage.waits.items()}
+    blame = judge(Evidence(waits=waits, kept_back=_lately(snapshot, "kept_back")))
+    return [
+        replace(stage, is_limit=True, longest=blame.stage, kept_back=_kept_back(stage, blame))
+        if blame.stage is not None and blame.stage in stage.waits
+        else stage
+        for stage in stages
+    ]
 
 
 def verdict_of(path: list[PathStage]) -> str:
@@ -150,9 +130,9 @@ def verdict_of(path: list[PathStage]) -> str:
     if limit.name == "client":
         return "The trainers are the bottleneck, as it should be."
     waits = sum(stage.share for stage in path[:-1])
-    most = max(limit.waits, key=lambda stage: limit.waits[stage])
+    awaited = TABLE[limit.longest].awaited if limit.longest else ""
     because = f" Meanwhile {limit.kept_back}." if limit.kept_back else ""
-    return f"Clients wait for {percent(waits)} of the time, longest for {FOR[most]}.{because}"
+    return f"Clients wait for {percent(waits)} of the time, longest for {awaited}.{because}"
 
 
 def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:
@@ -162,12 +142,10 @@ def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:
     return {stage: wait / whole for stage, wait in total.items()} if whole else {}
 
 
-def _kept_back(limit: PathStage, snapshot: Mapping[str, Any]) -> str:
+def _kept_back(limit: PathStage, blame: Blame) -> str:
     """Return the cause that kept requests few for most of the time, if it is one to tell."""
-    if limit.name != "fetch":
-        return ""
-    cause, part = kept_back_by(_lately(snapshot, "kept_back")) or (None, 0.0)
-    return KEPT_BACK.get(cause, "") if cause and part >= MOST else ""
+    resource = RESOURCES[blame.resource] if blame.resource is not None else None
+    return resource.meanwhile if resource is not None and limit.name == "fetch" else ""
 
 
 def _lately(snapshot: Mapping[str, Any], name: str) -> dict[str, float]:

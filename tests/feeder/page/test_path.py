@@ -2,24 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.feeder.page.path import FOR, KEPT_BACK, PATH, path_of, verdict_of
-from streamrec.flow.attribution import STAGES
+from streamrec.feeder.page.path import path_of, verdict_of
+from streamrec.flow.stages import RESOURCES, STAGES, TABLE
 from streamrec.plan.reading.concurrency import Limit
 from tests.feeder.page.snapshots import sample, snapshot
 
-
-def test_every_stage_has_a_place_and_words() -> None:
-    placed = [stage for _, stages, _ in PATH for stage in stages]
-    assert sorted(placed) == sorted(STAGES)
-    assert FOR.keys() == set(STAGES) - {"client"}
-    assert PATH[-1][1] == ("client",)
+AWAITED = {name: stage.awaited for name, stage in TABLE.items() if name != "client"}
+MEANWHILE = {one.cause: one.meanwhile for one in RESOURCES.values() if one.cause is not None}
 
 
-@pytest.mark.parametrize("stage", FOR)
+@pytest.mark.parametrize("stage", AWAITED)
 def test_the_largest_wait_is_named(stage: str) -> None:
     waits = {**dict.fromkeys(STAGES, 0.01), stage: 2.39, "client": 7.5}
     path = path_of(snapshot(samples=[sample(waits=waits)]))
-    assert verdict_of(path) == f"Clients wait for 25% of the time, longest for {FOR[stage]}."
+    assert verdict_of(path) == f"Clients wait for 25% of the time, longest for {AWAITED[stage]}."
     (limit,) = [each for each in path if each.is_limit]
     assert stage in limit.waits
     assert sum(each.share for each in path) == pytest.approx(1)
@@ -28,14 +24,14 @@ def test_the_largest_wait_is_named(stage: str) -> None:
 def test_the_longest_stage_is_named_not_the_one_of_the_fullest_box() -> None:
     waits = {"first_byte": 2.0, "body": 2.0, "decode": 3.0, "client": 3.0}
     path = path_of(snapshot(samples=[sample(waits=waits)]))
-    assert verdict_of(path) == f"Clients wait for 70% of the time, longest for {FOR['decode']}."
+    assert verdict_of(path) == f"Clients wait for 70% of the time, longest for {AWAITED['decode']}."
 
 
-@pytest.mark.parametrize("cause", KEPT_BACK)
+@pytest.mark.parametrize("cause", MEANWHILE)
 def test_what_keeps_requests_few_is_told_where_clients_wait_for_the_store(cause: Limit) -> None:
     waits, kept_back = {"body": 6.0, "client": 4.0}, {cause: 3.0, Limit.GROWING: 2.0}
     path = path_of(snapshot(samples=[sample(waits=waits, kept_back=kept_back)]))
-    assert verdict_of(path).endswith(f"{FOR['body']}. Meanwhile {KEPT_BACK[cause]}.")
+    assert verdict_of(path).endswith(f"{AWAITED['body']}. Meanwhile {MEANWHILE[cause]}.")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +67,7 @@ def test_before_the_first_sample_it_is_all_there_is() -> None:
     found["datasets"]["train"]["waits"] = {"decode": 1.0}
     assert (
         verdict_of(path_of(found))
-        == f"Clients wait for 100% of the time, longest for {FOR['decode']}."
+        == f"Clients wait for 100% of the time, longest for {AWAITED['decode']}."
     )
 
 
