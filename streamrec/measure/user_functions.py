@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from streamrec.kernel.contract import fresh
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.pipeline.lane.filter_stage import Filter
 from streamrec.plan.state.fingerprint import Fingerprint
 from streamrec.plan.state.position import Position

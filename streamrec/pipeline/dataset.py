@@ -13,8 +13,8 @@ from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.formats.examples.claims import DecodeLimits
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.pipeline.assembler import THREADS
-from streamrec.pipeline.batch.batch import Components
 from streamrec.pipeline.batch.functions import Functions
+from streamrec.pipeline.batch.origin import Components
 from streamrec.pipeline.batch.picture_cache import programs
 from streamrec.pipeline.batch_cache import BatchCache, CachedRun, versions_of
 from streamrec.pipeline.dataset_checks import (

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from streamrec.demo import ranks
 from streamrec.demo.ranks import DemoRank, ReceivedRecords
 from streamrec.errors import FeederLost
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.columns import BytesColumn
 from tests.demo.support import SMALL
 

@@ -12,7 +12,8 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import StateError
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, Measures, RunCeiling

@@ -19,7 +19,8 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end as end_task
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.specs import FixedLenFeature
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.pipeline.batch_cache import (
     WITHOUT_EFFECT,
     BatchCache,

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.cursor import Cursor, Row

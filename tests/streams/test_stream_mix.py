@@ -13,7 +13,8 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.pipeline.batch.batch import Batch, Components, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Components, Origin
 from tests.by_day import stops
 from tests.feeder.support import serving
 from tests.streams.test_stream import ENGINES

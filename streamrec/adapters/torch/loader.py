@@ -17,7 +17,7 @@ from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
 from streamrec.adapters.torch.worker import Notice
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
-from streamrec.pipeline.batch.torch_batch import Pair, TensorBatch
+from streamrec.pipeline.batch.torch_batch import Pair
 from streamrec.streams import handle
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Loader(IterableDataset[Any]):
 
     def _tensors(self, item: Any) -> Any:
         if isinstance(item, Batch):
-            batch = TensorBatch.of(item, self._casts)
+            batch = item.to_torch(self._casts)
             return Pair(self._pairs.of(batch, batch.mask)) if self._pairs else batch
         if isinstance(item, dict):
             record = self._casts.columns(item)

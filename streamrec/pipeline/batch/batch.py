@@ -1,75 +1,30 @@
-"""Batches, and the origin of their rows."""
+"""Batches: columns of rows, and what is known about the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import numpy as np
 from typing_extensions import TypeVar
 
-from streamrec.config.validation import nearest
 from streamrec.errors import ConfigError
+from streamrec.pipeline.batch.origin import Components, NoColumn, Origin
 from streamrec.values.columns import BytesColumn, form_of
 from streamrec.values.notebook import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
     from streamrec.pipeline.batch.torch_batch import TensorBatch
     from streamrec.plan.state.position import Position
-    from streamrec.values.columns import Indices
 
 ColumnType_co = TypeVar("ColumnType_co", default=Any, covariant=True)
 MOST_NAMES = 8
 """The most columns that a batch's ``repr`` names."""
-
-
-class Origin(NamedTuple):
-    """The shard and the record that each row of a batch came from."""
-
-    shards: npt.NDArray[np.int32]
-    """int32 ``[n]``: the shard's number in ``stream.shards``; -1 for padding."""
-    records: Indices
-    """int64 ``[n]``: the record's number in its shard; -1 for padding."""
-
-
-class Components(NamedTuple):
-    """The components of a mix, sorted by name; each has a range of consecutive shard numbers."""
-
-    names: tuple[str, ...]
-    first_shards: tuple[int, ...]
-    """The number of each component's first shard, in ascending order."""
-
-    def of(self, shards: npt.NDArray[np.int32]) -> Indices:
-        """Return the index of the component that each shard belongs to; -1 for shard -1."""
-        return np.searchsorted(np.array(self.first_shards), shards, "right") - 1
-
-    def rows_of(self, shards: npt.NDArray[np.int32]) -> dict[str, int]:
-        """Count the rows of each component, given the shard of every row."""
-        counts = np.bincount(self.of(shards) + 1, minlength=len(self.names) + 1)
-        return dict(zip(self.names, counts[1:].tolist(), strict=True))
-
-
-class NoColumn(KeyError):
-    """The error for a column that a batch does not have.
-
-    Args:
-        name: The column's name.
-        columns: The names of those that it has.
-    """
-
-    def __init__(self, name: object, columns: Iterable[str] = ()) -> None:
-        super().__init__(name)
-        self._columns = tuple(columns)
-
-    def __str__(self) -> str:
-        return (
-            f"the batch has no column {self.args[0]!r}{nearest(str(self.args[0]), self._columns)}"
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +100,8 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
         from streamrec.pipeline.batch.torch_batch import TensorBatch
         from streamrec.pipeline.batch.torch_columns import Casts
 
-        return TensorBatch.of(self, Casts.of(dtype))
+        about = replace(self, columns={}, mask=None)
+        return TensorBatch.of(self.columns, self.mask, about, Casts.of(dtype))
 
     def to(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: the columns are arrays of NumPy, not tensors.

@@ -17,8 +17,9 @@ from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import made_anew, one_by_one
 from streamrec.formats.shards.tfrecord import corrupt_row
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.functions import NONE, Functions
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.aligned import aligned
 from streamrec.values.columns import Arrays, BytesColumn, Column, Ragged, Sparse
 from streamrec.values.record_rows import RecordRows, are_columns, columns_of
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from streamrec.flow.decoded_memory import BatchInFlight
     from streamrec.formats.examples.needs import FillPicture, Share
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.batch.batch import Components
     from streamrec.pipeline.batch.functions import Function
     from streamrec.pipeline.batch.mapped_cache import MappedCache
+    from streamrec.pipeline.batch.origin import Components
     from streamrec.plan.state.position import Position
     from streamrec.values.columns import Indices
 

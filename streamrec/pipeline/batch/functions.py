@@ -15,7 +15,8 @@ import numpy as np
 
 from streamrec.errors import ConfigError, FunctionFailed
 from streamrec.masking import type_of
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 from streamrec.values.rows import joined, row_of
 

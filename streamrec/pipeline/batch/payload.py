@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError, StateError
-from streamrec.pipeline.batch.batch import Batch, Components, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Components, Origin
 from streamrec.pipeline.batch.payload_reader import (
     DTYPES,
     MOST_DIMENSIONS,

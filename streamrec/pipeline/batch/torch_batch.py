@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from streamrec.errors import ConfigError
-from streamrec.pipeline.batch.batch import NoColumn
+from streamrec.pipeline.batch.origin import NoColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
     import numpy.typing as npt
     from torch import Tensor
 
-    from streamrec.pipeline.batch.batch import Batch, Origin
+    from streamrec.pipeline.batch.origin import Origin
     from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.plan.state.position import Position
 
@@ -28,6 +28,30 @@ class Pair(tuple[Any, ...]):
     __slots__ = ()
 
 
+class About(Protocol):
+    """What is known about the rows of a batch: a batch without its columns."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+
+    @property
+    def epoch(self) -> int:
+        """The lowest epoch of the rows, from 0."""
+
+    @property
+    def origin(self) -> Origin:
+        """The shard and the record of each row."""
+
+    @property
+    def source(self) -> npt.NDArray[np.str_]:
+        """The name of the component of a mix that each row came from."""
+
+    @property
+    def next_position(self) -> Position:
+        """The position of what comes after the batch."""
+
+
 class TensorBatch(dict[str, Any]):
     """A batch: a dict from feature name to tensor, and what is known about its rows.
 
@@ -35,22 +59,28 @@ class TensorBatch(dict[str, Any]):
 
     Args:
         columns: The tensors, by feature name.
-        about: The batch that they were taken from; its columns are not kept.
+        about: What is known about their rows; ``None``: nothing.
         mask: The batch's mask, as a tensor.
     """
 
     def __init__(
-        self, columns: Mapping[str, Any], about: Batch | None = None, mask: Tensor | None = None
+        self, columns: Mapping[str, Any], about: About | None = None, mask: Tensor | None = None
     ) -> None:
         super().__init__(columns)
-        self._about = about and replace(about, columns={}, mask=None)
+        self._about = about
         self._mask = mask
 
     @classmethod
-    def of(cls, batch: Batch, casts: Casts) -> Self:
+    def of(
+        cls,
+        columns: Mapping[str, Any],
+        mask: npt.NDArray[np.bool_] | None,
+        about: About,
+        casts: Casts,
+    ) -> Self:
         """Return a stream's batch as tensors of the same memory, as far as they are not cast."""
-        mask = None if batch.mask is None else torch.from_numpy(batch.mask)
-        return cls(casts.columns(batch.columns), batch, mask)
+        tensor = None if mask is None else torch.from_numpy(mask)
+        return cls(casts.columns(columns), about, tensor)
 
     def __missing__(self, name: str) -> NoReturn:
         raise NoColumn(name, self)
@@ -77,7 +107,7 @@ class TensorBatch(dict[str, Any]):
         return self._known().origin
 
     @property
-    def source(self) -> npt.NDArray[Any]:
+    def source(self) -> npt.NDArray[np.str_]:
         """``[rows]``: the name of the component of a mix that each row came from."""
         return self._known().source
 
@@ -99,7 +129,7 @@ class TensorBatch(dict[str, Any]):
         columns = {name: each_tensor(column, function) for name, column in self.items()}
         return TensorBatch(columns, self._about, each_tensor(self._mask, function))
 
-    def _known(self) -> Batch:
+    def _known(self) -> About:
         if self._about is None:
             raise AttributeError(
                 "this batch was put together from tensors alone, so its mask, epoch, origin and "

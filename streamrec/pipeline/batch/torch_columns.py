@@ -43,11 +43,13 @@ class Casts(NamedTuple):
 
     @classmethod
     def of(cls, dtype: Any | Mapping[str, Any]) -> Self:
-        """Read the argument ``dtype``.
+        """Read the argument ``dtype``, or return what was read of it before.
 
         Raises:
             ConfigError: There is no such dtype.
         """
+        if isinstance(dtype, cls):
+            return dtype
         if isinstance(dtype, Mapping):
             return cls(by_name={name: dtype_of(value) for name, value in dtype.items()})
         return cls(None if dtype is None else dtype_of(dtype))

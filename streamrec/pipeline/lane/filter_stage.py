@@ -26,7 +26,7 @@ from streamrec.formats.examples.claims import UNLIMITED, Claims, DecodeLimits
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.needs import one_by_one
-from streamrec.pipeline.batch.batch import Origin
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.record_rows import RecordRows
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamrec.config import DatasetSettings
-    from streamrec.pipeline.batch.batch import Components
+    from streamrec.pipeline.batch.origin import Components
     from streamrec.plan.order.coordinates import Structured
     from streamrec.plan.order.mixture import Draws
     from streamrec.plan.order.record_order import ChunkWindows, Order

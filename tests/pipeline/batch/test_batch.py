@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from streamrec.errors import ConfigError
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.plan.state.fingerprint import Fingerprint
 from streamrec.plan.state.position import Position
 from streamrec.values.columns import BytesColumn

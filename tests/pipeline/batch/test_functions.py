@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streamrec.errors import ConfigError, FunctionFailed
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.functions import (
     NONE,
     Function,
@@ -17,6 +17,7 @@ from streamrec.pipeline.batch.functions import (
     name_of,
     takes_generator,
 )
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.columns import BytesColumn, Ragged
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import settings_of

@@ -12,7 +12,8 @@ from hypothesis.extra import numpy as npst
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.pipeline.batch import payload, payload_reader
-from streamrec.pipeline.batch.batch import Batch, Components, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Components, Origin
 from streamrec.plan.state.position import Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, offsets_of
 from streamrec.wire.messages import BatchMessage

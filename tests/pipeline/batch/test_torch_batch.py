@@ -12,7 +12,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from streamrec.errors import ConfigError
-from streamrec.pipeline.batch.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.columns import BytesColumn, Ragged
 
 

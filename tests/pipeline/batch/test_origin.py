@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.pipeline.batch.batch import NoColumn
+from streamrec.pipeline.batch.origin import NoColumn
 from tests.pipeline.small_datasets import write
 
 
