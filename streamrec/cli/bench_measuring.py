@@ -158,11 +158,11 @@ def measure(
 
 def _beginning(target: Target, limits: Limits, prices: Prices) -> str:
     """Return what is going to be measured, and what it may spend."""
-    from streamrec.cli.printing import megabytes
     from streamrec.measure.costs import most_costs
+    from streamrec.report.words import size
 
     where = target.urls[0] if len(target.urls) == 1 else f"{len(target.urls)} sources"
-    spend = f"{limits.seconds:g} s, {megabytes(limits.bytes)} and {limits.requests:,} requests"
+    spend = f"{limits.seconds:g} s, {size(limits.bytes)} and {limits.requests:,} requests"
     money = most_costs(target, limits, prices)
     price = "" if money is None else f", for {money:,.2f} {prices.currency}"
     return f"measuring {where}, with at most {spend}{price}"

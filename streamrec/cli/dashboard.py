@@ -56,7 +56,7 @@ def _head(view: View, where: str, trouble: str | None) -> Group:
 def _lines(view: View) -> Group:
     table = Table.grid(padding=(0, 2))
     for line in view.series:
-        table.add_row(line.title, Text(line.now, "bold", no_wrap=True), Sparkline(line.values))
+        table.add_row(line.title, Text(line.summary, "bold", no_wrap=True), Sparkline(line.values))
     memory = Text.assemble("Memory of sessions  ", (view.memory.text, "bold"))
     return Group(table, memory)
 

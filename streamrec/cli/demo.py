@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec.cli.options import debug_option, json_option
-from streamrec.cli.printing import megabytes, print_json, progress_bar
+from streamrec.cli.printing import print_json, progress_bar
 
 if TYPE_CHECKING:
     from streamrec.demo import Summary
@@ -48,10 +48,12 @@ def _silent(_: str) -> None:
 
 
 def _text(found: Summary) -> str:
+    from streamrec.report.words import size
+
     verdict = "every record arrived exactly once an epoch" if found.ok else "this must not be"
     return "\n".join(
         [
-            f"streamed {found.records:,} records, {megabytes(found.bytes)}, in {found.epochs} "
+            f"streamed {found.records:,} records, {size(found.bytes)}, in {found.epochs} "
             f"shuffled epochs to {found.ranks} ranks",
             f"stopped a rank after step {found.resumed_at_step}, and resumed it from its state",
             f"lost {found.lost}, repeated {found.repeated}, damaged {found.damaged}: {verdict}",

@@ -8,7 +8,7 @@ import click
 
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import json_option, shard_options
-from streamrec.cli.printing import megabytes, print_json, progress_bar
+from streamrec.cli.printing import print_json, progress_bar
 
 
 @click.command()
@@ -82,6 +82,8 @@ def _write(
 
 
 def _text(facts: dict[str, Any]) -> str:
+    from streamrec.report.words import size
+
     return (
         "{url}: {shards:,} shards, {records:,} records, {chunks:,} chunks; {bytes:,} bytes for "
-    ).format(**facts) + megabytes(facts["shard_bytes"])
+    ).format(**facts) + size(facts["shard_bytes"])

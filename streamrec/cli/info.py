@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamrec.cli.options import json_option, shard_options
-from streamrec.cli.printing import megabytes, print_json, progress_bar
+from streamrec.cli.printing import print_json, progress_bar
 
 if TYPE_CHECKING:
     from streamrec.datasets.survey import Survey
@@ -48,10 +48,11 @@ def info(
 
 def _text(found: Survey) -> str:
     from streamrec.formats.examples.descriptions import as_python
+    from streamrec.report.words import size
 
     facts = {
         "shards": _shards(found),
-        "bytes": f"{found.bytes:,} ({megabytes(found.bytes)})",
+        "bytes": f"{found.bytes:,} ({size(found.bytes)})",
         "records": _records(found),
         "compression": found.compression,
         "kernel": found.kernel,

@@ -18,13 +18,6 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False).encode())
 
 
-def megabytes(count: int) -> str:
-    """Return a number of bytes as text for people, in powers of ten as rates are."""
-    from rich.filesize import decimal
-
-    return decimal(count)
-
-
 def written_line(dataset: Mapping[str, Any]) -> str:
     """Return the line for people about a dataset that was written."""
     before = "; it was complete already" if dataset["was_complete"] else ""

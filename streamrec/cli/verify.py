@@ -9,7 +9,7 @@ import click
 
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import json_option, shard_options
-from streamrec.cli.printing import megabytes, print_json, progress_bar
+from streamrec.cli.printing import print_json, progress_bar
 from streamrec.masking import masked
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def _sums(reports: Sequence[ShardReport]) -> dict[str, Any]:
 
 
 def _lines(reports: Sequence[ShardReport]) -> list[str]:
+    from streamrec.report.words import size
+
     lines = []
     for report in reports:
         lines += [str(fault) for fault in report.faults]
@@ -121,7 +123,7 @@ def _lines(reports: Sequence[ShardReport]) -> list[str]:
     sums = _sums(reports)
     return [
         *lines,
-        f"{sums['shards']:,} shards, {sums['records']:,} records, {megabytes(sums['bytes'])}: "
+        f"{sums['shards']:,} shards, {sums['records']:,} records, {size(sums['bytes'])}: "
         f"{_count(sums['faults'])}",
     ]
 

@@ -19,7 +19,7 @@ from streamrec.cli.options import (
     storage_option,
     task_option,
 )
-from streamrec.cli.printing import megabytes, next_line, print_json, progress_bar, written_line
+from streamrec.cli.printing import next_line, print_json, progress_bar, written_line
 
 if TYPE_CHECKING:
     from streamrec.datasets.conversion import Conversion
@@ -278,6 +278,8 @@ def _facts(split: SplitPlan, shard_size: int | None) -> dict[str, Any]:
 
 
 def _lines(facts: dict[str, Any], task: tuple[int, int]) -> list[str]:
+    from streamrec.report.words import size
+
     lines = [f"skipped: {error}" for error in facts["errors"][:LISTED]]
     if facts["skipped"]:
         many = "records were" if facts["skipped"] > 1 else "record was"
@@ -285,7 +287,7 @@ def _lines(facts: dict[str, Any], task: tuple[int, int]) -> list[str]:
     for split in facts["splits"]:
         line = written_line(split)
         if facts["dry_run"]:
-            line += f", {megabytes(split['bytes'] or 0)}, about {split['shards']:,} shards"
+            line += f", {size(split['bytes'] or 0)}, about {split['shards']:,} shards"
         lines.append(line)
     if facts["dry_run"]:
         return [*lines, "nothing was written"]

@@ -17,6 +17,7 @@ from streamrec.measure.machine import describe_machine
 from streamrec.measure.processing import measure_processing
 from streamrec.measure.sweep import measure_sweep, plateau_of
 from streamrec.measure.verdict import judge
+from streamrec.report.words import memory, rate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -200,13 +201,13 @@ class Benchmark:
     def _add_cell(self, cell: Cell) -> None:
         self._cells.append(cell)
         self._watch.note(
-            f"{cell.concurrency} x {cell.range_bytes / 2**20:g} MiB at a time: "
-            f"{cell.bytes_per_second / 1e6:,.0f} MB/s"
+            f"{cell.concurrency} x {memory(cell.range_bytes)} at a time: "
+            f"{rate(cell.bytes_per_second)}"
         )
 
     def _note_sample(self, sample: Sample) -> None:
-        rate = sample.bytes / sample.seconds / 1e6 if sample.seconds else 0.0
-        self._watch.note(f"{rate:,.0f} MB/s in batches")
+        taken = rate(sample.bytes / sample.seconds if sample.seconds else 0.0)
+        self._watch.note(f"{taken} in batches")
 
     def _leave_out(self, what: str, why: Exception) -> None:
         self._unfinished.append(f"{what}: {why}")

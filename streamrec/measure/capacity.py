@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from streamrec.config import Settings
-from streamrec.measure.amounts import amount
 from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parsed
+from streamrec.report.words import duration, money, number, percent, rate, seconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 DAY = 86400
+DIGITS = 3
+"""The digits of an amount: enough to check the next result by hand."""
+LONG = 120.0
+"""Seconds from which on a time is told in minutes, hours or days."""
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
 RANGES_A_REQUEST = 2
 """Ranges in memory for each request in flight: the one on its way, and one that is used up."""
@@ -109,13 +113,13 @@ class _Arithmetic:
         job = self.job
         value = job.hosts * job.ranks * job.batch / job.step
         formula = f"hosts x ranks x batch / step = {job.hosts} x {job.ranks} x {_b(job.batch)}"
-        return _estimate("rate", value, "B/s", f"{formula} / {amount(job.step, 's')}")
+        return _estimate("rate", value, "B/s", f"{formula} / {_time(job.step)}")
 
     @cached_property
     def request_time(self) -> CapacityEstimate:
         job = self.job
         value = job.latency + job.range / job.bandwidth
-        numbers = f"{amount(job.latency, 's')} + {_b(job.range)} / {_r(job.bandwidth)}"
+        numbers = f"{_time(job.latency)} + {_b(job.range)} / {_r(job.bandwidth)}"
         return _estimate(
             "time of a request", value, "s", f"latency + range / bandwidth = {numbers}"
         )
@@ -144,7 +148,7 @@ class _Arithmetic:
     @cached_property
     def prefixes(self) -> CapacityEstimate:
         value = math.ceil(self.requests.value / self.job.prefix)
-        numbers = f"{self.requests.text} / {amount(self.job.prefix, '/s')}"
+        numbers = f"{self.requests.text} / {_per_second(self.job.prefix)}"
         return _estimate("prefixes", value, "", f"requests / prefix = {numbers}")
 
     @cached_property
@@ -279,17 +283,37 @@ def plan(text: str, *, prices: Mapping[str, float] = NO_PRICES) -> CapacityPlan:
 
 def _assumption(name: str, value: float) -> Assumption:
     meaning = Workload.model_fields[name].description or ""
-    text = amount(value, _UNITS.get(name, ""))
+    text = _TEXTS[_UNITS.get(name, "")](value)
     return Assumption(name=name, value=value, text=text, meaning=meaning)
 
 
 def _estimate(name: str, value: float, unit: str, formula: str) -> CapacityEstimate:
-    return CapacityEstimate(name=name, value=value, text=amount(value, unit), formula=formula)
+    return CapacityEstimate(name=name, value=value, text=_TEXTS[unit](value), formula=formula)
 
 
 def _b(value: float) -> str:
-    return amount(value, "B")
+    return size(value, DIGITS)
 
 
 def _r(value: float) -> str:
-    return amount(value, "B/s")
+    return rate(value, DIGITS)
+
+
+def _time(value: float) -> str:
+    return seconds(value) if value < LONG else duration(value)
+
+
+def _per_second(value: float) -> str:
+    return f"{number(value)}/s"
+
+
+_TEXTS: Final[Mapping[str, Callable[[float], str]]] = {
+    "B": _b,
+    "B/s": _r,
+    "s": _time,
+    "/s": _per_second,
+    "%": percent,
+    "USD": lambda value: money(value, "USD"),
+    "": number,
+}
+"""The words for a value, by its unit."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from streamrec.masking import printable
 from streamrec.measure.estimates import Estimate, job_rate, measured_once, quantile
-from streamrec.measure.grid import Grid, Square, arranged, place_of
-from streamrec.measure.view import STEPS, VerdictText, advice_of, cleaned, money
+from streamrec.measure.plots import place_of
+from streamrec.measure.view import STEPS, VerdictText, advice_of, cleaned
+from streamrec.report.tables import Grid, Square, arrange
 from streamrec.report.verdict import on_path
-from streamrec.report.words import rate, seconds
+from streamrec.report.words import money, rate, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,7 +221,7 @@ def _grid(one: Figures, other: Figures) -> Grid | None:
     before = {place_of(cell): cell for cell in one.sweep.cells if cell.bytes}
     after = {place_of(cell): cell for cell in other.sweep.cells}
     common = {place: _square(before[place], after[place]) for place in before if place in after}
-    return arranged(common) if common else None
+    return arrange(common) if common else None
 
 
 def _square(one: Cell, other: Cell) -> Square:

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from streamrec.measure.comparison import NOISE
-from streamrec.measure.histogram import COLUMNS
 from streamrec.measure.view import view_of
+from streamrec.report.charts import COLUMNS
 from streamrec.report.terminal import BLOCKS, Sparkline, table_of
 from streamrec.report.words import percent
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from streamrec.measure.comparison import ComparisonView
     from streamrec.measure.figures import Figures
-    from streamrec.measure.grid import Grid, Square
-    from streamrec.measure.histogram import HistogramChart
-    from streamrec.measure.series import Series
-    from streamrec.measure.view import BarRow, FiguresView, VerdictText
+    from streamrec.measure.view import FiguresView, VerdictText
+    from streamrec.report.charts import HistogramChart, Line
+    from streamrec.report.tables import BarRow, Grid, Square
 
 BAR = 24
 """The characters of a bar."""
@@ -207,10 +206,10 @@ def _axis(histogram: HistogramChart) -> Text:
     return Text(line.rstrip(), "dim", no_wrap=True)
 
 
-def _series(series: Sequence[Series]) -> Table:
+def _series(series: Sequence[Line]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     for line in series:
-        table.add_row(line.title, Text(line.mean, "bold", no_wrap=True), Sparkline(line.values))
+        table.add_row(line.title, Text(line.summary, "bold", no_wrap=True), Sparkline(line.values))
     return table
 
 

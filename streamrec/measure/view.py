@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from streamrec.flow.stages import RESOURCES, TABLE
 from streamrec.masking import printable
 from streamrec.measure.evidence import longest_reason
-from streamrec.measure.grid import Grid, grid_of
-from streamrec.measure.histogram import HistogramChart, histogram_of
-from streamrec.measure.series import Series, series_of
+from streamrec.measure.plots import grid_of, lines_of
+from streamrec.report.charts import HistogramChart, Line, histogram_of
+from streamrec.report.tables import BarRow, Grid
 from streamrec.report.verdict import LEAST, longest_stage, on_path
-from streamrec.report.words import counted, memory, percent, rate, seconds, size
+from streamrec.report.words import counted, memory, money, percent, rate, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,21 +45,6 @@ STEPS = ("decompress", "scan", "crc", "parse", "decode", "transform")
 """The steps of the processing, in the order in which bytes pass them."""
 BEYOND = 2.5
 """Ceilings above so many times the predicted rate are cut: what is far away needs no length."""
-
-
-@dataclass(frozen=True)
-class BarRow:
-    """A named amount, with a bar for its part of the whole."""
-
-    name: str
-    text: str
-    part: float
-    """0 to 1."""
-    detail: str = ""
-    is_most: bool = False
-    """True: the row to look at."""
-    is_cut: bool = False
-    """True: the bar would be longer than there is room for."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +82,7 @@ class FiguresView:
     """Rates to draw across the ceilings: their names and places."""
     grid: Grid | None
     histogram: HistogramChart | None
-    series: list[Series]
+    series: list[Line]
     job: list[tuple[str, str]]
     """The facts of the job that are not rates."""
     steps: list[BarRow]
@@ -133,7 +118,7 @@ def view_of(figures: Figures) -> FiguresView:
         lines=_lines(verdict) if verdict else [],
         grid=grid_of(figures.sweep) if figures.sweep and figures.sweep.cells else None,
         histogram=_histogram(figures.first_byte) if figures.first_byte else None,
-        series=series_of(job) if job else [],
+        series=lines_of(job) if job else [],
         job=_job(job) if job else [],
         steps=_steps(figures.processing) if figures.processing else [],
         sample=_sample(figures.processing) if figures.processing else "",
@@ -336,13 +321,6 @@ def _costs(costs: Costs) -> list[tuple[str, str]]:
     if costs.epoch_requests is not None:
         rows.append(("of that, requests", money(costs.epoch_requests, costs.currency)))
     return rows
-
-
-def money(amount: float, currency: str) -> str:
-    """Return an amount of money; of little, two digits that are not 0."""
-    if amount >= 1 or amount <= 0:
-        return f"{amount:,.2f} {currency}"
-    return f"{amount:.2g} {currency}" if amount >= 1e-4 else f"<0.0001 {currency}"
 
 
 def spent_of(spent: Limits, limits: Limits) -> list[BarRow]:

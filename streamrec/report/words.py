@@ -25,9 +25,19 @@ def counted(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def size(count: float) -> str:
-    """Return a number of bytes, in powers of ten as rates are."""
-    return decimal(max(int(count), 0))
+def size(count: float, digits: int | None = None) -> str:
+    """Return a number of bytes, in powers of ten as rates are.
+
+    Args:
+        count: The number.
+        digits: The digits of a number that others are computed from; ``None``: one behind the
+            point.
+    """
+    if digits is None:
+        return decimal(max(int(count), 0))
+    rounded = int(float(f"{max(count, 0):.{digits}g}"))
+    text, unit = decimal(rounded, precision=digits).split()
+    return f"{float(text):g} {unit}"
 
 
 def memory(count: int) -> str:
@@ -35,9 +45,21 @@ def memory(count: int) -> str:
     return ByteSize(max(count, 0)).human_readable(separator=" ")
 
 
-def rate(count: float) -> str:
-    """Return bytes by second."""
-    return f"{size(count)}/s"
+def rate(count: float, digits: int | None = None) -> str:
+    """Return bytes by second; ``digits`` as for :func:`size`."""
+    return f"{size(count, digits)}/s"
+
+
+def number(count: float) -> str:
+    """Return a number with three digits, or all of them before the point."""
+    return f"{count:,.0f}" if count >= 100 or count == int(count) else f"{count:.3g}"
+
+
+def money(amount: float, currency: str) -> str:
+    """Return an amount of money; of little, two digits that are not 0."""
+    if amount >= 1 or amount <= 0:
+        return f"{amount:,.2f} {currency}"
+    return f"{amount:.2g} {currency}" if amount >= 1e-4 else f"<0.0001 {currency}"
 
 
 def percent(part: float) -> str:
@@ -49,6 +71,8 @@ def seconds(count: float) -> str:
     """Return a short time."""
     if count >= 1:
         return f"{count:.1f} s"
+    if 0 < count < 1e-4:
+        return f"{1e6 * count:.0f} us"
     return f"{1e3 * count:.0f} ms" if count >= 0.01 else f"{1e3 * count:.1f} ms"
 
 

@@ -6,26 +6,12 @@ import sys
 
 import pytest
 
-from streamrec.cli.printing import megabytes, print_json, progress_bar
+from streamrec.cli.printing import print_json, progress_bar
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1000, "1.0 kB"),
-        (2_345_678, "2.3 MB"),
-        (10**12, "1.0 TB"),
-    ],
-)
-def test_sizes(count: int, text: str) -> None:
-    assert megabytes(count) == text
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamrec.measure.figures import Costs, Limits, Sweep, Target, Verdict
-from streamrec.measure.view import advice_of, money, view_of
+from streamrec.measure.view import advice_of, view_of
 from tests.measure.samples import bare, figures, processing
 
 
@@ -154,17 +154,3 @@ def test_costs_that_are_not_known_are_left_out() -> None:
         ("One epoch", "12.00 EUR"),
         ("of that, requests", "0.25 EUR"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [
-        (1234.5, "1,234.50 USD"),
-        (1.0, "1.00 USD"),
-        (0.016, "0.016 USD"),
-        (1e-6, "<0.0001 USD"),
-        (0.0, "0.00 USD"),
-    ],
-)
-def test_money(amount: float, text: str) -> None:
-    assert money(amount, "USD") == text

@@ -16,6 +16,10 @@ from streamrec.report import words
         (words.percent, 0.0, "0%"),
         (words.percent, 0.004, "<1%"),
         (words.percent, 0.97, "97%"),
+        (words.size, 1000, "1.0 kB"),
+        (words.size, 10**12, "1.0 TB"),
+        (words.seconds, 0, "0.0 ms"),
+        (words.seconds, 2.5e-5, "25 us"),
         (words.seconds, 0.0042, "4.2 ms"),
         (words.seconds, 0.142, "142 ms"),
         (words.seconds, 2.5, "2.5 s"),
@@ -45,3 +49,44 @@ def test_foreign_text_is_one_bounded_line() -> None:
     assert shown.endswith("…")
     assert words.clipped("https://me:secret@host/a?X-Amz-Signature=1") == "https://host/a?..."
     assert words.clipped("short", 5) == "short"
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (1234.5, "1,234.50 USD"),
+        (1.0, "1.00 USD"),
+        (0.016, "0.016 USD"),
+        (1e-6, "<0.0001 USD"),
+        (0.0, "0.00 USD"),
+    ],
+)
+def test_money(amount: float, text: str) -> None:
+    assert words.money(amount, "USD") == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (999_999, "1 MB"),
+        (1e6, "1 MB"),
+        (8 << 20, "8.39 MB"),
+        (60e6, "60 MB"),
+        (1.25e9, "1.25 GB"),
+        (512_345_678, "512 MB"),
+        (128e12, "128 TB"),
+    ],
+)
+def test_an_amount_to_compute_with_has_three_digits(count: float, text: str) -> None:
+    assert words.size(count, 3) == text
+    assert words.rate(count, 3) == f"{text}/s"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(415.3, "415"), (5500, "5,500"), (79, "79"), (0.125, "0.125"), (3.14159, "3.14")],
+)
+def test_a_number_has_three_digits(count: float, text: str) -> None:
+    assert words.number(count) == text

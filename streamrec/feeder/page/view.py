@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamrec.feeder.page.path import PathStage, path_of, verdict_of
+from streamrec.report.charts import Line
 from streamrec.report.words import (
     clipped,
     clock,
@@ -26,20 +27,6 @@ MOST_ROWS = 200
 MOST_NAME = 80
 """The most characters of a name that are shown."""
 MOST_STATE = 160
-
-
-@dataclass(frozen=True)
-class RecentSeries:
-    """A line over the last minutes."""
-
-    title: str
-    values: list[float | None]
-    """The oldest first; ``None``: there was nothing to measure."""
-    texts: list[str]
-    """The values as text, and when they were."""
-    now: str
-    text: Callable[[float], str]
-    """Gives a value as text."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ class View:
     memory: SessionMemory
     path: list[PathStage]
     verdict: str
-    series: list[RecentSeries]
+    series: list[Line]
     datasets: list[dict[str, str]]
     subscriptions: list[dict[str, str]]
     errors: list[dict[str, str]]
@@ -121,12 +108,12 @@ def _first(subscriptions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(subscriptions, key=lambda each: (each["dataset"], each["rank"]))[:MOST_ROWS]
 
 
-def _facts(snapshot: Mapping[str, Any], series: list[RecentSeries]) -> list[tuple[str, str]]:
+def _facts(snapshot: Mapping[str, Any], series: list[Line]) -> list[tuple[str, str]]:
     clients = f"{snapshot['connections']:,}"
-    return [*((line.title, line.now) for line in series), ("Clients", clients)]
+    return [*((line.title, line.summary) for line in series), ("Clients", clients)]
 
 
-def _series(snapshot: Mapping[str, Any]) -> list[RecentSeries]:
+def _series(snapshot: Mapping[str, Any]) -> list[Line]:
     return [
         _line(snapshot, "Throughput", "bytes_per_second", rate),
         _line(snapshot, "Records", "records_per_second", lambda count: f"{count:,.0f}/s"),
@@ -134,15 +121,19 @@ def _series(snapshot: Mapping[str, Any]) -> list[RecentSeries]:
     ]
 
 
-def _line(
-    snapshot: Mapping[str, Any], title: str, key: str, text: Callable[[float], str]
-) -> RecentSeries:
+def _line(snapshot: Mapping[str, Any], title: str, key: str, text: Callable[[float], str]) -> Line:
     samples = snapshot["samples"]
     values: list[float | None] = [sample[key] for sample in samples]
     texts = ["none" if value is None else text(value) for value in values]
     times = [clock(sample["taken"]).partition(" ")[2] for sample in samples]
     labels = [f"{moment} {value}" for moment, value in zip(times, texts, strict=True)]
-    return RecentSeries(title, values, labels, texts[-1] if texts else "none yet", text)
+    return Line(
+        title=title,
+        values=values,
+        texts=labels,
+        summary=texts[-1] if texts else "none yet",
+        text=text,
+    )
 
 
 def _memory(budget: Mapping[str, int]) -> SessionMemory:
