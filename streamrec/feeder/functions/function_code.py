@@ -39,6 +39,14 @@ DRAWS = {
 }
 """Functions that draw from their module's generator, which is not seen in them, by the package and
 the last name of the module."""
+IN_C = {
+    "torch": {"get_default_dtype": "torch.float32", "get_default_device": "cpu"},
+}
+"""Settings that no attribute of a library shows: the functions that return them, with defaults."""
+OF_PYTHON = {"builtins", "io", "_io", "_sitebuiltins"}
+"""The modules of what Python itself puts into ``builtins``."""
+WRAPPED = {"dir", "input", "open", "print"}
+"""Functions of Python that debuggers and tests replace by others that do the same."""
 INSTALLED = {"site-packages", "dist-packages"}
 _MISSING = object()
 
@@ -132,7 +140,7 @@ def _imported(steps: list[dis.Instruction]) -> dict[str, Any]:
 
 
 def obstacle(function: FunctionType) -> str | None:
-    """Return why a function's reads cannot be told, as the end of a sentence; else ``None``."""
+    """Return why another process cannot have a function's reads, to end a sentence, or ``None``."""
     for code in _codes(function.__code__):
         steps = _steps(code)
         for number, step in enumerate(steps):
@@ -143,7 +151,12 @@ def obstacle(function: FunctionType) -> str | None:
             if is_import and (steps[number - 1].argval or is_own(step.argval)):
                 name = step.argval or "its package"
                 return f"imports {name} when it is called; import it at the top of the file"
+    known = variables(function)
     for read in reads(function):
+        if is_put_into_builtins(read, known):
+            return f"reads {read.path!r}, which the program has put into builtins"
+        if setting := _set_in_c(read):
+            return f"uses {read.path}, and the program has changed {setting}"
         if any(read.value is lookup for lookup in LOOKUPS) or read.value is sys.modules:
             return f"uses {read.path}, which reads what its code does not name"
         if isinstance(read.value, ModuleType) and not read.goes_on and is_own(read.value.__name__):
@@ -151,6 +164,41 @@ def obstacle(function: FunctionType) -> str | None:
         path, _, name = read.path.rpartition(".")
         if read.owner is not None and name in WHOLE and is_own(read.owner.__name__):
             return f"uses the module {path} as a whole; name what it reads of it"
+    return None
+
+
+def is_put_into_builtins(read: ReadValue, known: dict[str, Any]) -> bool:
+    """Return whether a value is one of ``builtins`` that Python itself has not put there.
+
+    Args:
+        read: The value, and how it is read.
+        known: The variables of the function that reads it.
+    """
+    name = read.path.rpartition(".")[2]
+    is_variable = read.owner is None and read.path in known
+    if (
+        is_variable
+        or read.owner not in (None, builtins)
+        or name.startswith("__")
+        or name in WRAPPED
+    ):
+        return False
+    if vars(builtins).get(name, _MISSING) is not read.value:  # the function imports it
+        return False
+    is_constant = read.value is Ellipsis or read.value is NotImplemented
+    return not is_constant and getattr(read.value, "__module__", None) not in OF_PYTHON
+
+
+def _set_in_c(read: ReadValue) -> str | None:
+    """Return the name of a changed setting of the library that a value is of, if it is not seen."""
+    name = read.path.rpartition(".")[2]
+    for package, settings in IN_C.items():
+        library = sys.modules.get(package)
+        if library is None or _attribute_of(library, name) is not read.value:
+            continue
+        for getter, default in settings.items():
+            if hasattr(library, getter) and str(getattr(library, getter)()) != default:
+                return f"the result of {package}.{getter}"
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import importlib
 import json
 import os
@@ -44,6 +46,7 @@ def __getattr__(name):
     raise AttributeError(name)
 """
 PROGRAM = """
+import builtins
 import functools
 import json
 import os
@@ -152,6 +155,10 @@ def with_lock(c): return lock
 def with_other_lock(c): return other.lock
 def with_globals(c): return globals()["limit"]
 def with_getattr(c): return getattr(other, "limit")
+def with_builtin(c): return len(own_limits)
+def with_builtin_attribute(c): return builtins.own_limits
+def with_builtin_function(c): return own_function(c)
+def with_plain_builtins(c): return len([...]), open, help, range(3)
 def with_eval(c): return eval("limit")
 def with_setting(c):
     global limit
@@ -275,6 +282,9 @@ def test_functions_share_what_they_read(program: Any) -> None:
         ("with_globals", "uses globals, which reads what its code does not name"),
         ("with_getattr", "uses the module other as a whole; name what it reads"),
         ("with_eval", "uses eval, which reads"),
+        ("with_builtin", "reads 'own_limits', which the program has put into builtins"),
+        ("with_builtin_attribute", "reads 'builtins.own_limits', which the program has put into"),
+        ("with_builtin_function", "reads 'own_function', which the program has put into builtins"),
         ("with_setting", "sets the global 'limit'"),
         ("with_import", "imports own_other when it is called; import it at the top"),
         ("with_relative_import", "imports its package when it is called"),
@@ -286,6 +296,8 @@ def test_functions_share_what_they_read(program: Any) -> None:
 def test_what_cannot_be_sent(
     name: str, why: str, program: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(builtins, "own_limits", [1], raising=False)
+    monkeypatch.setattr(builtins, "own_function", program.by_global, raising=False)
     if name == "with_big":
         monkeypatch.setattr(sent_functions, "MOST", 1 << 16)
         program.big = os.urandom(1 << 16)
@@ -341,6 +353,47 @@ def test_torchs_generator(program: Any) -> None:
         return torch.randn(3)
 
     assert "draws from torch.randn" in str(sent(noise).error)
+
+
+def test_what_python_puts_into_builtins_is_no_obstacle(program: Any) -> None:
+    assert sent(program.with_plain_builtins).error is None
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+@pytest.mark.parametrize("imported", ["module", "function"])
+def test_a_setting_that_torch_holds_in_c(imported: str, is_set: bool, program: Any) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor
+
+    def make(batch: Any) -> Any:
+        return torch.tensor([0.5]) if imported == "module" else tensor([0.5])
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if is_set else before)
+    try:
+        refused = str(sent(make).error or "")
+        assert (
+            "and the program has changed the result of torch.get_default_dtype" in refused
+        ) == is_set
+        assert sent(program.by_global).error is None, "which has nothing to do with torch"
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_cache_of_results_begins_empty(program: Any) -> None:
+    calls = []
+
+    @functools.cache
+    def helper(number: int) -> int:
+        calls.append(number)
+        return number + 1
+
+    assert helper(1) == helper(1) == 2
+    loaded: Any = unpickled(sent(lambda _: helper(1)).data)["map"]
+    cached = loaded.__closure__[0].cell_contents
+    assert cached.cache_info().currsize == 0
+    assert (cached(1), cached.cache_info().currsize) == (2, 1)
+    assert calls == [1], "the copy has a list of its own"
 
 
 LIBRARY = """
