@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(streamrec.__file__).parent
 TESTS = Path(__file__).parent
 LAYERS = [
-    {"config", "errors", "masking", "surroundings", "values"},
+    {"config", "errors", "masking", "suggestions", "surroundings", "values"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow"},
@@ -36,6 +36,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 WITHIN_A_LEVEL = {
     ("config", "errors"),
     ("config", "masking"),
+    ("config", "suggestions"),
     ("config", "surroundings"),
     ("errors", "masking"),
     ("surroundings", "errors"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from streamrec.errors import MalformedExample, MissingFeature
 from streamrec.formats.examples.example import Example, SequenceExample
+from streamrec.suggestions import did_you_mean
 from streamrec.values.message_schema import UNREADABLE
 
 if TYPE_CHECKING:
@@ -132,7 +132,5 @@ def _shortest(values: Iterable[float]) -> list[float | str]:
 
 
 def _nearest(name: str, others: set[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(others), n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"there are {', '.join(map(repr, sorted(others)[:8]))}" if others else "nor any other"
+    every = f"there are {', '.join(map(repr, sorted(others)[:8]))}" if others else "nor any other"
+    return did_you_mean(name, others, every)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 import click
+
+from streamrec.suggestions import close_names
 
 SHARDS, WORKERS, SOURCE, DEST = "--shards", "--workers", "SOURCE", "DEST"
 OTHER_NAMES = {
@@ -45,7 +45,7 @@ def no_such_option(error: click.NoSuchOption) -> str:
         return f"no such option {error.option_name!r}; it is a command, `{command}`"
     other = OTHER_NAMES.get(error.option_name)
     options = [name for name in known if name.startswith("--")]
-    near = [other] if other in known else get_close_matches(error.option_name, options)
+    near = [other] if other in known else close_names(error.option_name, options, most=3)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"no such option {error.option_name!r}{meant}"
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from streamrec.config.validation import Settings, nearest
+from streamrec.config.validation import Settings
+from streamrec.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

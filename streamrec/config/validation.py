@@ -6,7 +6,6 @@ message goes on from there, and says what is wrong and what to do.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -24,6 +23,7 @@ from pydantic_core import PydanticCustomError
 from streamrec.config.habits import HABITS
 from streamrec.errors import ConfigError
 from streamrec.masking import shown
+from streamrec.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -140,13 +140,6 @@ def byte_size(name: str, text: object) -> int:
     if size < 1:
         raise ConfigError(f"{name} is {text!r} but must be a number of bytes, as in 4MiB")
     return int(size)
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return half a sentence with the name that was meant, or with all that there are."""
-    known = sorted(names)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
 
 
 def _sentences(model: type[Settings], error: ValidationError) -> dict[tuple[str, ...], str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
@@ -15,7 +14,7 @@ from streamrec.masking import masked_repr
 from streamrec.stores.versions import same_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable
     from concurrent.futures import Executor
     from contextlib import AbstractAsyncContextManager
 
@@ -153,12 +152,6 @@ def check_pin(url: str, pinned: str | None, found: str | None) -> None:
         "start a new run, or put the old object back",
         url=url,
     )
-
-
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "leave it out") -> str:
-    """Return a hint at the known name that is most like an unknown one, or another hint."""
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else otherwise
 
 
 def quoted(option: str) -> str:

@@ -6,7 +6,6 @@ A text is a name or a pattern. A character class of one special character (``[[]
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from streamrec.config.places import (
 from streamrec.config.schemes import SCHEMES, is_own, line_of
 from streamrec.errors import ConfigError
 from streamrec.stores.base import bare_url
+from streamrec.suggestions import close_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -142,7 +142,7 @@ def _of_fsspec(url: str, scheme: str) -> str:
     known = sorted({*available_protocols(), *ours})
     if scheme in known:
         return scheme
-    close = difflib.get_close_matches(scheme, known, n=1, cutoff=0.5)
+    close = close_names(scheme, known, cutoff=0.5)
     meant = [f"did you mean {name!r}{_provider(name)}?" for name in close]
     hint = "".join(meant) or f"the schemes are {', '.join(known)}"
     place = url.partition("?")[0]  # the query may hold a signature

@@ -11,7 +11,6 @@ from streamrec.config.arguments import absolute_sources, kind_of
 from streamrec.config.habits import HABITS
 from streamrec.config.meanings import with_settings
 from streamrec.config.places import PLACES, absolute, absolute_options
-from streamrec.config.validation import nearest
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import tls_files
@@ -20,6 +19,7 @@ from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.streams.start import FeederSettings
 from streamrec.streams.stream import Stream
+from streamrec.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,6 @@ and neither of these is a table.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, astuple, fields
@@ -23,6 +22,7 @@ from streamrec.formats.examples.specs import (
     FixedLenSequenceFeature,
     as_specs,
 )
+from streamrec.suggestions import did_you_mean
 
 _KIND_OF = {kind: name for name, kind in KINDS.items()}
 _PARTITION_NAMES = {kind: name for name, kind in PARTITIONS.items()}
@@ -210,8 +210,7 @@ def _require(what: str, word: Any, known: Iterable[str]) -> None:
     known = list(known)
     if word in known:
         return
-    near = difflib.get_close_matches(str(word), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    hint = did_you_mean(str(word), known, f"there are {', '.join(known)}")
     raise ConfigError(f"there is no {what} {word!r}; {hint}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError
 from streamrec.kernel.contract import DataType
+from streamrec.suggestions import did_you_mean
 from streamrec.values.aligned import empty
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def dtype_name(dtype: Any, *, raw: bool = False) -> str:
     if name in names:
         numpy_dtype(name)
         return name
-    near = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    hint = did_you_mean(name, names, f"there are {', '.join(names)}", meant=_MEANT.get(name))
     holds = "bytes decode to numbers" if raw else "an Example holds int64, float32 and bytes"
     raise ConfigError(f"no feature can have the dtype {name!r}, as {holds}; {hint}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -15,6 +14,7 @@ from streamrec.kernel.contract import (
     FaultCode,
     KernelFault,
 )
+from streamrec.suggestions import did_you_mean
 from streamrec.values.message_schema import UNREADABLE
 
 if TYPE_CHECKING:
@@ -252,7 +252,5 @@ def _missing(need: Need, there: Mapping[str, Any], others: list[str]) -> str:
 def _nearest(name: str, there: Mapping[str, Any], wanted: list[str]) -> str:
     known = set(wanted)
     unused = sorted(other for other in there if other not in known)[:MOST_COMPARED]
-    near = difflib.get_close_matches(name, unused, n=1)
-    if near:
-        return f" (did you mean {near[0]!r}?)"
-    return f" (it has {', '.join(map(repr, sorted(there)[:8]))})" if there else " (nor any)"
+    every = f"it has {', '.join(map(repr, sorted(there)[:8]))}" if there else "nor any"
+    return f" ({did_you_mean(name, unused, every)})"

@@ -5,13 +5,13 @@ Sources: tensorflow/core/framework/types.proto and tensor.proto.
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.dtypes import numpy_dtype
+from streamrec.suggestions import did_you_mean
 
 
 class TensorType(NamedTuple):
@@ -90,8 +90,7 @@ def as_tensor_type(out_type: Any) -> TensorType:
     name = _name(out_type)
     if name in _BY_NAME:
         return _BY_NAME[name]
-    near = difflib.get_close_matches(name, _BY_NAME, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "name one such as 'float32' or 'string'"
+    hint = did_you_mean(name, _BY_NAME, "name one such as 'float32' or 'string'")
     raise ConfigError(f"out_type {name!r} is not a supported type of a tensor's values; {hint}")
 
 

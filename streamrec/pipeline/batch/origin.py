@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamrec.config.validation import nearest
+from streamrec.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

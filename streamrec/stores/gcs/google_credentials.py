@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_file
 from streamrec.errors import AccessDenied, ConfigError, StreamrecError
-from streamrec.stores.base import did_you_mean, quoted
+from streamrec.stores.base import quoted
+from streamrec.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean, let_pass
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, let_pass
 from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
@@ -30,6 +30,7 @@ from streamrec.stores.http.range_requests import (
 )
 from streamrec.stores.http.transport import OPTIONS, Transport, check_proxies, transport_of
 from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
+from streamrec.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import ssl
