@@ -78,7 +78,6 @@ COMPUTING = {
     "kernel/choice.py",  # one of the two kernels
     "pipeline/batch/functions.py",  # the user's own functions, by name
     "sources/arrow_fields.py",  # parts of pyarrow
-    "sources/opening.py",  # a kind of source
 }
 """The files that import a module whose name is not in their text."""
 

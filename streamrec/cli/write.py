@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from streamrec.cli.bert_options import bert_options, places
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
+    checked_dest,
     debug_option,
     dest_option,
     json_option,
@@ -20,30 +20,66 @@ from streamrec.cli.options import (
     task_option,
 )
 from streamrec.cli.printing import next_line, print_json, progress_bar, written_line
+from streamrec.sources.opening import KINDS, options_of_kinds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from streamrec.datasets.conversion import Conversion
     from streamrec.datasets.convert import Destination, Outcome, SplitPlan
+    from streamrec.sources.kind import Option
 
-KINDS = [
-    "csv",
-    "jsonl",
-    "webdataset",
-    "mds",
-    "arrayrecord",
-    "generator",
-    "arrow",
-    "bert",
-    "pictures",
-]
+    Verb = TypeVar("Verb", bound=Callable[..., Any])
+
 LISTED = 20
 """Skipped records that are printed for people."""
+CHOOSING = "features", "types", "drop"
+"""The options of tables that stand before those of the run."""
+
+
+def kind_options(*, choosing: bool) -> Callable[[Verb], Verb]:
+    """Return the options that kinds declare: those that choose columns, or the others."""
+    options = [o for o in options_of_kinds().values() if (o.name in CHOOSING) == choosing]
+
+    def add(verb: Verb) -> Verb:
+        for option in reversed(options):  # as decorators are applied
+            verb = _click_option(option)(verb)
+        return verb
+
+    return add
+
+
+def _click_option(option: Option) -> Callable[[Verb], Verb]:
+    flag = option.on_command_line
+    opposite = flag.replace("--", "/--no-", 1) if option.has_opposite else ""
+    return click.option(
+        flag + opposite,
+        option.name,
+        type=_click_type(option),
+        is_flag=option.type is bool,
+        default=None,
+        multiple=option.is_repeatable,
+        metavar=option.metavar,
+        shell_complete=local_files if option.is_place else None,
+        help=option.help,
+    )
+
+
+def _click_type(option: Option) -> Any:
+    if option.choices:
+        return click.Choice(option.choices)
+    if option.least is None and option.most is None:
+        return option.type
+    bounded = click.FloatRange if option.type is float else click.IntRange
+    return bounded(option.least, option.most)
 
 
 @click.command()
 @click.argument("source", shell_complete=local_files)
 @click.argument("destination", metavar="DEST", required=False, shell_complete=local_files)
-@click.option("--kind", type=click.Choice(KINDS), help="What SOURCE is; by default its name tells.")
+@click.option(
+    "--kind", type=click.Choice(list(KINDS)), help="What SOURCE is; by default its name tells."
+)
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="The number of shards.")
 @click.option(
     "--shard-size",
@@ -66,17 +102,7 @@ LISTED = 20
     "disk of TMPDIR.",
 )
 @click.option("--compression", metavar="NAME", help="gzip, zlib or zstd; auto: by DEST's suffix.")
-@click.option("--features", metavar="NAME[=TYPE],...", help="Only these features, with types.")
-@click.option(
-    "--type",
-    "types",
-    metavar="NAME=TYPE",
-    multiple=True,
-    help="Tables: a column's type, bytes, float32 or int64; all columns stay. Repeatable.",
-)
-@click.option(
-    "--drop", metavar="NAME", multiple=True, help="Tables: leave a column out. Repeatable."
-)
+@kind_options(choosing=True)
 @task_option
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="The number of processes. [all cores]"
@@ -100,22 +126,7 @@ LISTED = 20
 )
 @click.option("--dry-run", is_flag=True, help="Count, print the plan, and write nothing.")
 @click.option("--overwrite", is_flag=True, help="Replace another dataset of the same name.")
-@click.option("--resize", metavar="WxH", help="Pictures: resize them all to this size.")
-@click.option("--encode", type=click.Choice(["jpeg", "png"]), help="Pictures: encode them anew.")
-@click.option(
-    "--quality", type=click.IntRange(0, 100), help="Pictures: the quality of JPEGs.  [95]"
-)
-@click.option("--key", metavar="FEATURE", help="Records: the feature that determines the split.")
-@click.option(
-    "--delimiter", metavar="CHAR", help="CSV: the character between values.  [comma; tab in .tsv]"
-)
-@click.option(
-    "--null", metavar="TEXT", multiple=True, help="CSV: a text for a missing value. Repeatable."
-)
-@click.option(
-    "--source-version", metavar="TEXT", help="Functions: a version, to be changed with the records."
-)
-@bert_options
+@kind_options(choosing=False)
 @storage_option
 @dest_option
 @json_option
@@ -188,7 +199,7 @@ def _write(
     _check_engine(engine, tasks, task)
     if shards is None and shard_size is None:
         shard_size = 128_000_000
-    source, template = places(source, destination, options["metadata_files"])
+    source, template = _places(source, destination, options["metadata_files"])
     stored = dest_options or options["storage_options"]
     where = Destination(template, Task.of(task), shards, shard_size, compression, overwrite, stored)
     conversion = _conversion(source, where, **options)
@@ -198,6 +209,15 @@ def _write(
     opened = conversion.open()
     with progress_bar(opened.unit) as progress:
         return conversion.run(opened, dry_run=dry_run, progress=progress), shard_size
+
+
+def _places(source: str, destination: str | None, lists: Sequence[str]) -> tuple[str, str]:
+    """Return SOURCE and DEST, of which only DEST is given where lists name the files."""
+    if destination is not None:
+        return source, checked_dest(destination)
+    if not lists:
+        raise click.UsageError("the place of the shards is missing; give DEST behind SOURCE")
+    return "", checked_dest(source)
 
 
 def _check_engine(engine: str, tasks: int | None, task: tuple[int, int]) -> None:
@@ -227,27 +247,22 @@ def _conversion(
     from streamrec.datasets.convert import Shuffle
     from streamrec.plan.order.splits import Splits
     from streamrec.sources.memory import Memory
-    from streamrec.sources.opening import parse_features, parse_types
 
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    if "features" in given:
-        given["features"] = parse_features(given["features"])
-    if "types" in given:
-        given["types"] = parse_types(given["types"])
-    splits = Splits.parse(split) if split else None
-    if splits and kind == "bert":
-        given["splits"] = splits
+    values = {name: value for name, value in options.items() if value not in (None, ())}
+    for name, option in options_of_kinds().items():
+        if name in values and option.parse is not None:
+            values[name] = option.parse(values[name])
     return Conversion(
-        source,
-        where,
-        kind,
-        given,
-        splits,
-        Shuffle(seed, memory) if is_shuffled else None,
-        on_error == "skip",
-        workers,
-        storage_options,
-        Memory(memory),
+        source=source,
+        destination=where,
+        kind=kind,
+        options=values,
+        splits=Splits.parse(split) if split else None,
+        shuffle=Shuffle(seed, memory) if is_shuffled else None,
+        skips=on_error == "skip",
+        workers=workers,
+        storage_options=storage_options,
+        memory=Memory(memory),
     )
 
 

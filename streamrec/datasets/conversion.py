@@ -13,12 +13,13 @@ from streamrec.datasets.convert import convert
 from streamrec.pipeline.batch.functions import load
 from streamrec.plan.order.shard_names import Task
 from streamrec.sources.memory import DEFAULT_MEMORY, Memory
-from streamrec.sources.opening import kind_of, open_source
+from streamrec.sources.opening import KINDS, kind_of, open_source
 from streamrec.sources.reading import Reader, read_source
+from streamrec.sources.table import RowTable
 from streamrec.surroundings import absolute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.datasets.convert import Destination, Outcome, Shuffle
     from streamrec.plan.order.splits import Splits
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 SMALL = 32 << 20
 """Bytes of a table below which processes save little, as they take time to start: on two cores,
 16 MiB of CSV took 1.7 s with one and 1.6 s with two, and 32 MiB 2.8 and 2.2 s."""
-_TABLES = frozenset({"csv", "jsonl"})
-"""Kinds that processes read, and that take little time for each byte."""
-_PLACES = frozenset({"vocab_file", "input_files_prefix"})
-"""Options that are paths."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,13 @@ class Conversion:
             StoreError: It is in a store, and cannot be read.
         """
         return open_source(
-            self.source, self.kind, self.options, load, self.storage_options, self.memory
+            self.source,
+            self.kind,
+            self.options,
+            load=load,
+            storage_options=self.storage_options,
+            memory=self.memory,
+            splits=self.splits,
         )
 
     def run(
@@ -101,8 +104,8 @@ class Conversion:
         total, tasks = source.total, self.destination.task.tasks
         if total is None or total // tasks >= SMALL:
             return usable_cores()
-        kind = self.kind or kind_of(self.source, self.storage_options)
-        return 1 if kind in _TABLES else usable_cores()
+        is_quick = isinstance(source, RowTable) and source.reads_in == "processes"
+        return 1 if is_quick else usable_cores()
 
     def anywhere(self) -> Conversion:
         """Return the same without relative paths, for processes in other directories.
@@ -111,13 +114,14 @@ class Conversion:
             ConfigError: There is no such source.
         """
         source, options = self.source, dict(self.options)
-        if source and (self.kind or kind_of(source, self.storage_options)) != "generator":
+        kind = KINDS[self.kind or kind_of(source, self.storage_options)]
+        if source and not kind.is_function:
             source = _absolute(source)
-        if "metadata_files" in options:
-            options["metadata_files"] = [_absolute(place) for place in options["metadata_files"]]
+        if "metadata_files" in options:  # relative names in the lists belong to this directory
             options.setdefault("input_files_prefix", "")
-        for name in _PLACES & options.keys():
-            options[name] = _absolute(options[name])
+        for option in kind.options:
+            if option.is_place and option.name in options:
+                options[option.name] = _absolute_all(options[option.name])
         template = _absolute(self.destination.template)
         destination = replace(self.destination, template=template)
         return replace(self, source=source, options=options, destination=destination)
@@ -127,6 +131,10 @@ class Conversion:
         task = Task.of((number, tasks))
         part = replace(self, destination=replace(self.destination, task=task))
         return part.run(part.open())
+
+
+def _absolute_all(places: str | Sequence[str]) -> Any:
+    return _absolute(places) if isinstance(places, str) else list(map(_absolute, places))
 
 
 def _absolute(place: str) -> str:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from streamrec.config.extras import install
 from streamrec.errors import ConfigError, DataError
+from streamrec.sources.kind import SourceKind
 from streamrec.sources.source import PIECE_BYTES, Block, files_of, table_identity
-from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
 
-SUFFIXES = (".array_record", ".arrayrecord")
 MOST_RECORDS = 1 << 16
 """Records of one piece, however short they are."""
 
@@ -55,7 +53,7 @@ class ArrayRecord:
         """Yield records of each file."""
         for file in self.files:
             file.check()
-            reader = _opened(file)
+            reader = _open(file)
             count = reader.num_records()
             each = min(MOST_RECORDS, PIECE_BYTES * count // file.size) or 1
             for first in range(0, count, each):
@@ -67,6 +65,8 @@ class ArrayRecord:
 
     def read(self, piece: _RecordRange, refuse: Refuse) -> Block:  # noqa: ARG002 - none is refused
         """Take records."""
+        from streamrec.values.columns import BytesColumn
+
         try:
             records = piece.reader.read(piece.first, piece.stop)
         except (IndexError, RuntimeError) as error:
@@ -81,19 +81,24 @@ def open_array_record(place: str) -> ArrayRecord:
         ConfigError: There are no files, or array_record is not installed.
     """
     _module()
-    return ArrayRecord(files_of(place, SUFFIXES))
+    return ArrayRecord(files_of(place, KIND.suffixes))
+
+
+KIND = SourceKind("arrayrecord", open_array_record, (".array_record", ".arrayrecord"))
 
 
 def _module() -> Any:
     try:
         return import_module("array_record.python.array_record_module")
     except ImportError:
+        from streamrec.config.extras import install
+
         raise ConfigError(
             f"ArrayRecord is read by the package array_record; {install('arrayrecord')}"
         ) from None
 
 
-def _opened(file: StoredFile) -> Any:
+def _open(file: StoredFile) -> Any:
     """Open a file.
 
     Raises:

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamrec.config.extras import install
 from streamrec.errors import ConfigError, WrongFeatureType
+from streamrec.sources.table import NOTHING
 from streamrec.sources.table_columns import DTYPES
 from streamrec.sources.table_values import EXACT, RowError, is_emptied
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 LENGTHS = "/row_lengths"
 """The end of the name of the feature with the lengths of a list's inner lists."""
-NOTHING = "null"
-"""The type of a column that has no value in any row."""
 
 
 def module(name: str) -> Any:

@@ -2,88 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from dataclasses import asdict, dataclass
-from itertools import chain, pairwise
-from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from streamrec.errors import ConfigError, DataError
-from streamrec.formats.examples.encode import encode_examples
-from streamrec.plan.order.permutation import permutation, seed_of
+from streamrec.errors import ConfigError
 from streamrec.sources.documents import document_end, documents_of, listed_files
-from streamrec.sources.masked_pairs import MaskedPairs
-from streamrec.sources.sentence_pairs import SentencePair, SentencePairs
+from streamrec.sources.kind import Option, SourceKind
 from streamrec.sources.source import Block, files_digest, files_of
 from streamrec.sources.text_pieces import text_pieces, total_bytes
-from streamrec.sources.word_pieces import WordPieces
-from streamrec.values.columns import BytesColumn, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from streamrec.plan.order.splits import Splits
-    from streamrec.sources.documents import Document
+    from streamrec.sources.bert_records import BertRecords
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
-    from streamrec.values.columns import Indices
 
 SUFFIXES = (".txt", ".txt.gz")
-FEATURES = {
-    "input_ids": "int64",
-    "input_mask": "int64",
-    "segment_ids": "int64",
-    "masked_lm_positions": "int64",
-    "masked_lm_ids": "int64",
-    "masked_lm_weights": "float32",
-    "next_sentence_labels": "int64",
-}
-SECOND_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
-"""The names that TensorFlow's models of the second version have for features."""
-SHORTEST = 2
-"""The tokens that a short pair has at least, and that any pair needs."""
-SPECIAL = 3
-"""The tokens of a pair that are not text: [CLS] and two [SEP]."""
+"""The files of a directory. They do not tell the kind: other directories have notes in them."""
 TEXT_BYTES = 1 << 20
 """Bytes of text that one piece has, about. With ten duplicates it gives 50 MB of records, or twice
 that of documents of a few sentences, whose pairs are mostly padding."""
-CELLS = 1 << 18
-"""Tokens of the pairs that are made at once: their arrays stay in the processor's cache."""
-
-
-@dataclass(frozen=True)
-class BertForm:
-    """The form of the records; the names are those of ``create_pretraining_data.py``."""
-
-    do_whole_word_mask: bool = False
-    max_seq_length: int = 128
-    max_predictions_per_seq: int = 20
-    random_seed: int = 12345
-    dupe_factor: int = 10
-    masked_lm_prob: float = 0.15
-    short_seq_prob: float = 0.1
-    min_short_seq_length: int = SHORTEST
-    use_v2_feature_names: bool = False
-
-    def check(self) -> None:
-        """Check what the settings say together.
-
-        Raises:
-            ConfigError: They contradict each other.
-        """
-        most = self.max_seq_length - SPECIAL
-        for name in ("max_predictions_per_seq", "min_short_seq_length"):
-            if getattr(self, name) > most:
-                raise ConfigError(
-                    f"--{name.replace('_', '-')}: {getattr(self, name)} is more than the {most} "
-                    f"tokens of text that --max-seq-length {self.max_seq_length} leaves; make it "
-                    "smaller"
-                )
 
 
 @dataclass(frozen=True)
@@ -94,10 +35,7 @@ class BertText:
     unit: ClassVar[str] = "bytes"
     labels: ClassVar[None] = None
     files: list[StoredFile]
-    word_pieces: WordPieces
-    form: BertForm
-    splits: Splits | None
-    """The second part of a pair comes from a document of the same split."""
+    records: BertRecords
 
     @property
     def total(self) -> int | None:
@@ -107,7 +45,7 @@ class BertText:
     @property
     def features(self) -> dict[str, str]:
         """The features of all records."""
-        return {self._name(name): dtype for name, dtype in FEATURES.items()}
+        return self.records.features
 
     @property
     def identity(self) -> Any:
@@ -116,10 +54,7 @@ class BertText:
         return {
             "text": names if len(names) <= 100 else f"{len(names)} files",
             "digest": files_digest((file.name, file) for file in self.files),
-            "vocabulary": self.word_pieces.digest,
-            "do_lower_case": self.word_pieces.lower,
-            "splits": self.splits and {n: str(part) for n, part in self.splits.fractions.items()},
-            **asdict(self.form),
+            **self.records.identity,
         }
 
     def pieces(self) -> Iterator[list[TextPiece]]:
@@ -143,111 +78,13 @@ class BertText:
 
     def read(self, piece: list[TextPiece], refuse: Refuse) -> Block:
         """Make the records of documents, in a random order."""
-        amount = sum(len(part.data) for part in piece)
+        from streamrec.values.columns import BytesColumn
+
         documents = [document for part in piece for document in documents_of(part, refuse)]
-        text = _tokenized(documents, self.word_pieces)
-        _check_sentences(documents, text)
-        keys = [document.key for document in documents]
-        form = self.form
-        maker = SentencePairs(
-            text.offsets,
-            text.sentences,
-            self._others(keys, text.sentences),
-            most=form.max_seq_length - SPECIAL,
-            shortest=form.min_short_seq_length,
-            short=form.short_seq_prob,
-        )
-        made = [
-            list(
-                maker.of(number, form.dupe_factor, Random(self._seed(document.file, document.line)))
-            )
-            for number, document in enumerate(documents)
-        ]
-        pairs = np.array(list(chain.from_iterable(made)), np.int64).reshape(
-            -1, len(SentencePair._fields)
-        )
-        origins = np.repeat(np.arange(len(made)), np.array(list(map(len, made)), np.int64))
-        order = permutation(len(pairs), self._seed(piece[0].path, piece[0].line) if piece else 0)
-        records = self._encoded(text.tokens, pairs[order])
-        return Block(records, amount, [keys[origin] for origin in origins[order].tolist()])
-
-    def _others(self, keys: Sequence[bytes], sentences: Sequence[range]) -> list[list[int]]:
-        """Return for each document those of its split that have tokens."""
-        splits = [0] * len(keys) if self.splits is None else self.splits.of(keys).tolist()
-        groups: dict[int, list[int]] = {split: [] for split in splits}
-        for number, split in enumerate(splits):
-            if sentences[number]:
-                groups[split].append(number)
-        return [groups[split] for split in splits]
-
-    def _encoded(self, text: Indices, pairs: Indices) -> BytesColumn:
-        form = self.form
-        masked = MaskedPairs(
-            self.word_pieces,
-            length=form.max_seq_length,
-            most=form.max_predictions_per_seq,
-            fraction=form.masked_lm_prob,
-            whole_words=form.do_whole_word_mask,
-        )
-        step = max(1, CELLS // form.max_seq_length)
-        columns = [
-            encode_examples(
-                {
-                    self._name(name): column
-                    for name, column in masked.features(text, pairs[at : at + step]).items()
-                }
-            )
-            for at in range(0, len(pairs), step)
-        ]
-        return _joined(columns) if columns else BytesColumn.of([])
-
-    def _name(self, name: str) -> str:
-        return SECOND_NAMES.get(name, name) if self.form.use_v2_feature_names else name
-
-    def _seed(self, file: str, line: int) -> int:
-        name = hashlib.sha256(os.fsencode(Path(file).name)).digest()
-        return seed_of(self.form.random_seed, int.from_bytes(name[:8], "big"), line)
-
-
-def _check_sentences(documents: Sequence[Document], text: _Text) -> None:
-    """Check that some document has two sentences.
-
-    Raises:
-        DataError: None has: the second part of every pair would come from elsewhere, with label 1.
-    """
-    if documents and max(map(len, text.sentences)) == 1:
-        raise DataError(
-            f"line {documents[0].line}: this document and the {len(documents) - 1} behind it are "
-            "of one line each, so no next sentence is in them and all labels would be 1; put each "
-            "sentence on a line, and a blank line between documents",
-            url=documents[0].file,
-        )
-
-
-class _Text(NamedTuple):
-    """Documents as tokens, without sentences that have none."""
-
-    tokens: Indices
-    offsets: list[int]
-    """The places of the sentences' first tokens, and the end of the last."""
-    sentences: list[range]
-    """The sentences of each document."""
-
-
-def _tokenized(documents: Sequence[Document], word_pieces: WordPieces) -> _Text:
-    found = word_pieces.tokenize([s for document in documents for s in document.sentences])
-    lengths = np.diff(found.row_splits)
-    counts = np.array([len(document.sentences) for document in documents], np.int64)
-    owners = np.repeat(np.arange(len(documents)), counts)[lengths > 0]
-    ends = np.cumsum(np.bincount(owners, minlength=len(documents))).tolist()
-    tokens: Any = found.values
-    offsets = offsets_of(lengths[lengths > 0]).tolist()
-    return _Text(tokens, offsets, [range(*bounds) for bounds in pairwise([0, *ends])])
-
-
-def _joined(columns: Sequence[BytesColumn]) -> BytesColumn:
-    lengths = np.concatenate([np.diff(column.offsets) for column in columns])
-    return BytesColumn(np.concatenate([column.values for column in columns]), offsets_of(lengths))
+        if not piece:
+            return Block(BytesColumn.of([]), 0, [])
+        records, keys = self.records.make(documents, (piece[0].path, piece[0].line))
+        return Block(records, sum(part.amount for part in piece), keys)
 
 
 def open_bert(
@@ -284,6 +121,9 @@ def open_bert(
         raise ConfigError("give either SOURCE or --metadata-files; both name the files to read")
     if input_files_prefix and not metadata_files:
         raise ConfigError("--input-files-prefix goes with --metadata-files; add it, or leave both")
+    from streamrec.sources.bert_records import BertForm, BertRecords
+    from streamrec.sources.word_pieces import WordPieces
+
     settings = BertForm(**form)
     settings.check()
     word_pieces = WordPieces.load(vocab_file, lower=do_lower_case)
@@ -292,4 +132,97 @@ def open_bert(
         if metadata_files
         else files_of(place, SUFFIXES, storage_options)
     )
-    return BertText(files, word_pieces, settings, splits)
+    return BertText(files, BertRecords(word_pieces, settings, splits))
+
+
+KIND = SourceKind(
+    "bert",
+    open_bert,
+    options=(
+        Option(
+            name="vocab_file",
+            metavar="FILE",
+            is_place=True,
+            help="BERT: the vocabulary, one word piece a line; required.",
+        ),
+        Option(
+            name="do_lower_case",
+            type=bool,
+            has_opposite=True,
+            help="BERT: put text in lower case, for an uncased model.  [yes]",
+        ),
+        Option(
+            name="do_whole_word_mask",
+            type=bool,
+            help="BERT: mask all pieces of a word, or none.",
+        ),
+        Option(
+            name="max_seq_length",
+            type=int,
+            least=5,
+            metavar="N",
+            help="BERT: the most tokens of a pair.  [128]",
+        ),
+        Option(
+            name="max_predictions_per_seq",
+            type=int,
+            least=1,
+            metavar="N",
+            help="BERT: the most masked tokens of a pair.  [20]",
+        ),
+        Option(
+            name="masked_lm_prob",
+            type=float,
+            least=0,
+            most=1,
+            metavar="FRACTION",
+            help="BERT: the part of the tokens that is masked.  [0.15]",
+        ),
+        Option(
+            name="short_seq_prob",
+            type=float,
+            least=0,
+            most=1,
+            metavar="FRACTION",
+            help="BERT: the part of the documents with shorter pairs.  [0.1]",
+        ),
+        Option(
+            name="min_short_seq_length",
+            type=int,
+            least=2,
+            metavar="N",
+            help="BERT: the least tokens that shorter pairs are filled to.  [2]",
+        ),
+        Option(
+            name="random_seed",
+            type=int,
+            metavar="N",
+            help="BERT: the seed of all draws.  [12345]",
+        ),
+        Option(
+            name="dupe_factor",
+            type=int,
+            least=1,
+            metavar="N",
+            help="BERT: how often each document is used, with other pairs and masks.  [10]",
+        ),
+        Option(
+            name="metadata_files",
+            metavar="FILE",
+            is_repeatable=True,
+            is_place=True,
+            help="BERT: a list of files to read, one a line, in place of SOURCE. Repeatable.",
+        ),
+        Option(
+            name="input_files_prefix",
+            metavar="DIRECTORY",
+            is_place=True,
+            help="BERT: where the listed files are; it may be a URL.",
+        ),
+        Option(
+            name="use_v2_feature_names",
+            type=bool,
+            help="BERT: input_word_ids and input_type_ids, as newer models have it.",
+        ),
+    ),
+)

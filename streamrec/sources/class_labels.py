@@ -41,7 +41,7 @@ def _classes(name: str, kind: Any) -> Iterator[tuple[str, dict[str, int]]]:
         yield from _classes(name, kind.get("feature"))
 
 
-def joined_labels(tables: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+def join_labels(tables: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
     """Return the class names of all files, without those of features that differ between files."""
     joined: dict[str, dict[str, int]] = {}
     differs = set()

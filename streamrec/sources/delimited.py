@@ -12,26 +12,21 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from streamrec.errors import ConfigError, DataError
-from streamrec.sources.row_ends import RowEnds
-from streamrec.sources.source import (
-    Block,
-    Divisible,
-    FeatureChoice,
-    files_of,
-    table_identity,
-)
-from streamrec.sources.table_columns import TableRows, encode_table
+from streamrec.sources.kind import Option, SourceKind
+from streamrec.sources.source import files_of
+from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
 from streamrec.sources.table_values import RowError, SampledType
-from streamrec.sources.text_pieces import text_pieces, total_bytes
+from streamrec.sources.text_pieces import text_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Unpack
 
-    from streamrec.sources.source import ReadsIn, Refuse
+    from streamrec.sources.source import ReadsIn
+    from streamrec.sources.table_columns import TableRows
     from streamrec.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
 
-SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 SAMPLE = 1000
 """Rows by which types are found."""
 MOST_VALUE = 1 << 30
@@ -45,57 +40,46 @@ _OTHER_BYTE = re.compile("[\udc80-\udcff]")
 """A byte that is not UTF-8, as Python decodes it."""
 
 
-@dataclass(frozen=True)
-class Delimited(Divisible):
+@dataclass(frozen=True, kw_only=True)
+class Delimited(RowTable):
     """Files of separated values with a row of names, in UTF-8 and quoted as RFC 4180 says."""
 
     reads_in: ClassVar[ReadsIn] = "processes"
-    unit: ClassVar[str] = "bytes"
-    labels: ClassVar[None] = None
+    place: ClassVar[str] = "line {}"
     names: list[str]
-    features: dict[str, str]
     delimiter: str
     null: frozenset[str]
-    key: str | None
-    given: frozenset[str] = frozenset()
-    """The columns whose type the user named."""
-
-    @property
-    def total(self) -> int | None:
-        """The bytes of all files, which of compressed ones are not known."""
-        return total_bytes(self.files)
 
     @property
     def identity(self) -> Any:
         """The name and version of the rows."""
         form = {"delimiter": self.delimiter, "null": sorted(self.null)}
-        return table_identity(self.files, self.features, self.key) | form
+        return super().identity | form
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""
-        for file in self.files:
-            yield from text_pieces(file, end_of=RowEnds(self.delimiter))
+        return chain.from_iterable(_pieces(file, self.delimiter) for file in self.files)
 
-    def read(self, piece: TextPiece, refuse: Refuse) -> Block:
-        """Parse rows."""
-        null = self._nulls()
-        rows = TableRows(self.features, null=null, names=self.names, given=self.given)
-        given = _rows(piece, self.delimiter)
+    def rows(self, piece: TextPiece) -> Iterator[tuple[int, list[Any] | RowError]]:
+        """Yield the values of each row."""
+        rows = _rows(piece, self.delimiter)
         if piece.line == 1:
-            next((values for _, values in given if values), None)  # the names
+            next((values for _, values in rows if values), None)  # the names
         is_single = len(self.names) == 1
-        for line, values in given:
+        for line, values in rows:
             if values:
-                rows.add(line, self._checked(values))
+                yield line, self._check(values)
             elif is_single:  # so Polars writes a null, and "" an empty text
-                rows.add(line, [None])
-        columns, missing, _ = rows.columns(
-            lambda line, error: refuse(DataError(f"line {line}: {error}", url=piece.path))
-        )
-        records, keys = encode_table(columns, missing, self.key)
-        return Block(records, len(piece.data), keys)
+                yield line, [None]
 
-    def _checked(self, values: list[str] | str) -> list[str] | RowError:
+    def empty_rows(self) -> TableRows:
+        """Return the rows of a piece, whose values have no names of their own."""
+        from streamrec.sources.table_columns import TableRows
+
+        null = self._nulls()
+        return TableRows(self.features, null=null, names=self.names, given=self.given)
+
+    def _check(self, values: list[str] | str) -> list[str] | RowError:
         if isinstance(values, str):
             return RowError(values)
         if len(values) != len(self.names):
@@ -114,13 +98,10 @@ class Delimited(Divisible):
 def open_delimited(
     place: str,
     *,
-    features: Mapping[str, str | None] | None = None,
-    types: Mapping[str, str] | None = None,
-    drop: Collection[str] = (),
-    key: str | None = None,
     delimiter: str | None = None,
     null: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
+    **table: Unpack[TableOptions],
 ) -> Delimited:
     """Open tables; see :class:`Delimited`.
 
@@ -128,30 +109,63 @@ def open_delimited(
         ConfigError: There are no files, they have other columns, or an argument is wrong.
         DataError: The first row names no columns.
     """
-    files = files_of(place, SUFFIXES, storage_options)
+    files = files_of(place, KIND.suffixes, storage_options)
+    choice = FeatureChoice(**table)
     tabs = files[0].name.removesuffix(".gz").endswith(".tsv")
     delimiter = {None: "\t" if tabs else ",", "\\t": "\t"}.get(delimiter, delimiter)
     if delimiter is None or len(delimiter) != 1:
         raise ConfigError(f"--delimiter: {delimiter!r} is not one character; give one, as in ';'")
     nothing = frozenset(null)
-    found = {file: _sampled(file, delimiter, nothing) for file in files}
-    names = list(found[files[0]])
-    for file, sampled in found.items():
-        if list(sampled) != names:
+    sampled = {file: _sample(file, delimiter, nothing) for file in files}
+    names = list(sampled[files[0]])
+    for file, columns in sampled.items():
+        if list(columns) != names:
             raise ConfigError(
-                f"{file}: its columns are {', '.join(sampled)}, but those of {files[0]} are "
+                f"{file}: its columns are {', '.join(columns)}, but those of {files[0]} are "
                 f"{', '.join(names)}; write them apart"
             )
     _warn_of_one_column(files[0], names)
-    every = {name: SampledType() for name in names}
-    for sampled in found.values():
+    types = {name: SampledType() for name in names}
+    for columns in sampled.values():
         for name in names:
-            every[name].add(sampled[name])
-    known = {name: one.dtype or "bytes" for name, one in every.items()}
-    choice = FeatureChoice(features, types or {}, drop)
-    wanted = choice.of(known, str(files[0]), key)
-    given = frozenset(choice.given)
-    return Delimited(files, names, wanted, delimiter, nothing, key, given)
+            types[name].add(columns[name])
+    columns_of_table = {name: one.dtype or "bytes" for name, one in types.items()}
+    return Delimited(
+        files=files,
+        names=names,
+        features=choice.choose(columns_of_table, str(files[0])),
+        delimiter=delimiter,
+        null=nothing,
+        key=choice.key,
+        given=frozenset(choice.given),
+    )
+
+
+KIND = SourceKind(
+    "csv",
+    open_delimited,
+    (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+    (
+        *OPTIONS,
+        Option(
+            name="delimiter",
+            metavar="CHAR",
+            help="CSV: the character between values.  [comma; tab in .tsv]",
+        ),
+        Option(
+            name="null",
+            metavar="TEXT",
+            is_repeatable=True,
+            help="CSV: a text for a missing value. Repeatable.",
+        ),
+    ),
+)
+
+
+def _pieces(file: StoredFile, delimiter: str) -> Iterator[TextPiece]:
+    from streamrec.sources.row_ends import RowEnds
+
+    return text_pieces(file, end_of=RowEnds(delimiter))
 
 
 def _warn_of_one_column(file: StoredFile, names: list[str]) -> None:
@@ -239,10 +253,9 @@ def _has_other_bytes(text: str) -> bool:
     return not text.isascii() and _OTHER_BYTE.search(text) is not None
 
 
-def _sampled(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str, SampledType]:
+def _sample(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str, SampledType]:
     """Return the types that the first rows tell, by the columns' names."""
-    pieces = text_pieces(file, end_of=RowEnds(delimiter))
-    rows = chain.from_iterable(_rows(piece, delimiter) for piece in pieces)
+    rows = chain.from_iterable(_rows(piece, delimiter) for piece in _pieces(file, delimiter))
     names = next((values for _, values in rows if values), [])
     types = {name: SampledType() for name in _names(names, file)}
     for _, values in islice(rows, SAMPLE):

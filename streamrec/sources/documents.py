@@ -7,10 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config.small_file import read_small_file
 from streamrec.errors import ConfigError, DataError
 from streamrec.masking import masked
-from streamrec.stores.stored_files import named_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -107,6 +105,8 @@ def listed_files(
         ConfigError: A list cannot be read, or names no file.
         StoreError: The store cannot be listed.
     """
+    from streamrec.stores.stored_files import named_files
+
     names = [(place, *line) for place in lists for line in _names_in(place)]
     if not names:
         raise ConfigError(f"--metadata-files: {lists[0]} names no file; put in one path a line")
@@ -126,6 +126,8 @@ def listed_files(
 
 def _names_in(place: str) -> list[tuple[int, str]]:
     """Return the lines of a list that are not empty, with their numbers."""
+    from streamrec.config.small_file import read_small_file
+
     try:
         lines = read_small_file(place, MOST_LIST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import DataError, FunctionFailed
-from streamrec.formats.examples.feature_types import FeatureTypes
+from streamrec.sources.kind import Option, SourceKind
 from streamrec.sources.source import Block
-from streamrec.values.columns import BytesColumn
+from streamrec.sources.table import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamrec.formats.examples.feature_types import FeatureTypes
     from streamrec.sources.source import ReadsIn, Refuse
 
 PIECE = 256
@@ -32,7 +33,7 @@ class Generator:
     function: Callable[[], Iterable[Any]]
     version: str | None
     key: str | None
-    features: FeatureTypes = field(default_factory=FeatureTypes)
+    features: FeatureTypes
     """The types of the records read so far, of which later ones have the same."""
 
     @property
@@ -63,18 +64,20 @@ class Generator:
 
     def read(self, piece: list[tuple[int, Any]], refuse: Refuse) -> Block:
         """Serialize records."""
+        from streamrec.values.columns import BytesColumn
+
         taken, keys = [], []
         for number, record in piece:
             try:
                 key = self._key(record)
-                taken.append(self._encoded(record, number))
+                taken.append(self._encode(record, number))
                 keys.append(key)
             except DataError as error:
                 error.record, error.url = number, self.name
                 refuse(error)
         return Block(BytesColumn.of(taken), len(piece), None if self.key is None else keys)
 
-    def _encoded(self, record: Any, number: int) -> bytes:
+    def _encode(self, record: Any, number: int) -> bytes:
         if isinstance(record, Mapping):
             return self.features.encode(record, number)
         if isinstance(record, bytes):
@@ -104,4 +107,22 @@ def open_generator(
     key: str | None = None,
 ) -> Generator:
     """Take a function of the user as a source; see :class:`Generator`."""
-    return Generator(place, function, source_version, key)
+    from streamrec.formats.examples.feature_types import FeatureTypes
+
+    return Generator(
+        name=place, function=function, version=source_version, key=key, features=FeatureTypes()
+    )
+
+
+KIND = SourceKind(
+    "generator",
+    open_generator,
+    options=(
+        KEY,
+        Option(
+            name="source_version",
+            metavar="TEXT",
+            help="Functions: a version, to be changed with the records.",
+        ),
+    ),
+)

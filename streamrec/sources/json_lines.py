@@ -9,77 +9,50 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
-from streamrec.sources.json_array import ArrayPiece, elements_of, json_pieces
-from streamrec.sources.source import (
-    Block,
-    Divisible,
-    FeatureChoice,
-    files_of,
-    table_identity,
-)
-from streamrec.sources.table_columns import TableRows, encode_table, widen
-from streamrec.sources.table_values import JsonNumber, RowError, SampledType
-from streamrec.sources.text_pieces import total_bytes
+from streamrec.sources.kind import SourceKind
+from streamrec.sources.source import files_of
+from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
+from streamrec.sources.table_values import JsonNumber, RowError, SampledType, widen
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
+    from typing import Unpack
 
-    from streamrec.sources.source import ReadsIn, Refuse
+    from streamrec.sources.source import ReadsIn
     from streamrec.sources.text_pieces import TextPiece
     from streamrec.stores.stored_files import StoredFile
 
-SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 SAMPLE = 1000
 """Rows by which names and types are found."""
 
 
-@dataclass(frozen=True)
-class JSONLines(Divisible):
+@dataclass(frozen=True, kw_only=True)
+class JSONLines(RowTable):
     """Files of one JSON object a line, or of one array of objects.
 
-    Objects in objects are named ``outer/inner``.
+    Objects in objects are named ``outer/inner``. ``given`` also has the features with both texts
+    and numbers.
     """
 
     reads_in: ClassVar[ReadsIn] = "processes"
-    unit: ClassVar[str] = "bytes"
-    labels: ClassVar[None] = None
-    features: dict[str, str]
-    lists: frozenset[str]
     choice: FeatureChoice
-    given: frozenset[str]
-    """The columns whose type the user named, and those with texts and numbers."""
-    key: str | None
-
-    @property
-    def total(self) -> int | None:
-        """The bytes of all files, which of compressed ones are not known."""
-        return total_bytes(self.files)
-
-    @property
-    def identity(self) -> Any:
-        """The name and version of the rows."""
-        return table_identity(self.files, self.features, self.key)
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""
+        from streamrec.sources.json_array import json_pieces
+
         return chain.from_iterable(map(json_pieces, self.files))
 
-    def read(self, piece: TextPiece, refuse: Refuse) -> Block:
-        """Parse rows."""
+    def rows(self, piece: TextPiece) -> Iterator[tuple[str, dict[str, Any] | RowError]]:
+        """Yield the values of each row."""
         keeps_numbers = any(self.features.get(name) == "bytes" for name in self.given)
-        rows = TableRows(self.features, self.lists, given=self.given)
         for place, row in _rows(piece):
             try:
-                rows.add(place, self._known(_values(row, keeps_numbers=keeps_numbers)))
+                yield place, self._check(_values(row, keeps_numbers=keeps_numbers))
             except RowError as error:
-                rows.add(place, error)
-        columns, missing, _ = rows.columns(
-            lambda place, error: refuse(DataError(f"{place}: {error}", url=piece.path))
-        )
-        records, keys = encode_table(columns, missing, self.key)
-        return Block(records, len(piece.data), keys)
+                yield place, error
 
-    def _known(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _check(self, values: dict[str, Any]) -> dict[str, Any]:
         unknown = filter(self.choice.takes, values.keys() - self.features.keys())
         for name in sorted(unknown):
             if values[name] not in (None, []):
@@ -92,6 +65,8 @@ class JSONLines(Divisible):
 
 def _rows(piece: TextPiece) -> Iterator[tuple[str, bytes | RowError]]:
     """Yield the place and the text of each row, or the error that stands there."""
+    from streamrec.sources.json_array import ArrayPiece, elements_of
+
     if isinstance(piece, ArrayPiece):
         yield from elements_of(piece)
         return
@@ -183,11 +158,8 @@ def _check_names(values: dict[str, Any]) -> None:
 def open_json_lines(
     place: str,
     *,
-    features: Mapping[str, str | None] | None = None,
-    types: Mapping[str, str] | None = None,
-    drop: Collection[str] = (),
-    key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **table: Unpack[TableOptions],
 ) -> JSONLines:
     """Open JSON lines; see :class:`JSONLines`.
 
@@ -195,28 +167,41 @@ def open_json_lines(
         ConfigError: There are no files, or an argument is wrong.
         DataError: No row can be read.
     """
-    files = files_of(place, SUFFIXES, storage_options)
-    choice = FeatureChoice(features, types or {}, drop)
-    found: dict[str, SampledType] = {}
+    files = files_of(place, KIND.suffixes, storage_options)
+    choice = FeatureChoice(**table)
+    sampled: dict[str, SampledType] = {}
     lists: set[str] = set()
     wrong: DataError | None = None
     for row in chain.from_iterable(map(_sample, files)):
         if isinstance(row, DataError):
             wrong = wrong or row
         else:
-            widen(found, lists, row)
-    known = {name: sampled.dtype or "bytes" for name, sampled in found.items()}
-    known |= choice.given  # a feature with a type need not be in the first rows
-    if not known:
+            widen(sampled, lists, row)
+    types = {name: one.dtype or "bytes" for name, one in sampled.items()}
+    types |= choice.given  # a feature with a type need not be in the first rows
+    if not types:
         empty = "there is no JSON object with values in it; correct SOURCE"
         raise wrong or ConfigError(f"{files[0]}: {empty}")
-    wanted = choice.of(known, str(files[0]), key)
-    given = frozenset({name for name, one in found.items() if one.is_mixed} | choice.given.keys())
-    return JSONLines(files, wanted, frozenset(lists), choice, given, key)
+    mixed = {name for name, one in sampled.items() if one.is_mixed}
+    return JSONLines(
+        files=files,
+        features=choice.choose(types, str(files[0])),
+        lists=frozenset(lists),
+        choice=choice,
+        given=frozenset(mixed | choice.given.keys()),
+        key=choice.key,
+    )
+
+
+KIND = SourceKind(
+    "jsonl", open_json_lines, (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), OPTIONS
+)
 
 
 def _sample(file: StoredFile) -> Iterator[dict[str, Any] | DataError]:
     """Yield the first rows, and the errors of those that cannot be read."""
+    from streamrec.sources.json_array import json_pieces
+
     rows = chain.from_iterable(map(_rows, json_pieces(file)))
     for place, row in islice(rows, SAMPLE):
         try:

@@ -7,27 +7,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.masking import masked
-from streamrec.sources.mds_columns import MDSColumns
-from streamrec.sources.mds_shards import INDEX, read_index, samples_of
+from streamrec.sources.kind import SourceKind
 from streamrec.sources.memory import DEFAULT_MEMORY
-from streamrec.sources.source import (
-    PIECE_BYTES,
-    Block,
-    FeatureChoice,
-    leave_out,
-    table_identity,
-)
-from streamrec.sources.table_columns import encode_table
+from streamrec.sources.source import PIECE_BYTES, Block
+from streamrec.sources.table import OPTIONS, FeatureChoice, FeatureTable, TableOptions, leave_out
 from streamrec.sources.table_values import RowError
-from streamrec.stores.stored_files import find_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
+    from typing import Unpack
 
+    from streamrec.sources.mds_columns import MDSColumns
     from streamrec.sources.mds_shards import MDSShard
     from streamrec.sources.memory import Memory
     from streamrec.sources.source import ReadsIn, Refuse
-    from streamrec.stores.stored_files import StoredFile
 
 
 class _SampleRange(NamedTuple):
@@ -39,31 +32,21 @@ class _SampleRange(NamedTuple):
     """Bytes of the samples, about."""
 
 
-@dataclass(frozen=True)
-class MDS:
+@dataclass(frozen=True, kw_only=True)
+class MDS(FeatureTable):
     """A directory of shards with its index."""
 
     reads_in: ClassVar[ReadsIn] = "threads"
     unit: ClassVar[str] = "samples"
     labels: ClassVar[None] = None
-    files: list[StoredFile]
     shards: list[MDSShard]
     columns: MDSColumns
-    features: dict[str, str]
-    key: str | None
-    given: frozenset[str] = frozenset()
-    """The features whose type the user named."""
     memory: Memory = DEFAULT_MEMORY
 
     @property
     def total(self) -> int:
         """The number of samples."""
         return sum(shard.samples for shard in self.shards)
-
-    @property
-    def identity(self) -> Any:
-        """The name and version of the samples."""
-        return table_identity(self.files, self.features, self.key)
 
     def pieces(self) -> Iterator[_SampleRange]:
         """Yield samples of each shard: all of one that is compressed, or that has a hash."""
@@ -78,6 +61,9 @@ class MDS:
 
     def read(self, piece: _SampleRange, refuse: Refuse) -> Block:
         """Convert samples."""
+        from streamrec.sources.mds_shards import samples_of
+        from streamrec.sources.table_columns import encode_table
+
         file = self.files[piece.shard]
         shard = self.shards[piece.shard]
         samples = samples_of(file, shard, piece.first, piece.stop, self.memory)
@@ -95,12 +81,9 @@ class MDS:
 def open_mds(
     place: str,
     *,
-    features: Mapping[str, str | None] | None = None,
-    types: Mapping[str, str] | None = None,
-    drop: Collection[str] = (),
-    key: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     memory: Memory = DEFAULT_MEMORY,
+    **table: Unpack[TableOptions],
 ) -> MDS:
     """Open a directory of shards; see :class:`MDS`.
 
@@ -109,30 +92,45 @@ def open_mds(
         DataError: A shard is damaged.
         RecordTooLarge: A shard needs more memory than there is.
     """
+    from streamrec.sources.mds_columns import MDSColumns
+    from streamrec.sources.mds_shards import INDEX, read_index, samples_of
+    from streamrec.stores.stored_files import find_files
+
     place = place.removesuffix(INDEX)
-    found = {file.name: file for file in find_files(place or ".", storage_options or {})}
+    stored = {file.name: file for file in find_files(place or ".", storage_options or {})}
     shown = masked(place)
-    shards = read_index(found, shown, memory)
-    files = [found[shard.stored.basename] for shard in shards]
+    shards = read_index(stored, shown, memory)
+    files = [stored[shard.stored.basename] for shard in shards]
     first = next((pair for pair in zip(files, shards, strict=True) if pair[1].samples), None)
     if first is None:
         raise ConfigError(f"{shown}: there is no sample in it; correct SOURCE")
-    choice = FeatureChoice(features, types or {}, drop)
+    choice = FeatureChoice(**table)
     columns = MDSColumns(first[1].columns)
     (sample,) = samples_of(*first, 0, 1, memory)
     try:
-        known = columns.types(sample, choice.takes)
+        types = columns.types(sample, choice.takes)
     except RowError as error:
         raise DataError(f"sample 0: {error}", url=str(first[0])) from None
     for name, encoding in columns.others.items():
         if choice.takes(name):
             raise ConfigError(
                 f"{shown}: column {name!r} is of the type {encoding!r}, which no feature has; "
-                f"{leave_out(known)}"
+                f"{leave_out(types)}"
             )
-    known |= {name: "" for name in columns.others if name in drop}
-    wanted = choice.of(known, shown, key)
-    for name, dtype in wanted.items():
-        if known[name] == "bytes" and dtype != "bytes":
-            raise ConfigError(f"--type: column {name!r} is {known[name]}, not {dtype}")
-    return MDS(files, shards, columns, wanted, key, frozenset(choice.given), memory)
+    types |= {name: "" for name in columns.others if name in choice.drop}
+    wanted = choice.choose(types, shown)
+    choice.check_texts(wanted, types)
+    return MDS(
+        files=files,
+        shards=shards,
+        columns=columns,
+        features=wanted,
+        key=choice.key,
+        given=frozenset(choice.given),
+        memory=memory,
+    )
+
+
+KIND = SourceKind(
+    "mds", open_mds, (".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", "/index.json"), OPTIONS
+)

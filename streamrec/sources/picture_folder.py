@@ -7,22 +7,11 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
-
 from streamrec.errors import ConfigError, DataError, StoreError
-from streamrec.formats.examples.encode import encode_examples
-from streamrec.formats.images.image import (
-    encode_jpeg,
-    encode_png,
-    format_of,
-    read_picture,
-)
-from streamrec.formats.images.picture import OutputForm
-from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.masking import masked
-from streamrec.sources.source import PIECE_BYTES, Block, FeatureChoice, files_digest
-from streamrec.stores.stored_files import file_contents, files_below, names_in
-from streamrec.values.columns import BytesColumn
+from streamrec.sources.kind import Option, SourceKind
+from streamrec.sources.source import PIECE_BYTES, Block, files_digest
+from streamrec.sources.table import FEATURES, FeatureChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,6 +81,8 @@ class PictureFolder:
         Raises:
             ConfigError: There are no pictures, or no such features.
         """
+        from streamrec.stores.stored_files import files_below
+
         found = {
             name: file
             for name, file in files_below(root, storage_options).items()
@@ -109,7 +100,7 @@ class PictureFolder:
         names = sorted({name.partition("/")[0] for name in found})
         labels = {name: number for number, name in enumerate(names)}
         files = [_File(name, labels[name.partition("/")[0]], file) for name, file in found.items()]
-        return cls(root, FeatureChoice(features).of(TYPES, "a picture"), labels, form, files)
+        return cls(root, FeatureChoice(features).choose(TYPES, "a picture"), labels, form, files)
 
     @property
     def total(self) -> int:
@@ -140,6 +131,10 @@ class PictureFolder:
 
     def read(self, piece: list[_File], refuse: Refuse) -> Block:
         """Read pictures, and encode them again where the form says so."""
+        from streamrec.formats.examples.encode import encode_examples
+        from streamrec.stores.stored_files import file_contents
+        from streamrec.values.columns import BytesColumn
+
         taken, rows = [], []
         contents = file_contents([file.stored for file in piece])
         for file, content in zip(piece, contents, strict=True):
@@ -179,6 +174,12 @@ class PictureFolder:
 
     def _stored(self, data: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
         """Return a picture's bytes as they are stored, its shape, and its format."""
+        import numpy as np
+
+        from streamrec.formats.images.image import encode_jpeg, encode_png, format_of, read_picture
+        from streamrec.formats.images.picture import OutputForm
+        from streamrec.formats.images.resize import at_least, fill_resized
+
         form = self.form
         kind = form.encode or format_of(data).lower()
         wanted = OutputForm(least=at_least(form.size))
@@ -237,6 +238,8 @@ def open_pictures(
     Raises:
         ConfigError: The place is not such a folder, or an argument is wrong.
     """
+    from streamrec.stores.stored_files import names_in
+
     options = storage_options or {}
     if names_in(place, options) is None:
         raise ConfigError(f"{masked(place)}: there is no such directory; correct the path")
@@ -247,3 +250,22 @@ def open_pictures(
             raise ConfigError(f"--resize must be WIDTHxHEIGHT, as in 224x224, not {resize!r}")
         size = int(height), int(width)
     return PictureFolder.find(place, features, PictureForm(encode, quality, size), options)
+
+
+KIND = SourceKind(
+    "pictures",
+    open_pictures,
+    # No suffix: a directory in which nothing tells another kind is taken for one of pictures.
+    options=(
+        FEATURES,
+        Option(name="resize", metavar="WxH", help="Pictures: resize them all to this size."),
+        Option(name="encode", choices=("jpeg", "png"), help="Pictures: encode them anew."),
+        Option(
+            name="quality",
+            type=int,
+            least=0,
+            most=100,
+            help="Pictures: the quality of JPEGs.  [95]",
+        ),
+    ),
+)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
-from streamrec.plan.order.shard_names import owned_shards
-from streamrec.stores.stored_files import find_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from streamrec.errors import DataError
     from streamrec.formats.examples.feature_types import FeatureTypes
@@ -92,6 +90,8 @@ def part_of(items: Sequence[T], task: Task) -> list[T] | None:
     """
     if len(items) < task.tasks:
         return None
+    from streamrec.plan.order.shard_names import owned_shards
+
     own = owned_shards(len(items), task)
     return list(items[own.start : own.stop])
 
@@ -126,6 +126,8 @@ def files_of(
         ConfigError: There are no files.
         StoreError: The store cannot be listed, or has no such object.
     """
+    from streamrec.stores.stored_files import find_files
+
     found = find_files(source, storage_options or {}, suffixes)
     if not found:
         raise ConfigError(
@@ -152,75 +154,3 @@ def table_identity(
         "features": features,
         "key": key,
     }
-
-
-def leave_out(others: Iterable[str]) -> str:
-    """Return what to do about a column that cannot be written, beside others that can."""
-    names = ",".join(others)
-    return f"leave it out with --features {names}, or convert it" if names else "convert it"
-
-
-@dataclass(frozen=True)
-class FeatureChoice:
-    """The features of a table to write, and their types, as far as the user named them."""
-
-    features: Mapping[str, str | None] | None = None
-    """Names, and types where they are not to be those found; ``None`` means all."""
-    types: Mapping[str, str] = field(default_factory=dict)
-    """More types, which choose nothing."""
-    drop: Collection[str] = ()
-    """Names of what is left out."""
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The types that the user named, by the features' names."""
-        chosen = (self.features or {}).items()
-        return {name: dtype for name, dtype in chosen if dtype is not None} | dict(self.types)
-
-    def takes(self, name: str) -> bool:
-        """Return whether a feature is written."""
-        return (self.features is None or name in self.features) and name not in self.drop
-
-    def _refuse_unused(self) -> None:
-        """Refuse names without an effect.
-
-        Raises:
-            ConfigError: A type is given for what is not written, or something is left out twice.
-        """
-        for name in self.types:
-            if not self.takes(name):
-                raise ConfigError(
-                    f"--type has no effect for {name!r}, which is not written; leave that out"
-                )
-        for name in self.drop:
-            if self.features is not None and name not in self.features:
-                raise ConfigError(
-                    f"--drop has no effect for {name!r}, which is not in --features; leave that out"
-                )
-
-    def of(self, known: Mapping[str, str], what: str, key: str | None = None) -> dict[str, str]:
-        """Return the types of the features that are written, sorted by name.
-
-        Args:
-            known: The types of all features of the source.
-            what: The source, for errors.
-            key: One of them, which determines the split.
-
-        Raises:
-            ConfigError: There is no such feature.
-        """
-        options = ("features", self.features or ()), ("type", self.types), ("drop", self.drop)
-        for option, names in options:
-            for name in names:
-                if name not in known:
-                    raise ConfigError(
-                        f"--{option}: {what} has no {name!r}; choose among "
-                        f"{', '.join(sorted(known))}"
-                    )
-        self._refuse_unused()
-        wanted = sorted(filter(self.takes, known))
-        if not wanted:
-            raise ConfigError(f"--drop: nothing of {what} is left; drop fewer columns")
-        if key is not None and key not in wanted:
-            raise ConfigError(f"--key: {key!r} is not a feature; choose among {', '.join(wanted)}")
-        return {name: self.given.get(name, known[name]) for name in wanted}

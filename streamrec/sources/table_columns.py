@@ -16,7 +16,6 @@ from streamrec.sources.table_values import (
     ODD,
     JsonNumber,
     RowError,
-    SampledType,
     as_value,
     is_emptied,
     is_nan,
@@ -30,14 +29,6 @@ if TYPE_CHECKING:
 
 DTYPES = {"int64": np.int64, "float32": np.float32}
 _NESTED = {list, dict, type(None)}
-
-
-def widen(types: dict[str, SampledType], lists: set[str], row: Mapping[str, Any]) -> None:
-    """Take a row's values into the types of features, and note its lists."""
-    for name, value in row.items():
-        types.setdefault(name, SampledType()).take(value)
-        if isinstance(value, list):
-            lists.add(name)
 
 
 def column_of(values: Sequence[Any], dtype: str, *, is_given: bool = True) -> Any:

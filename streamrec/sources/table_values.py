@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from typing import Any, Self
+from ctypes import c_float
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-MOST = float(np.finfo(np.float32).max)
+MOST = (2 - 2**-23) * 2.0**127
+"""The largest float32."""
 EXACT = 1 << 53
 """Doubles hold each whole number up to this one; greater ones were rounded before they came."""
 _WHOLE = re.compile(r"\s*([+-]?[0-9]+)(\.0*)?\s*")
@@ -112,6 +115,14 @@ class SampledType:
         self._has_gap |= other._has_gap
 
 
+def widen(types: dict[str, SampledType], lists: set[str], row: Mapping[str, Any]) -> None:
+    """Take a row's values into the types of features, and note its lists."""
+    for name, value in row.items():
+        types.setdefault(name, SampledType()).take(value)
+        if isinstance(value, list):
+            lists.add(name)
+
+
 def is_nan(value: Any) -> bool:
     """Return whether a value is NaN, as a number or as a text."""
     if isinstance(value, str):
@@ -192,7 +203,7 @@ def _as_float32(value: Any, *, is_given: bool) -> float:
         raise _unfit(value, "beyond float32", ("bytes", "keeps its digits"))
     whole = value if isinstance(value, int) else _whole(value) if isinstance(value, str) else None
     if not is_given and _is_changed(number if whole is None else whole):
-        to = float(np.float32(number)) + 0.0  # not -0
+        to = c_float(number).value + 0.0  # not -0
         keep = "int64" if _whole(value) is not None else "bytes"
         options = (keep, "keeps the digits"), ("float32", "rounds it")
         raise _unfit(value, f"{to:.17g} as float32", *options)
@@ -209,7 +220,7 @@ def _is_changed(number: int | float) -> bool:  # noqa: PYI041 - whole ones are n
     """Return whether float32 changes the whole part of a number, or makes it 0."""
     if abs(number) > MOST:
         return isinstance(number, int) or math.isfinite(number)
-    narrow = float(np.float32(number))
+    narrow = c_float(number).value
     if isinstance(number, int):
         return int(narrow) != number
     return is_emptied(narrow, number) or (abs(number) <= EXACT and abs(narrow - number) >= 1)

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from streamrec.errors import DataError, StreamrecError
 from streamrec.sources.memory import DEFAULT_MEMORY
 from streamrec.sources.source import PIECE_BYTES
-from streamrec.sources.text_pieces import is_compressed, opened
+from streamrec.sources.text_pieces import is_compressed, open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,9 +54,19 @@ class TarPiece(NamedTuple):
     """The contents; ``None``: they are still to be read from the local file."""
 
     @property
+    def path(self) -> str:
+        """The tar, for messages."""
+        return str(self.file)
+
+    @property
     def nbytes(self) -> int:
         """The bytes of the samples, and of what stands between them."""
         return self.stop - self.start
+
+    @property
+    def amount(self) -> int:
+        """The part of the tar that is read with them."""
+        return self.nbytes
 
     def contents(self) -> bytes:
         """Return the bytes that the samples' places refer to."""
@@ -78,7 +88,7 @@ def tar_pieces(file: StoredFile, memory: Memory = DEFAULT_MEMORY) -> Iterator[Ta
         StoreError: It cannot be read.
     """
     try:
-        with opened(file) as stored:
+        with open_plain(file) as stored:
             is_read = is_compressed(file) or not file.is_local
             yield from _Cutter(file, _Forward(stored), memory, is_read=is_read).pieces()
     except StreamrecError:

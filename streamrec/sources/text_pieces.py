@@ -41,6 +41,11 @@ class TextPiece:
     line: int
     data: bytes
 
+    @property
+    def amount(self) -> int:
+        """The bytes of the lines, decompressed."""
+        return len(self.data)
+
 
 def total_bytes(files: Sequence[StoredFile]) -> int | None:
     """Return the bytes of all files, which of compressed ones are not known."""
@@ -53,7 +58,7 @@ def is_compressed(file: StoredFile) -> bool:
 
 
 @contextmanager
-def opened(file: StoredFile) -> Iterator[IO[bytes]]:
+def open_plain(file: StoredFile) -> Iterator[IO[bytes]]:
     """Open a file to read it; a compressed one is decompressed."""
     with file.open() as stored:
         if is_compressed(file):
@@ -88,7 +93,7 @@ def text_pieces(
     """
     rest, line, is_first = b"", 1, True
     looked = 0
-    with opened(file) as lines:
+    with open_plain(file) as lines:
         while data := _read(lines, size or PIECE_BYTES, file):
             rest += data.removeprefix(_MARK) if is_first else data
             is_first = False

@@ -15,7 +15,6 @@ from streamrec.plan.order.shard_names import Task
 from streamrec.plan.order.splits import Splits
 from streamrec.sources import bert
 from streamrec.sources.bert import open_bert
-from streamrec.sources.documents import Document
 from streamrec.sources.reading import Reader, read_source
 from tests.sources.test_delimited import fail, records_of
 from tests.sources.texts import TEXT, vocabulary_file
@@ -63,18 +62,6 @@ def tokens_of(records: list[bytes]) -> list[list[int]]:
     return [row[:used].tolist() for row, used in zip(ids, found["input_mask"].sum(1), strict=True)]
 
 
-def test_sentences_without_tokens_are_left_out(place: str, settings: dict[str, Any]) -> None:
-    """A line may hold control characters alone, and a document such lines alone."""
-    pieces = open_bert(place, **settings).word_pieces
-    one, two, three = (len(row) for row in pieces.tokenize(["a", "a b", "a b c"]).to_list())
-    lines = [["\x01", "a", "\x01", "a b"], ["\x01"], ["a b c", "\x01"]]
-    documents = [Document("x", number, sentences) for number, sentences in enumerate(lines)]
-    text = bert._tokenized(documents, pieces)
-    assert text.offsets == [0, one, one + two, one + two + three] == [0, 1, 3, 6]
-    assert text.sentences == [range(2), range(2, 2), range(2, 3)]
-    assert len(text.tokens) == 6
-
-
 def test_real_text(place: str, settings: dict[str, Any]) -> None:
     source = open_bert(place, **settings)
     records = records_of(source)
@@ -82,7 +69,7 @@ def test_real_text(place: str, settings: dict[str, Any]) -> None:
     documents = [
         [
             token
-            for line in source.word_pieces.tokenize(text.split("\n")).to_list()
+            for line in source.records.word_pieces.tokenize(text.split("\n")).to_list()
             for token in line
         ]
         for text in DOCUMENTS
@@ -217,7 +204,7 @@ def test_whole_words(place: str, settings: dict[str, Any]) -> None:
     for row, tokens in enumerate(tokens_of(records)):
         count = int(found["masked_lm_weights"][row].sum())
         chosen = set(found["masked_lm_positions"][row][:count].tolist())
-        continues = source.word_pieces.continues
+        continues = source.records.word_pieces.continues
         for at in range(2, len(tokens) - 1):
             if continues[tokens[at]] and tokens[at - 1] not in (2, 3):
                 assert (at in chosen) == (at - 1 in chosen)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.sources.class_labels import class_labels, joined_labels
+from streamrec.sources.class_labels import class_labels, join_labels
 from tests.cli.support import streamrec
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_other_metadata(text: bytes) -> None:
 
 def test_files_that_differ(caplog: pytest.LogCaptureFixture) -> None:
     one, two = {"a": NUMBERS, "b": NUMBERS}, {"a": NUMBERS, "b": {"dog": 0, "cat": 1}}
-    assert joined_labels([one, two, {}]) == {"a": NUMBERS}
+    assert join_labels([one, two, {}]) == {"a": NUMBERS}
     assert "the class names of column 'b' differ between files" in caplog.text
 
 

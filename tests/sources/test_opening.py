@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +13,11 @@ from streamrec.sources.opening import (
     KINDS,
     kind_of,
     open_source,
-    parse_features,
-    parse_types,
+    options_of_kinds,
 )
 from streamrec.sources.picture_folder import PictureFolder
 from tests.by_day import each_once
+from tests.pages import DOCS
 from tests.sources.folders import picture_folder
 from tests.sources.test_delimited import records_of
 
@@ -43,19 +44,19 @@ def test_suffixes(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "module"),
+    ("name", "kind"),
     [
-        ("x.tar", "webdataset:open_webdataset"),
-        ("x-{00..11}.tar.gz", "webdataset:open_webdataset"),
-        ("shard.00000.mds.zstd", "mds:open_mds"),
-        ("mds/index.json", "mds:open_mds"),
-        ("x.array_record", "array_record:open_array_record"),
-        ("x.parquet", "arrow:open_arrow"),
+        ("x.tar", "webdataset"),
+        ("x-{00..11}.tar.gz", "webdataset"),
+        ("shard.00000.mds.zstd", "mds"),
+        ("mds/index.json", "mds"),
+        ("x.array_record", "arrayrecord"),
+        ("x.parquet", "arrow"),
     ],
 )
-def test_names_tell_the_kind(name: str, module: str) -> None:
-    assert KINDS[kind_of(name, {})].place == module
-    assert KINDS[kind_of(f"s3://bucket/{name}", {})].place == module
+def test_names_tell_the_kind(name: str, kind: str) -> None:
+    assert kind_of(name, {}) == kind
+    assert kind_of(f"s3://bucket/{name}", {}) == kind
 
 
 def test_what_is_there_tells_the_kind(tmp_path: Path) -> None:
@@ -120,16 +121,14 @@ def test_shards_are_no_source() -> None:
         open_source("s3://bucket/train-*.tfrecord", None, {}, load)
 
 
-def test_types() -> None:
-    given = ["id=int64", "a=b=float32", "x=bytes"]
-    assert parse_types(given) == {"id": "int64", "a=b": "float32", "x": "bytes"}
-    for wrong in ("id", "id=", "=int64", "id=int32", "=", ""):
-        with pytest.raises(ConfigError, match=f"--type: '{wrong}' must be NAME=TYPE"):
-            parse_types([wrong])
-
-
-def test_features() -> None:
-    assert parse_features("a, b = int64") == {"a": None, "b": "int64"}
-    for wrong in ("", "a,,b", "a=", "a=text", "=int64", "a,=int64"):
-        with pytest.raises(ConfigError, match="give them as in age=int64,name"):
-            parse_features(wrong)
+def test_the_reference_has_the_kinds_and_their_options() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text()
+    for kind in KINDS.values():
+        suffixes = ", ".join(f"`{suffix}`" for suffix in kind.suffixes)
+        options = ", ".join(f"`{option.on_command_line}`" for option in kind.options)
+        assert re.search(
+            rf"^\| `{kind.name}` \| [^|]+ \| {suffixes} ?\| {options} ?\|$", page, re.MULTILINE
+        )
+    for option in options_of_kinds().values():
+        value = option.metavar or "\\|".join(option.choices) or ("N" if option.type is int else "")
+        assert f"\n| `{option.on_command_line}{' ' * bool(value)}{value}`" in page

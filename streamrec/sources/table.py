@@ -1,0 +1,243 @@
+"""Tables: files of rows, whose values become features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+
+from streamrec.errors import ConfigError, DataError
+from streamrec.sources.kind import Option
+from streamrec.sources.source import Block, Divisible, table_identity
+from streamrec.sources.text_pieces import total_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from streamrec.sources.source import Refuse
+    from streamrec.sources.table_columns import Row, TableRows
+    from streamrec.sources.table_values import RowError
+    from streamrec.stores.stored_files import StoredFile
+
+NOTHING = "null"
+"""The type of a column that has no value in any row."""
+_TYPES = frozenset({"bytes", "float32", "int64"})
+
+
+def parse_types(texts: Sequence[str]) -> dict[str, str]:
+    """Read texts of the form ``name=type``.
+
+    Raises:
+        ConfigError: One has another form, or there is no such type.
+    """
+    types: dict[str, str] = {}
+    for text in texts:
+        name, _, dtype = text.rpartition("=")  # a column's name may hold the sign
+        if not name or dtype not in _TYPES:
+            raise ConfigError(
+                f"--type: {text!r} must be NAME=TYPE, of the types bytes, float32 and int64, as in "
+                "id=int64"
+            )
+        types[name] = dtype
+    return types
+
+
+def parse_features(text: str) -> dict[str, str | None]:
+    """Read ``name,name=type``: the features to write, and types of some.
+
+    Raises:
+        ConfigError: It has another form, or there is no such type.
+    """
+    features: dict[str, str | None] = {}
+    for part in text.split(","):
+        name, has_type, dtype = (piece.strip() for piece in part.partition("="))
+        if not name or (has_type and dtype not in _TYPES):
+            raise ConfigError(
+                f"--features: {part.strip()!r} is neither NAME nor NAME=TYPE, of the types bytes, "
+                "float32 and int64; give them as in age=int64,name"
+            )
+        features[name] = dtype or None
+    return features
+
+
+FEATURES = Option(
+    name="features",
+    metavar="NAME[=TYPE],...",
+    parse=parse_features,
+    help="Only these features, with types.",
+)
+KEY = Option(name="key", metavar="FEATURE", help="Records: the feature that determines the split.")
+OPTIONS = (
+    FEATURES,
+    Option(
+        name="types",
+        flag="type",
+        metavar="NAME=TYPE",
+        is_repeatable=True,
+        parse=parse_types,
+        help="Tables: a column's type, bytes, float32 or int64; all columns stay. Repeatable.",
+    ),
+    Option(
+        name="drop",
+        metavar="NAME",
+        is_repeatable=True,
+        help="Tables: leave a column out. Repeatable.",
+    ),
+    KEY,
+)
+"""The options of all tables."""
+
+
+class TableOptions(TypedDict, total=False):
+    """The arguments of all tables' openings; see :class:`FeatureChoice`."""
+
+    features: Mapping[str, str | None] | None
+    types: Mapping[str, str]
+    drop: Collection[str]
+    key: str | None
+
+
+@dataclass(frozen=True)
+class FeatureChoice:
+    """The features of a table to write, and their types, as far as the user named them."""
+
+    features: Mapping[str, str | None] | None = None
+    """Names, and types where they are not to be those found; ``None`` means all."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """More types, which choose nothing."""
+    drop: Collection[str] = ()
+    """Names of what is left out."""
+    key: str | None = None
+    """The feature that determines the split."""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The types that the user named, by the features' names."""
+        chosen = (self.features or {}).items()
+        return {name: dtype for name, dtype in chosen if dtype is not None} | dict(self.types)
+
+    def takes(self, name: str) -> bool:
+        """Return whether a feature is written."""
+        return (self.features is None or name in self.features) and name not in self.drop
+
+    def _refuse_unused(self) -> None:
+        """Refuse names without an effect.
+
+        Raises:
+            ConfigError: A type is given for what is not written, or something is left out twice.
+        """
+        for name in self.types:
+            if not self.takes(name):
+                raise ConfigError(
+                    f"--type has no effect for {name!r}, which is not written; leave that out"
+                )
+        for name in self.drop:
+            if self.features is not None and name not in self.features:
+                raise ConfigError(
+                    f"--drop has no effect for {name!r}, which is not in --features; leave that out"
+                )
+
+    def choose(self, known: Mapping[str, str], what: str) -> dict[str, str]:
+        """Return the types of the features that are written, sorted by name.
+
+        Args:
+            known: The types of all features of the source.
+            what: The source, for errors.
+
+        Raises:
+            ConfigError: There is no such feature.
+        """
+        options = ("features", self.features or ()), ("type", self.types), ("drop", self.drop)
+        for option, names in options:
+            for name in names:
+                if name not in known:
+                    raise ConfigError(
+                        f"--{option}: {what} has no {name!r}; choose among "
+                        f"{', '.join(sorted(known))}"
+                    )
+        self._refuse_unused()
+        wanted = sorted(filter(self.takes, known))
+        if not wanted:
+            raise ConfigError(f"--drop: nothing of {what} is left; drop fewer columns")
+        if self.key is not None and self.key not in wanted:
+            raise ConfigError(
+                f"--key: {self.key!r} is not a feature; choose among {', '.join(wanted)}"
+            )
+        return {name: self.given.get(name, known[name]) for name in wanted}
+
+    def check_texts(self, wanted: Mapping[str, str], known: Mapping[str, str]) -> None:
+        """Refuse the types of numbers for columns of texts, which no table of typed columns reads.
+
+        Raises:
+            ConfigError: One is given.
+        """
+        for name, dtype in wanted.items():
+            if known[name] == "bytes" and dtype != "bytes":
+                raise ConfigError(f"--type: column {name!r} is {known[name]}, not {dtype}")
+
+
+def leave_out(others: Iterable[str]) -> str:
+    """Return what to do about a column that cannot be written, beside others that can."""
+    names = ",".join(others)
+    return f"leave it out with --features {names}, or convert it" if names else "convert it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureTable:
+    """Files of rows."""
+
+    files: list[StoredFile]
+    features: dict[str, str]
+    key: str | None
+    given: frozenset[str] = frozenset()
+    """The features whose type the user named."""
+
+    @property
+    def identity(self) -> Any:
+        """The name and version of the rows, and of their splits."""
+        return table_identity(self.files, self.features, self.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTable(FeatureTable, Divisible):
+    """Files of rows whose values are Python's own until a piece is converted."""
+
+    unit: ClassVar[str] = "bytes"
+    labels: ClassVar[None] = None
+    place: ClassVar[str] = "{}"
+    """The place of a row in messages, with the place that :meth:`rows` yields."""
+    lists: frozenset[str] = frozenset()
+    """The features that are lists."""
+
+    @property
+    def total(self) -> int | None:
+        """The bytes of all files, which of compressed ones are not known."""
+        return total_bytes(self.files)
+
+    def rows(self, piece: Any) -> Iterator[tuple[Any, Row | RowError]]:
+        """Yield each row of a piece with its place: its values, or why it cannot be read."""
+        raise NotImplementedError
+
+    def default_keys(self, places: list[Any]) -> Sequence[bytes] | None:  # noqa: ARG002 - for others
+        """Return the keys of rows where the user names no key; ``None``: the records are theirs."""
+        return None
+
+    def empty_rows(self) -> TableRows:
+        """Return the rows of a piece, which has none yet."""
+        from streamrec.sources.table_columns import TableRows
+
+        return TableRows(self.features, self.lists, given=self.given)
+
+    def read(self, piece: Any, refuse: Refuse) -> Block:
+        """Convert the rows of a piece."""
+        from streamrec.sources.table_columns import encode_table
+
+        table = self.empty_rows()
+        for place, row in self.rows(piece):
+            table.add(place, row)
+        columns, missing, places = table.columns(
+            lambda place, error: refuse(
+                DataError(f"{self.place.format(place)}: {error}", url=piece.path)
+            )
+        )
+        records, keys = encode_table(columns, missing, self.key)
+        return Block(records, piece.amount, self.default_keys(places) if keys is None else keys)
