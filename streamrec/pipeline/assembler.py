@@ -86,6 +86,7 @@ class Assembler:
         plan: RunPlan,
         shards: Shards,
         stores: OpensStores,
+        *,
         threads: ThreadPoolExecutor,
         corruption_log: CorruptionLog | None,
         allocate: Allocate | None,

@@ -71,15 +71,17 @@ class CachedRun(Run):
         plan: RunPlan,
         shards: Shards,
         stores: OpensStores,
+        *,
         allocate: Allocate | None = None,
         measures: Measures | None = None,
         ceiling: RunCeiling = NO_CEILING,
-        *,
         cache: BatchCache,
     ) -> None:
         # A transform may keep the columns that it gets.
         allocate = None if plan.functions.transform else allocate
-        super().__init__(plan, shards, stores, allocate, measures, ceiling)
+        super().__init__(
+            plan, shards, stores, allocate=allocate, measures=measures, ceiling=ceiling
+        )
         self._cache = cache
         self._sent = plan.position
         self._cached = 0
@@ -187,8 +189,14 @@ class CachedRun(Run):
         """
         plan = self._plan_behind()
         plan.check()
-        parts = self._shards, self._stores, self._allocate, self.measures, self._ceiling
-        inner = Run(plan, *parts)
+        inner = Run(
+            plan,
+            self._shards,
+            self._stores,
+            allocate=self._allocate,
+            measures=self.measures,
+            ceiling=self._ceiling,
+        )
         async with inner as self._inner:
             while True:
                 try:

@@ -1,9 +1,10 @@
-"""Functions that open a dataset: they read its index, or infer features from its records."""
+"""The opening of a dataset: its shards are found, its index read, its features inferred."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,7 @@ from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnava
 from streamrec.flow.silence import Silence, cause_of
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import as_stored, infer_features
+from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
@@ -19,6 +21,7 @@ from streamrec.pipeline.sample import FirstRecords, sample_records
 from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import in_thread
 from streamrec.stores.beside import read_beside
+from streamrec.stores.open import Stores, import_stores
 from streamrec.stores.source_text import content_name
 
 if TYPE_CHECKING:
@@ -27,10 +30,81 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import ShardEntry
-    from streamrec.stores.base import ObjectInfo
-    from streamrec.stores.open import Stores
+    from streamrec.stores.base import BeforeRequest, ObjectInfo
 
 log = logging.getLogger("streamrec.pipeline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What was found when a dataset was opened."""
+
+    settings: DatasetSettings
+    """The settings, with what the index and the records say."""
+    stores: Stores
+    """The stores of the shards, which are open."""
+    objects: Sequence[ObjectInfo]
+    """The shards in their order; in a mix, one component after the other."""
+    index: Index | None
+    """The entries of these shards in the index; ``None``: the settings name none."""
+    counts: Sequence[int]
+    """The number of shards of each component of a mix; else that of all."""
+    is_inferred: bool
+    """True if the features follow from some of the records."""
+
+
+async def find(
+    settings: DatasetSettings,
+    objects: Sequence[ObjectInfo] | None,
+    before_request: BeforeRequest,
+) -> Findings:
+    """Find all that a dataset is made of; arguments and errors as of :meth:`.dataset.Dataset.open`.
+
+    The stores are left open, for who makes the dataset.
+    """
+    make = partial(Stores, settings.storage_options, stall_timeout=settings.stall_timeout)
+    # In a thread, since a cache looks for its folder.
+    stores = await in_thread(partial(make, cache=settings.cache, before_request=before_request))
+    try:
+        return await _find_in(stores, settings, objects)
+    except BaseException:
+        await stores.aclose()
+        raise
+
+
+async def _find_in(
+    stores: Stores, settings: DatasetSettings, objects: Sequence[ObjectInfo] | None
+) -> Findings:
+    await import_stores(settings.urls)
+    parts = await _list_parts(stores, settings) if objects is None else [list(objects)]
+    objects = [found for part in parts for found in part]
+    index = None
+    if settings.index is not None:
+        index = await read_index(settings, settings.index, stores, objects)
+        settings = indexed_settings(settings, index)
+    is_inferred = settings.features == "infer"
+    if is_inferred:
+        settings = await with_inferred_features(settings, stores, objects)
+    if settings.dtypes and isinstance(settings.features, dict):
+        features = narrowed(settings.features, dtype_names(settings.dtypes))
+        settings = settings.model_copy(update={"features": features})
+    counts = [len(part) for part in parts]
+    return Findings(
+        settings=settings,
+        stores=stores,
+        objects=objects,
+        index=index,
+        counts=counts,
+        is_inferred=is_inferred,
+    )
+
+
+async def _list_parts(stores: Stores, settings: DatasetSettings) -> list[list[ObjectInfo]]:
+    """List the shards of each component of a mix; else of the only source."""
+    parts = [await stores.listed(part) for part in settings.components.values()]
+    if settings.shuffle:  # the order in which a program lists files may be its machine's
+        parts = [sorted(part, key=lambda found: found.url) for part in parts]
+    return parts
 
 
 async def read_index(

@@ -61,6 +61,7 @@ class Run:
         plan: RunPlan,
         shards: Shards,
         stores: OpensStores,
+        *,
         allocate: Allocate | None = None,
         measures: Measures | None = None,
         ceiling: RunCeiling = NO_CEILING,
@@ -94,8 +95,14 @@ class Run:
         """Start the stages at the plan's position."""
         plan, shards = self._plan, self._shards
         self._assembler = Assembler(
-            *(plan, shards, self._stores, self._threads, self._corruption_log, self._allocate),
-            *(self.measures, self._ceiling),
+            plan,
+            shards,
+            self._stores,
+            threads=self._threads,
+            corruption_log=self._corruption_log,
+            allocate=self._allocate,
+            measures=self.measures,
+            ceiling=self._ceiling,
         )
         self._task = asyncio.create_task(self._assembler.run(), name="streamrec-run")
 

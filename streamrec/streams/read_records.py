@@ -18,7 +18,7 @@ from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
 from streamrec.streams.ranks import Rank
-from streamrec.streams.session import ThreadSession
+from streamrec.streams.session import Entry, ThreadSession
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
-    from streamrec.plan.state.resume_point import ResumePoint
 
 
 def read_records(
@@ -118,15 +117,15 @@ async def _check_offset(offset: int, url: str, settings: DatasetSettings) -> Non
         )
 
 
-def _begin(offset: int, single: bool, dataset: Dataset) -> ResumePoint:
+def _begin(offset: int, single: bool, dataset: Dataset) -> Entry:
     if single and len(dataset.shards) > 1:
         raise ConfigError(
             f"read_records and an offset need one shard, but the source has {len(dataset.shards)}; "
             "name one of them"
         )
     if not offset:
-        return Beginning()
+        return Entry(Beginning())
     start = dataset.run(rank=0, world_size=1, batch_size=None, position=None).position
     lanes = start.lanes.copy()
     lanes["offset"] = offset
-    return replace(start, lanes=lanes)
+    return Entry(replace(start, lanes=lanes))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, Unpack
 
 from streamrec.config.memory_budget import memory_budget
 from streamrec.feeder.client.client import BlockingFeed
@@ -37,12 +37,20 @@ if TYPE_CHECKING:
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
-    Begin: TypeAlias = ResumePoint | Callable[[Dataset], ResumePoint]
+    Begin: TypeAlias = "ResumePoint | Callable[[Dataset], Entry]"
 
 Inner = TypeVar("Inner", bound="LoopSession | AsyncHealingFeed")
 
 ENGINE_PATIENCE = 300.0
 """Seconds: an engine process that dies closes its socket, so this is only for one that hangs."""
+
+
+class Entry(NamedTuple):
+    """The place where a session begins to read, and the memory that it reads with."""
+
+    position: ResumePoint
+    budget: int | None = None
+    """Bytes; ``None``: as many as the settings of the dataset say."""
 
 
 class LoopSession:
@@ -55,16 +63,17 @@ class LoopSession:
     is_async: Literal[True] = True
 
     def __init__(
-        self, dataset: Dataset, rank: Rank, position: ResumePoint, measures: Measures | None = None
+        self, dataset: Dataset, rank: Rank, entry: Entry, measures: Measures | None = None
     ) -> None:
         self._dataset = dataset
         self._rank = rank
+        self._budget = entry.budget
         self._batch_size = dataset.settings.batch_size
         self.fingerprint = dataset.fingerprint(self._batch_size, rank.world_size)
         """Everything that determines the order of the batches."""
         self.settings = facts_of(dataset, list(dataset.shards), self._batch_size, rank.world_size)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
-        self._run = self._start(position, measures)
+        self._run = self._start(entry.position, measures)
         self.loop = asyncio.get_running_loop()
         self._owner = asyncio.create_task(self._own(), name="streamrec-session")
         self._ready = asyncio.Event()
@@ -80,8 +89,8 @@ class LoopSession:
         Args:
             settings: Those of the dataset.
             rank: The part of it to read.
-            begin: The place to begin at; or a function that returns it, called before anything is
-                read, which may change the dataset's settings.
+            begin: The place to begin at; or a function that returns it, with the memory to take,
+                called before anything is read.
 
         Raises:
             StreamrecError: The dataset cannot be opened, or the position does not fit it.
@@ -91,7 +100,8 @@ class LoopSession:
         dataset = await Dataset.open(settings)
         measures.waits.consume("client")
         try:
-            return cls(dataset, rank, begin(dataset) if callable(begin) else begin, measures)
+            entry = begin(dataset) if callable(begin) else Entry(begin)
+            return cls(dataset, rank, entry, measures)
         except BaseException:
             await dataset.aclose()
             raise
@@ -144,6 +154,7 @@ class LoopSession:
             world_size=world_size,
             batch_size=self._batch_size,
             position=position,
+            budget=self._budget,
             measures=measures,
         )
 

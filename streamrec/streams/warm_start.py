@@ -12,19 +12,14 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrec.config.dataset import DEFAULT_LANES, MIB
-from streamrec.config.memory_budget import (
-    batch_limit,
-    memory_budget,
-    pixel_limit,
-    record_limit,
-)
+from streamrec.config.dataset import MIB
+from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import FeedError, Stalled, StreamrecError
 from streamrec.feeder.engine.engine import order_for
 from streamrec.pipeline.batch.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.reading.ranges import least_budget
-from streamrec.streams.session import ThreadSession, call_engine
+from streamrec.streams.session import Entry, ThreadSession, call_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,14 +68,12 @@ class WarmStartSession:
     is_async: Literal[False] = False
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
-        def begin(dataset: Dataset) -> ResumePoint:
+        def begin(dataset: Dataset) -> Entry:
             """Give the thread all of the memory for a short run, which it reads alone."""
             order = order_for(settings, dataset.objects)
             self._call = partial(call_engine, settings, rank, order)
             self._is_short = _is_short(settings, rank, dataset.objects)
-            if not self._is_short:
-                dataset.settings = _small(dataset.settings)
-            return position
+            return Entry(position, None if self._is_short else _small_budget(dataset))
 
         thread = ThreadSession(settings, rank, begin)
         self._is_first = True
@@ -176,14 +169,6 @@ def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInf
     return settings.epochs * sum(sizes) <= SHORT * rank.world_size
 
 
-def _small(settings: DatasetSettings) -> DatasetSettings:
-    """Return the settings with less memory, if the lanes can do with it, for the same records."""
-    lanes = DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
-    budget = min(memory_budget(settings), max(BUDGET, least_budget(lanes)))
-    limits = {
-        "memory_budget": budget,
-        "max_record_bytes": record_limit(settings),
-        "max_bytes": batch_limit(settings),
-        "max_pixels": pixel_limit(settings),
-    }
-    return settings.model_copy(update=limits)
+def _small_budget(dataset: Dataset) -> int:
+    """Return the bytes for the thread: few, if the lanes can do with them."""
+    return min(memory_budget(dataset.settings), max(BUDGET, least_budget(dataset.lanes)))

@@ -1,4 +1,4 @@
-"""A dataset in memory: deterministic batches, whose position is their number."""
+"""A dataset in memory, as a feeder serves it: batches whose position is their number."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import numpy as np
 from streamrec.config import DatasetSettings
 from streamrec.errors import StateError
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.timings import Timings
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.origin import Origin
-from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.run import Run
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, Measures, RunCeiling
 from streamrec.plan.state.position import Fingerprint, Position
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.open import Stores
 from streamrec.values.columns import BytesColumn
 from streamrec.wire.frame import aligned
 from streamrec.wire.messages import BatchMessage
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.served import Served, ServedRun
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.values.columns import Column
 
@@ -80,7 +79,7 @@ def decoded(message: BatchMessage) -> Batch:
     return payload.decode(message, fingerprint(), 0, 1)
 
 
-class FakeDataset(Dataset):
+class FakeDataset:
     """A dataset of ``steps`` batches a run.
 
     ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
@@ -88,6 +87,8 @@ class FakeDataset(Dataset):
     With ``counts`` the runs have statistics. ``made`` is shown every batch, ``budgets`` and
     ``allocates`` are those of the runs.
     """
+
+    stored_bytes: int | None = None
 
     def __init__(
         self,
@@ -108,15 +109,11 @@ class FakeDataset(Dataset):
         self.taken = 0
         self.open_runs = 0
         self.counts = False
-        self._stores = Stores()
+        self.timings = Timings()
         self.closed = False
         self.budgets: list[int | None] = []
         self.allocates: list[Allocate | None] = []
         self.made: Callable[[Batch], object] = lambda _: None
-
-    @property
-    def stored_bytes(self) -> int | None:
-        return None
 
     def fingerprint(self, batch_size: int | None, world_size: int, *, rank: int = 0) -> Fingerprint:
         return fingerprint(global_batch=batch_size * world_size if batch_size else None)
@@ -136,7 +133,6 @@ class FakeDataset(Dataset):
         position: ResumePoint | None,
         allocate: Allocate | None = None,
         budget: int | None = None,
-        measures: Measures | None = None,
         ceiling: RunCeiling = NO_CEILING,
     ) -> FakeRun:
         self.budgets.append(budget)
@@ -173,7 +169,7 @@ class SlowlyClosedDataset(FakeDataset):
         self.closed = True
 
 
-class FakeRun(Run):
+class FakeRun:
     """A run to the next multiple of the dataset's ``steps``."""
 
     def __init__(self, dataset: FakeDataset, rank: int, world_size: int, step: int) -> None:
@@ -209,3 +205,8 @@ class FakeRun(Run):
 
     async def __aexit__(self, *_: object) -> None:
         self._dataset.open_runs -= 1
+
+
+if TYPE_CHECKING:
+    _DATASET: type[Served] = FakeDataset
+    _RUN: type[ServedRun] = FakeRun

@@ -27,9 +27,10 @@ from streamrec.wire.protocol import PROTOCOL_VERSIONS, Connection, Role
 from tests.pipeline.simulated_store import SimulatedLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
 
     from streamrec.config import DatasetSettings
+    from streamrec.pipeline.served import Served
     from streamrec.wire.messages import Message
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -198,7 +199,7 @@ class ServedFeeder:
 
 @contextlib.contextmanager
 def served(
-    datasets: dict[str, Dataset],
+    datasets: Mapping[str, Served],
     loop_factory: LoopFactory = asyncio.new_event_loop,
     **options: Any,
 ) -> Iterator[ServedFeeder]:

@@ -10,7 +10,7 @@ import pytest
 
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.formats.shards.index import Index
-from streamrec.pipeline import dataset as dataset_module
+from streamrec.pipeline import dataset_identity
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.order.dealt_shards import DealtShards
 from streamrec.plan.order.record_order import RecordOrder
@@ -220,7 +220,7 @@ async def test_the_names_of_a_million_shards_are_digested_once(
     def again(_: Any) -> str:
         raise AssertionError
 
-    monkeypatch.setattr(dataset_module, "names_digest", again)
+    monkeypatch.setattr(dataset_identity, "names_digest", again)
     dataset.fingerprint(2, 1)
     dataset.run(rank=0, world_size=1, batch_size=2, position=None)
     await dataset.aclose()
@@ -240,4 +240,12 @@ async def test_a_run_copies_nothing_of_what_is_known_of_the_shards(tmp_path: Pat
     finally:
         tracemalloc.stop()
     assert run.position.step == 0
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_the_settings_stay_those_of_which_the_order_was_derived(tmp_path: Path) -> None:
+    dataset = await Dataset.open(settings_of(write(tmp_path, ((10,) * 4,) * 2)))
+    with pytest.raises(AttributeError, match="settings"):
+        dataset.settings = dataset.settings.model_copy()  # type: ignore[misc]
     await dataset.aclose()

@@ -13,7 +13,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
-from streamrec.config.memory_budget import memory_budget, record_limit
+from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.engine.engine import Engine
@@ -27,7 +27,6 @@ from streamrec.streams.warm_start import (
     SHORT,
     WarmStartSession,
     _is_short,
-    _small,
     can_warm_start,
 )
 from tests.by_day import at_night, stops
@@ -195,7 +194,7 @@ def test_only_a_short_run_has_all_of_the_memory(
         monkeypatch.setattr("streamrec.streams.warm_start.SHORT", short)
         with contextlib.closing(opened(source, memory_budget="512MiB")) as session:
             assert session._thread is not None
-            assert memory_budget(session._thread._session._dataset.settings) == budget
+            assert session._thread._session._run._plan.memory.total == budget
 
 
 def test_a_run_of_several_ranks_is_shorter() -> None:
@@ -433,8 +432,13 @@ def test_whoever_asks_for_the_process_has_it_alone(
         assert sum(map(len, stream)) == TOTAL
 
 
-def test_the_thread_takes_records_as_long_as_the_process() -> None:
-    """A thread's own, smaller budget would not allow such records."""
-    settings = validate(DatasetSettings, {"source": "x", "memory_budget": "256MiB"})
-    assert record_limit(_small(settings)) == 256 << 20
-    assert memory_budget(_small(settings)) == BUDGET
+@pytest.mark.usefixtures("leaves_nothing")
+def test_the_thread_has_little_memory_and_takes_records_as_long_as_the_process(source: str) -> None:
+    values = {"source": source, "memory_budget": "256MiB", "batch_size": 4}
+    described = validate(DatasetSettings, values)
+    with contextlib.closing(WarmStartSession(described, Rank(0, 1), Beginning())) as session:
+        assert session._thread is not None
+        reading = session._thread._session
+        assert reading._run._plan.memory.total == BUDGET
+        assert record_limit(reading._run._plan.settings) == 256 << 20
+        assert reading._dataset.settings == described

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamrec.config import DatasetSettings
-    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.served import Served
 
 FUNCTIONS = ("filter", "map", "transform")
 CONTENTS = ("length_buckets", "check_crc", "on_corrupt")
@@ -49,7 +49,7 @@ class _Facts(Settings):
 
 
 def facts_of(
-    dataset: Dataset,
+    dataset: Served,
     shards: list[str] | None,
     batch_size: int | None,
     world_size: int,

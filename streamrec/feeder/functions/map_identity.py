@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.config import DatasetSettings
-    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.served import Served
 
 
 def with_identity(settings: DatasetSettings) -> DatasetSettings:
@@ -50,9 +50,9 @@ class Codes:
     """The digests of the functions of a feeder's datasets, each made once, beside the loop."""
 
     def __init__(self) -> None:
-        self._made: WeakKeyDictionary[Dataset, asyncio.Task[dict[str, str]]] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Served, asyncio.Task[dict[str, str]]] = WeakKeyDictionary()
 
-    async def of(self, dataset: Dataset) -> dict[str, str]:
+    async def of(self, dataset: Served) -> dict[str, str]:
         """Return those of a dataset; see :func:`codes_of`."""
         settings = dataset.settings
         if all(getattr(settings, name) is None for name in SETTINGS):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
+    from streamrec.pipeline.served import Served
 
 log = logging.getLogger("streamrec.feeder")
 
@@ -52,7 +53,7 @@ async def serve(
     settings: DaemonSettings,
     *,
     ready: Callable[[Bound], None] | None = None,
-    opener: Callable[[DatasetSettings], Awaitable[Dataset]] = Dataset.open,
+    opener: Callable[[DatasetSettings], Awaitable[Served]] = Dataset.open,
     load: Callable[[], DaemonSettings] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal cuts everything at once.
@@ -120,7 +121,7 @@ async def _feeder(
     return Supervisor(datasets, server, workers, budget, access)
 
 
-def _check_memory(budget: SharedBudget, dataset: Dataset) -> None:
+def _check_memory(budget: SharedBudget, dataset: Served) -> None:
     """Check that a rank of some world size can read a dataset.
 
     Raises:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.access.tokens import Grant
     from streamrec.feeder.client.connection import AsyncConnection
-    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.served import Served
 
 TELL_EVERY = 0.5
 """Seconds between two snapshots for the supervisor."""
@@ -90,9 +90,9 @@ class WorkerFeeder(Feeder):
         """The daemon's numbers of the connections, by their tasks."""
         self._orders: dict[str, dict[str, Any]] = {}
         """What the supervisor has said about datasets."""
-        self._opened: dict[str, asyncio.Task[Dataset]] = {}
+        self._opened: dict[str, asyncio.Task[Served]] = {}
 
-    async def dataset(self, name: str, grant: Grant | None = None) -> Dataset:
+    async def dataset(self, name: str, grant: Grant | None = None) -> Served:
         """Return a dataset, once it is open in the supervisor and here.
 
         Args:
@@ -177,7 +177,7 @@ class WorkerFeeder(Feeder):
         await super().aclose()
         await finish(close_opened(self._opened.values()))
 
-    async def _open(self, name: str) -> Dataset:
+    async def _open(self, name: str) -> Served:
         """Open a dataset; where that fails, the next client has it opened again."""
         order = self._orders[name]
         try:

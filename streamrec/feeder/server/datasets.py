@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
     from streamrec.config import DatasetSettings
-    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.served import Served
 
 
 class ServedDatasets(dict[str, ServedDataset]):
@@ -28,8 +28,8 @@ class ServedDatasets(dict[str, ServedDataset]):
     def __init__(
         self,
         settings: Mapping[str, DatasetSettings],
-        opener: Callable[[DatasetSettings], Awaitable[Dataset]],
-        check: Callable[[Dataset], object] = lambda _: None,
+        opener: Callable[[DatasetSettings], Awaitable[Served]],
+        check: Callable[[Served], object] = lambda _: None,
     ) -> None:
         super().__init__()
         self._check = check
@@ -67,8 +67,8 @@ class ServedDatasets(dict[str, ServedDataset]):
 
 @asynccontextmanager
 async def opened(
-    datasets: Mapping[str, Awaitable[Dataset]],
-) -> AsyncIterator[Mapping[str, asyncio.Future[Dataset]]]:
+    datasets: Mapping[str, Awaitable[Served]],
+) -> AsyncIterator[Mapping[str, asyncio.Future[Served]]]:
     """Open datasets while the block runs already; close them, or stop opening them, after it.
 
     What cannot be opened stays so, and its clients get the error as it is.
@@ -80,7 +80,7 @@ async def opened(
         await finish(close_opened(opening.values()))
 
 
-async def close_opened(opening: Collection[asyncio.Future[Dataset]]) -> None:
+async def close_opened(opening: Collection[asyncio.Future[Served]]) -> None:
     """Close datasets, or stop opening them."""
     for future in opening:
         future.cancel()
@@ -89,7 +89,7 @@ async def close_opened(opening: Collection[asyncio.Future[Dataset]]) -> None:
             await dataset.aclose()
 
 
-def obstacle_of(dataset: Dataset | Awaitable[Dataset]) -> str | None:
+def obstacle_of(dataset: Served | Awaitable[Served]) -> str | None:
     """Return the reason why no client of a dataset could be served now; ``None``: one could."""
     if isinstance(dataset, ServedDataset):
         return dataset.obstacle

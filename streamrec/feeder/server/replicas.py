@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.pipeline.dataset import Dataset
-    from streamrec.pipeline.run import Run
+    from streamrec.pipeline.served import Served, ServedRun
     from streamrec.plan.state.position import Position
     from streamrec.plan.state.resume_point import ResumePoint
 
@@ -44,7 +43,7 @@ class ReplicaReader:
 
     name: str
     """The dataset's name at the feeder."""
-    dataset: Dataset
+    dataset: Served
     rank: int
     world_size: int
     batch_size: int | None
@@ -59,7 +58,9 @@ class Readings:
 
     def __init__(
         self,
-        start: Callable[[ReplicaReader, Position], AbstractAsyncContextManager[tuple[Run, int]]],
+        start: Callable[
+            [ReplicaReader, Position], AbstractAsyncContextManager[tuple[ServedRun, int]]
+        ],
     ) -> None:
         self._start = start
         self._readings: dict[ReplicaReader, list[_SharedReading]] = {}
@@ -181,14 +182,14 @@ class _SharedReading:
     """
 
     def __init__(
-        self, start: AbstractAsyncContextManager[tuple[Run, int]], position: Position
+        self, start: AbstractAsyncContextManager[tuple[ServedRun, int]], position: Position
     ) -> None:
         self.replicas = 0
         """The number of those that have joined it, and not left."""
         self.position = position
         """The position behind its last batch; at the end of the run, that of the next one."""
         self._start = start
-        self._run: Run | None = None
+        self._run: ServedRun | None = None
         self._most = 0
         self._stack = AsyncExitStack()
         self._first = 0
@@ -244,7 +245,7 @@ class _SharedReading:
             self._over = error
             raise
 
-    async def _begin(self) -> Run:
+    async def _begin(self) -> ServedRun:
         run, self._most = await self._stack.enter_async_context(self._start)
         self._run = run
         return run

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from streamrec.config import DatasetSettings
-    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.served import Served
 
 FIRST_WAIT = 1.0
 """Seconds, at most, until a store is asked again for the first time."""
@@ -45,9 +45,9 @@ class ServedDataset:
         self,
         name: str,
         settings: DatasetSettings,
-        opener: Callable[[DatasetSettings], Awaitable[Dataset]],
+        opener: Callable[[DatasetSettings], Awaitable[Served]],
         random: Random | None = None,
-        check: Callable[[Dataset], object] = lambda _: None,
+        check: Callable[[Served], object] = lambda _: None,
     ) -> None:
         self.settings = settings
         self.trouble: str | None = None
@@ -56,7 +56,7 @@ class ServedDataset:
         self._opener = opener
         self._check = check
         self._random = random or Random()
-        self.found: Dataset | Exception | None = None
+        self.found: Served | Exception | None = None
         """The open dataset, or the reason why it will never be open."""
         self._tried = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._open())
@@ -64,7 +64,7 @@ class ServedDataset:
     def __repr__(self) -> str:
         return f"<ServedDataset {self._name}: {self.obstacle or 'open'}>"
 
-    def __await__(self) -> Generator[None, None, Dataset]:
+    def __await__(self) -> Generator[None, None, Served]:
         return self._get().__await__()
 
     @property
@@ -94,7 +94,7 @@ class ServedDataset:
             self._task = asyncio.get_running_loop().create_task(self._probe())
 
     @property
-    def _dataset(self) -> Dataset | None:
+    def _dataset(self) -> Served | None:
         return None if isinstance(self.found, Exception) else self.found
 
     async def aclose(self) -> None:
@@ -103,7 +103,7 @@ class ServedDataset:
         if self._dataset is not None:
             await self._dataset.aclose()
 
-    async def _get(self) -> Dataset:
+    async def _get(self) -> Served:
         await self.tried()
         if self.trouble is not None or self._dataset is None:
             raise StoreUnavailable(
@@ -122,7 +122,7 @@ class ServedDataset:
             self._log_shards(self.found)
         self._tried.set()
 
-    async def _checked(self, dataset: Dataset) -> Dataset:
+    async def _checked(self, dataset: Served) -> Served:
         try:
             self._check(dataset)
         except ConfigError as error:
@@ -143,7 +143,7 @@ class ServedDataset:
         else:
             await finish(dataset.aclose())
 
-    async def _opened(self) -> Dataset:
+    async def _opened(self) -> Served:
         """Open the dataset, however long its store takes to allow it."""
         backoff = Backoff(self._random, FIRST_WAIT, LONGEST_WAIT)
         began = asyncio.get_running_loop().time()
@@ -169,7 +169,7 @@ class ServedDataset:
     def _facts(self) -> dict[str, str]:
         return {"dataset": self._name}
 
-    def _log_shards(self, dataset: Dataset) -> None:
+    def _log_shards(self, dataset: Served) -> None:
         count, size = len(dataset.shards), dataset.stored_bytes
         extra = {**self._facts, **({} if size is None else {"bytes": size})}
         log.info("the dataset is open: %d shards", count, extra=extra)

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.client.connection import AsyncConnection
     from streamrec.feeder.server.budget import SharedBudget
     from streamrec.feeder.server.replicas import ReplicaReader
-    from streamrec.pipeline.dataset import Dataset
-    from streamrec.pipeline.run import Run
+    from streamrec.pipeline.served import Served, ServedRun
     from streamrec.plan.state.position import Position
 
 log = logging.getLogger("streamrec.feeder")
@@ -51,7 +50,7 @@ log = logging.getLogger("streamrec.feeder")
 class Service:
     """The datasets of a feeder, with the memory, the limits and the counters of all clients."""
 
-    datasets: dict[str, Dataset | Awaitable[Dataset]]
+    datasets: dict[str, Served | Awaitable[Served]]
     """By name; one that is not open yet lets its clients wait."""
     settings: DaemonSettings.Server = field(default_factory=DaemonSettings.Server)
     """The limits and the timeouts."""
@@ -88,7 +87,7 @@ class Service:
             raise FeederDraining(refusal)
 
     @asynccontextmanager
-    async def memory(self, dataset: Dataset, world_size: int, more: int = 0) -> AsyncIterator[Loan]:
+    async def memory(self, dataset: Served, world_size: int, more: int = 0) -> AsyncIterator[Loan]:
         """Lend a session its memory while the block runs.
 
         Args:
@@ -141,7 +140,7 @@ class Service:
     @asynccontextmanager
     async def _reading(
         self, reader: ReplicaReader, position: Position
-    ) -> AsyncIterator[tuple[Run, int]]:
+    ) -> AsyncIterator[tuple[ServedRun, int]]:
         """Start a run whose batches go to several clients."""
         dataset = reader.dataset
         kept = min(WINDOW, daemon_budget(self.settings) // 4)
@@ -158,7 +157,7 @@ class Service:
                 async with run as batches:
                     yield batches, kept
 
-    async def dataset(self, name: str, grant: Grant | None = None) -> Dataset:
+    async def dataset(self, name: str, grant: Grant | None = None) -> Served:
         """Return a dataset, once it is open.
 
         Args:

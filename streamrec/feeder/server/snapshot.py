@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.server.budget import SharedBudget
     from streamrec.feeder.server.service import Service
-    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.served import Served
 
 _NOTHING: dict[str, Any] = {
     "sent": {"batches": 0, "records": 0, "bytes": 0},
@@ -58,7 +58,7 @@ def snapshot_of(service: Service, *, obstacle: str | None, draining: bool) -> di
     }
 
 
-def _opened(handle: Dataset | Awaitable[Dataset]) -> Any:
+def _opened(handle: Served | Awaitable[Served]) -> Any:
     """Return the dataset, the error that opening it ended with, or ``None`` meanwhile."""
     if isinstance(handle, ServedDataset):
         return handle.found
@@ -73,7 +73,7 @@ def _is_dataset(found: Any) -> bool:
     return found is not None and not isinstance(found, BaseException)
 
 
-def _trouble(handle: Dataset | Awaitable[Dataset]) -> str | None:
+def _trouble(handle: Served | Awaitable[Served]) -> str | None:
     return handle.trouble if isinstance(handle, ServedDataset) else None
 
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.subscription import Subscription
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.pipeline.dataset import Dataset
-    from streamrec.pipeline.run import Run
+    from streamrec.pipeline.served import Served, ServedRun
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.wire.messages import Hello, Subscribe
 
@@ -53,7 +52,7 @@ class DatasetSource:
     """The source of one client's batches; made by :meth:`open`."""
 
     def __init__(
-        self, *, service: Service, client: Client, dataset: Dataset, opened_in: float
+        self, *, service: Service, client: Client, dataset: Served, opened_in: float
     ) -> None:
         self.name = client.hello.dataset
         self.subscription: Subscription | None = None
@@ -63,7 +62,7 @@ class DatasetSource:
         self._dataset = dataset
         self._world_size = client.hello.world_size
         self._batch_size = client.hello.batch_size or dataset.settings.batch_size
-        self._start: Callable[[ResumePoint | None], Run | Replica]
+        self._start: Callable[[ResumePoint | None], ServedRun]
         self._opened_in = opened_in
         """Seconds for which the first run waited until its dataset was open."""
 
@@ -128,7 +127,7 @@ class DatasetSource:
                 self._start = lambda position: run(position=position)
                 yield
 
-    def run(self, subscribe: Subscribe) -> AbstractAsyncContextManager[Run | Replica]:
+    def run(self, subscribe: Subscribe) -> AbstractAsyncContextManager[ServedRun]:
         """Return the run that begins where a client says.
 
         Raises:
@@ -151,7 +150,7 @@ class DatasetSource:
         self._client.session_log.sent(size)
 
     @asynccontextmanager
-    async def _counted(self, run: Run | Replica) -> AsyncIterator[Run | Replica]:
+    async def _counted(self, run: ServedRun) -> AsyncIterator[ServedRun]:
         assert self.subscription is not None
         async with run:
             self._client.session_log.subscribed(self.subscription.rank, run.position.step)
@@ -186,7 +185,7 @@ def _position(subscribe: Subscribe) -> ResumePoint | None:
     return read_resume_point(mapping_of(subscribe.position, "the position of SUBSCRIBE"))
 
 
-def names_told(dataset: Dataset) -> list[str] | None:
+def names_told(dataset: Served) -> list[str] | None:
     """Return the shards' URLs for WELCOME; ``None``: they are too many to be told."""
     room = MOST_NAMES
     for url in dataset.shards:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from streamrec.feeder.server.tracing import Traces
-    from streamrec.pipeline.run import Run
+    from streamrec.pipeline.served import ServedRun
 
 VERSION = 1
 """The version of the form of snapshots; it changes where a name changes its meaning or goes."""
@@ -54,7 +54,7 @@ class FeederStatistics:
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     """The subscriptions that are served now, by number."""
     traces: Traces | None = None
-    readings: dict[Run, str] = field(default_factory=dict)
+    readings: dict[ServedRun, str] = field(default_factory=dict)
     """The datasets of the runs that several subscriptions share."""
     loop: LoopDelay = field(default_factory=LoopDelay)
     """The delays of this process's event loop, where somebody watches it."""
@@ -75,7 +75,7 @@ class FeederStatistics:
             self._end(dataset, subscription.measures())
 
     @contextmanager
-    def reading(self, dataset: str, run: Run) -> Iterator[None]:
+    def reading(self, dataset: str, run: ServedRun) -> Iterator[None]:
         """Count with a run that several subscriptions share while the block runs."""
         self.readings[run] = dataset
         try:
@@ -207,7 +207,7 @@ def _time(error: Mapping[str, Any]) -> float:
     return time
 
 
-def _shared(run: Run) -> dict[str, Any]:
+def _shared(run: ServedRun) -> dict[str, Any]:
     """Return the measures of a shared run; its replicas know best what their clients do."""
     measures = measures_of(run)
     measures["waits"].pop("client", None)

@@ -11,8 +11,7 @@ from streamrec.flow.timings import added
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamrec.feeder.server.replicas import Replica
-    from streamrec.pipeline.run import Run
+    from streamrec.pipeline.served import ServedRun
 
 FETCHED = (
     *("requests", "retries", "throttled", "cut", "hedges", "hedges_won"),
@@ -49,11 +48,11 @@ class Subscription:
     bytes: int = 0
     on_first_batch: Callable[[], None] | None = None
     """Called once, when the first batch was sent."""
-    _run: Run | Replica | None = None
+    _run: ServedRun | None = None
     _ended: dict[str, Any] = field(default_factory=dict)
     """The measures of its runs that are over."""
 
-    def begin(self, run: Run | Replica) -> None:
+    def begin(self, run: ServedRun) -> None:
         """Count on with a run."""
         self._run = run
         self.step = run.position.step
@@ -96,7 +95,7 @@ class Subscription:
         }
 
 
-def measures_of(run: Run | Replica) -> dict[str, Any]:
+def measures_of(run: ServedRun) -> dict[str, Any]:
     """Return the counters, the waits and the times of requests of a run.
 
     ``kept_back``: the seconds of each cause for which no more requests were in flight.
@@ -110,7 +109,7 @@ def measures_of(run: Run | Replica) -> dict[str, Any]:
     }
 
 
-def gauges_of(run: Run | Replica) -> dict[str, int]:
+def gauges_of(run: ServedRun) -> dict[str, int]:
     """Return the sizes of a run now."""
     return _some(run.statistics(), GAUGES)
 

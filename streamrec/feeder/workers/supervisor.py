@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.access.access import Access
     from streamrec.feeder.server.budget import SharedBudget
     from streamrec.feeder.server.datasets import ServedDatasets
-    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.served import Served
 
 STEADY = 60.0
 """Seconds after which a worker that ends is replaced as soon as the first was."""
@@ -346,7 +346,7 @@ def _plain(settings: DaemonSettings.Server) -> dict[str, Any]:
     return settings.model_dump(mode="json") | secrets
 
 
-def _order(settings: DatasetSettings, dataset: Dataset) -> dict[str, Any]:
+def _order(settings: DatasetSettings, dataset: Served) -> dict[str, Any]:
     """Return the message that lets a worker open a dataset, with the same shards.
 
     The components of a mix are not told apart by it: of a mix each worker lists the shards.

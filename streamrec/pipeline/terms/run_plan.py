@@ -36,7 +36,7 @@ HOPELESS = 4
 """The number of passes over all shards of a lane without a kept record or pack before it fails."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """The plan of one rank's run."""
 

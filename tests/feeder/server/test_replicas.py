@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.client.session import Options
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.pipeline.run import Run
+    from streamrec.pipeline.served import ServedRun
     from streamrec.plan.state.position import Position
 
 
@@ -61,7 +61,7 @@ class Fixture:
     @contextlib.asynccontextmanager
     async def _start(
         self, reader: ReplicaReader, position: Position
-    ) -> AsyncIterator[tuple[Run, int]]:
+    ) -> AsyncIterator[tuple[ServedRun, int]]:
         async with reader.dataset.run(
             rank=reader.rank,
             world_size=reader.world_size,

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from streamrec.pipeline.served import Served
+
 HERE = "tcp://127.0.0.1:0"
 MIB = 1 << 20
 SHARDS, RECORDS = 3, 2000
@@ -267,7 +269,7 @@ async def test_a_worker_that_hangs(
 async def test_a_dataset_has_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
     is_down = False
 
-    async def opener(dataset: DatasetSettings) -> Dataset:
+    async def opener(dataset: DatasetSettings) -> Served:
         if is_down:
             raise StoreUnavailable("no route")
         return FakeDataset()

@@ -49,7 +49,14 @@ def plan_of(orders: list[Any], rank: int = 0, world_size: int = 1) -> RunPlan:
         replace(FINGERPRINT, lanes=LANES), firsts, rank=rank, world_size=world_size
     )
     memory = MemoryPlan.divide(32 << 20, lanes=LANES, windows=0)
-    return RunPlan(settings_of("x"), tuple(orders), position, memory, 1, "keep")
+    return RunPlan(
+        settings=settings_of("x"),
+        orders=tuple(orders),
+        position=position,
+        memory=memory,
+        batch_size=1,
+        remainder="keep",
+    )
 
 
 def shards_of(count: int) -> Shards:

@@ -1,0 +1,200 @@
+"""The arithmetic of a dataset's runs: their lengths, their starts and their memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streamrec.config.memory_budget import memory_budget
+from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.pipeline.dataset_checks import check_batches, uncounted
+from streamrec.pipeline.terms.memory_needs import MemoryNeeds
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.record_run import RecordRun
+
+if TYPE_CHECKING:
+    from streamrec.config import DatasetSettings
+    from streamrec.formats.shards.index import Index
+    from streamrec.pipeline.dataset_identity import Identity
+    from streamrec.plan.reading.ranges import MemoryPlan
+    from streamrec.plan.state.position import Fingerprint
+    from streamrec.plan.state.resume_point import Beginning, ResumePoint
+
+
+class Arithmetic:
+    """The lengths, the starts and the memory of a dataset's runs, without any I/O.
+
+    Args:
+        settings: The dataset's settings.
+        identity: The orders of its records.
+        index: The index of the shards; ``None``: the order is by shard.
+        near: True if the shards are files on this machine.
+    """
+
+    def __init__(
+        self, settings: DatasetSettings, identity: Identity, index: Index | None, *, near: bool
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._index = index
+        self._near = near
+
+    # -- lengths -----------------------------------------------------------------------------------
+
+    def remainder(self, world_size: int, batch_size: int | None) -> str:
+        """Return what becomes of the records that fill no batch of all ranks.
+
+        Raises:
+            ConfigError: The settings allow no such batches.
+        """
+        lanes = self._identity.lanes
+        remainder = self._settings.remainder or ("keep" if world_size == 1 else "drop")
+        if world_size > 1 and remainder == "keep":
+            raise ConfigError(
+                'remainder "keep" gives ranks different last batches; choose "drop" or "pad"'
+                + self._costs(world_size, batch_size)
+            )
+        check_batches(self._settings, batch_size, remainder)
+        counted = self._index is not None and self._identity.is_counted
+        few = self._index.records if self._index is not None and counted else lanes
+        if few < lanes and remainder != "keep":
+            raise ConfigError(
+                f"{lanes} lanes share {few} records, so {remainder!r} would leave lanes "
+                f"without any; set lanes to {few} at most"
+            )
+        return remainder
+
+    def length(self, batch_size: int | None, world_size: int) -> int | None:
+        """Count each rank's batches (or single records) in a run; ``None``: endless or unknown."""
+        settings = self._settings
+        if settings.epochs is None:
+            return None
+        if settings.steps_per_epoch is not None:
+            return settings.epochs * settings.steps_per_epoch
+        run = self._run(self.remainder(world_size, batch_size), batch_size, world_size)
+        return None if run is None else run.steps
+
+    def surplus(self, batch_size: int | None, world_size: int) -> int | None:
+        """Count the masked rows of a run's batches; below 0: the records that are left out."""
+        run = self._run(self.remainder(world_size, batch_size), batch_size, world_size)
+        return None if run is None else run.surplus
+
+    def _costs(self, world_size: int, batch_size: int | None) -> str:
+        """Describe the records that "drop" leaves out and the rows that "pad" adds, if known."""
+        drop, pad = (self._run(way, batch_size, world_size) for way in ("drop", "pad"))
+        if drop is None or pad is None or batch_size is None:
+            return ""
+        return (
+            f': of a run\'s {drop.records} records "drop" leaves out {-drop.surplus}, "pad" adds '
+            f"{pad.surplus} masked rows"
+        )
+
+    def _run(self, remainder: str, batch_size: int | None, world_size: int) -> RecordRun | None:
+        """Return the arithmetic of a run of whole epochs; ``None``: its records are not counted."""
+        epochs, steps = self._settings.epochs, self._settings.steps_per_epoch
+        order = self._identity.record_order
+        if order is None or epochs is None or steps is not None:
+            return None
+        lanes = range(0, self._identity.lanes, world_size)
+        return RecordRun(order, None, lanes, batch_size, 0, 0, epochs, remainder)
+
+    # -- starts ------------------------------------------------------------------------------------
+
+    def position(
+        self, fingerprint: Fingerprint, rank: int, world_size: int, point: ResumePoint
+    ) -> Position:
+        """Return the position of a rank at which to begin; its order must be that of the dataset.
+
+        Raises:
+            ConfigError: The position is not known.
+            StateError: The position belongs to another dataset, order, rank or world size.
+        """
+        if not isinstance(point, Position):
+            return self._start(fingerprint, rank, world_size, point)
+        fingerprint.check(point.fingerprint)
+        if point.since is None and point.points.size != self._identity.sublanes(point.world_size):
+            raise MalformedPosition(
+                "the state has another number of components than this stream; load a state that "
+                "was saved by it"
+            )
+        if (point.rank, point.world_size) != (rank, world_size):
+            return Position.merge([point], rank=rank, world_size=world_size)
+        return point
+
+    def _start(
+        self, fingerprint: Fingerprint, rank: int, world_size: int, beginning: Beginning
+    ) -> Position:
+        identity, settings = self._identity, self._settings
+        if beginning.step:
+            return self._seek(fingerprint, rank, world_size, beginning.step)
+        epoch = beginning.epoch
+        if epoch and identity.draws is not None and settings.exhausted == "repeat":
+            raise ConfigError(
+                "an epoch's position is unknown in a mix of components that repeat; load a state"
+                " to go on in it, or rewind to its beginning"
+            )
+        return Position.start(
+            fingerprint,
+            [
+                order.first(lane, epoch)
+                for order in identity.orders
+                for lane in range(rank, identity.lanes, world_size)
+            ],
+            rank=rank,
+            world_size=world_size,
+            epoch=epoch,
+            step=epoch * (settings.steps_per_epoch or 0),
+        )
+
+    def _seek(self, fingerprint: Fingerprint, rank: int, world_size: int, step: int) -> Position:
+        """Return the position before a step, as successive runs would reach it."""
+        if self._identity.draws is not None:
+            raise ConfigError("the position of a step is unknown in a mix; load a state")
+        if self._index is None:
+            raise ConfigError(
+                "the position of a step is unknown without an index; write one with `streamrec "
+                "index` and set index=True, or load a state"
+            )
+        if not self._identity.is_counted:
+            raise ConfigError(
+                f"the position of a step is unknown with {uncounted(self._settings)}; load a state"
+            )
+        batch_size, settings = fingerprint.global_batch, self._settings
+        length = self.length(batch_size and batch_size // world_size, world_size)
+        runs, begun = divmod(step, length) if length else (0, step)
+        run_epoch = runs * (settings.epochs or 0)
+        counted = length and settings.steps_per_epoch is None  # then each run begins an epoch
+        epoch, first = (run_epoch, step - begun) if counted else (0, 0)
+        start = Position.start(
+            fingerprint, [], rank=rank, world_size=world_size, epoch=epoch, step=first
+        )
+        return replace(start, step=step, run_epoch=run_epoch)
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def memory(self, world_size: int, budget: int | None = None) -> MemoryPlan:
+        """Divide a budget, by default that of the settings.
+
+        Raises:
+            ConfigError: A rank's share of the windows or packs does not fit it.
+        """
+        total = memory_budget(self._settings) if budget is None else budget
+        return self._needs(world_size).divide(total)
+
+    def least_budget(self, world_size: int) -> int:
+        """Return the smallest budget of a rank's run, in bytes."""
+        return self._needs(world_size).least
+
+    def _needs(self, world_size: int) -> MemoryNeeds:
+        settings, identity = self._settings, self._identity
+        lanes = identity.lanes // world_size
+        window = int(settings.shuffle_window) if settings.has_windows else 0
+        if window and identity.record_order is not None:
+            window = max(window, identity.lanes * identity.record_order.largest)
+        return MemoryNeeds(
+            lanes=lanes,
+            sublanes=identity.sublanes(world_size),
+            packs=lanes * settings.pack.held_bytes if settings.pack else 0,
+            windows=-(-window // world_size) * len(identity.counts),
+            near=self._near,
+        )
