@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.cli.configuration import faults
 from streamrec.config.daemon import DaemonSettings, load_daemon
 from streamrec.config.places import PLACES
 from streamrec.datasets.dataset_manifest import (
@@ -38,6 +37,7 @@ from streamrec.datasets.dataset_manifest import (
 from streamrec.errors import ConfigError, MalformedIndex, StateError
 from streamrec.feeder.access.token_file import read_token
 from streamrec.feeder.access.tokens import LEAST, MOST, Tokens
+from streamrec.feeder.operate.configuration import faults
 from streamrec.formats.shards.index import Index, ShardEntry
 from streamrec.plan.order.coordinates import OWN, POINTS
 from streamrec.plan.order.shard_names import ShardNames, Task

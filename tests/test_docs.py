@@ -22,11 +22,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import streamrec
 from streamrec import errors, kernel
-from streamrec.cli.configuration import load
 from streamrec.cli.program import program
 from streamrec.config import StreamSettings
 from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder.operate import status
+from streamrec.feeder.operate.configuration import load
 from streamrec.feeder.operate.metrics import SnapshotCollector
 from streamrec.feeder.page.samples import Samples
 from streamrec.feeder.server.server import Feeder

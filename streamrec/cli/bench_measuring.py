@@ -11,7 +11,7 @@ from streamrec.cli.options import debug_option, json_option, key_values, size_va
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from streamrec.measure.benchmark import Benchmark
     from streamrec.measure.costs import Prices
@@ -94,6 +94,27 @@ def measuring_options(verb: Verb) -> Verb:
     for add in reversed(_OPTIONS):
         verb = add(verb)
     return verb
+
+
+def refuse_settings(changes: Mapping[str, Any], names: Sequence[str], why: str) -> None:
+    """Refuse settings of ``--set`` that another argument gives.
+
+    Raises:
+        UsageError: One of them is there.
+    """
+    for name in names:
+        if name in changes:
+            raise click.UsageError(f"--set {name}: {why}; leave this out")
+
+
+def refuse_dataset_alone(config: Path | None, dataset: str | None) -> None:
+    """Refuse the name of a dataset without the file that has it.
+
+    Raises:
+        UsageError: There is no file.
+    """
+    if dataset is not None and config is None:
+        raise click.UsageError("--dataset is the name of one in a feeder's file; add --config FILE")
 
 
 def known_prices(path: Path | None) -> Prices:

@@ -7,8 +7,12 @@ from typing import Any
 
 import click
 
-from streamrec.cli.bench_measuring import measure, measuring_options
-from streamrec.cli.bench_target import dataset_settings, refuse_settings, target_of_dataset
+from streamrec.cli.bench_measuring import (
+    measure,
+    measuring_options,
+    refuse_dataset_alone,
+    refuse_settings,
+)
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import size_value
 
@@ -57,7 +61,9 @@ def simulate(
     SHARD, a local file; without it, pictures of about 100 KB with labels.
     """
     from streamrec.measure.simulation import simulated
+    from streamrec.measure.targets import dataset_settings, target_of_dataset
 
+    refuse_dataset_alone(config, dataset)
     refuse_settings(changes, ("source", "storage_options"), "a simulated bucket has its own")
     with simulated(network, shards, shard_size, template=shard) as store:
         changes = {"storage_options": store.storage_options, **changes}

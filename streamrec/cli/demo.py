@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamrec.demo import Summary
 
 
-@click.command()
+@click.command(short_help="Run the whole main job on this machine.")
 @json_option
 @click.option(
     "--keep",

@@ -24,7 +24,7 @@ from streamrec.cli.printing import next_line, print_json, progress_bar, written_
 from streamrec.masking import masked
 
 
-@click.command()
+@click.command(short_help="Write shards anew: merged, split, shuffled, recompressed.")
 @click.option(
     "--shards", type=click.IntRange(min=1), help="Number of shards, of all splits together."
 )

@@ -47,7 +47,7 @@ def serve(
     SIGTERM and SIGINT end it: what is under way is sent, for server.grace seconds at most; a second
     signal cuts that short. SIGHUP reloads the configuration, SIGUSR1 logs what it does.
     """
-    from streamrec.cli.configuration import effective, load
+    from streamrec.feeder.operate.configuration import effective, load
 
     if do_open and not check_config:
         raise click.UsageError("--open goes with --check-config; add that, or leave --open out")
@@ -71,8 +71,7 @@ def _check_open(settings: DaemonSettings) -> None:
     """
     import asyncio
 
-    from streamrec.cli.configuration import effective
-    from streamrec.cli.configured_datasets import survey
+    from streamrec.feeder.operate.configuration import effective, survey
 
     plain = effective(settings)
     found = asyncio.run(survey(settings.datasets))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@click.command()
+@click.command(short_help="Show a running feeder, live in the terminal.")
 @click.argument("where", metavar="[HOST:PORT]", default="127.0.0.1:7071")
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 @click.option(
@@ -37,14 +37,14 @@ def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
     """
     from rich.console import Console
 
-    from streamrec.cli.remote_status import read
     from streamrec.feeder.access.address import host_and_port
+    from streamrec.feeder.operate.remote_status import read_status
 
     if once or as_json:
         refuse_unused("beside --json" if as_json else "beside --once", "every")
     host, port = host_and_port(where.removeprefix("http://").rstrip("/"))
     if as_json:
-        print_json(read(host, port))
+        print_json(read_status(host, port))
         return
     console = Console(highlight=False)
     if once or not console.is_terminal:
@@ -56,9 +56,9 @@ def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
 def show_once(console: Console, host: str, port: int) -> None:
     """Print one frame."""
     from streamrec.cli.dashboard import dashboard
-    from streamrec.cli.remote_status import viewed
+    from streamrec.feeder.operate.remote_status import view_status
 
-    console.print(dashboard(viewed(host, port), f"{host}:{port}"))
+    console.print(dashboard(view_status(host, port), f"{host}:{port}"))
 
 
 def watch(
@@ -82,16 +82,16 @@ def watch(
     from rich.live import Live
 
     from streamrec.cli.dashboard import dashboard
-    from streamrec.cli.remote_status import viewed
     from streamrec.errors import FeedError
+    from streamrec.feeder.operate.remote_status import view_status
 
-    view, trouble = viewed(host, port), None
+    view, trouble = view_status(host, port), None
     with single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(dashboard(view, f"{host}:{port}", trouble), refresh=True)
             if pause(every):
                 return
             try:
-                view, trouble = viewed(host, port), None
+                view, trouble = view_status(host, port), None
             except FeedError as error:
                 trouble = error.message.partition(";")[0]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
-@click.command()
+@click.command(short_help="Read every byte, check every CRC, and name every fault.")
 @click.option(
     "--against",
     "others",

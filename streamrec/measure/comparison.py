@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from streamrec.masking import printable
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from streamrec.measure.figures import Cell, Figures
+    from streamrec.flow.stages import Bottleneck
+    from streamrec.measure.figures import Figures
 
 Judgement: TypeAlias = Literal["better", "worse", "noise"]
 """The change of a figure."""
 
 SIGNS: Final[dict[Judgement, str]] = {"better": "▲", "worse": "▼", "noise": ""}
+
+VERSION: Final = 1
+"""The version of the JSON of a comparison: names may be added to it."""
 
 NOISE: Final = (
     "A difference is noise where the intervals of the two figures overlap. An interval holds the "
@@ -43,6 +47,10 @@ class Ratio:
     ratio: str
     """The other's divided by the first's."""
     judgement: Judgement
+    values: tuple[float, float]
+    """The figures: bytes or records a second, seconds, or money."""
+    is_rate: bool
+    """True: more is faster; else less is."""
 
     @property
     def verdict(self) -> str:
@@ -51,8 +59,20 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class SweepChange:
+    """A point of both sweeps, with both rates."""
+
+    range_bytes: int
+    concurrency: int
+    before: float
+    """Bytes a second."""
+    after: float
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
 class ComparisonView:
-    """All that is shown of two benchmarks, as text. Nothing in it is escaped."""
+    """All that is shown of two benchmarks. Nothing in it is escaped."""
 
     names: tuple[str, str]
     taken: tuple[str, str]
@@ -62,10 +82,17 @@ class ComparisonView:
     differences: list[tuple[str, str, str]]
     """The facts and settings that differ, with both values."""
     ratios: list[Ratio]
-    grid: Grid | None
-    """Ratios of the points that both sweeps have."""
+    sweep: list[SweepChange]
+    """The points that both sweeps have."""
     waits: list[tuple[str, float, float]]
     """The parts of both jobs' time, by stage."""
+    bottlenecks: tuple[Bottleneck | None, Bottleneck | None]
+
+    @property
+    def grid(self) -> Grid | None:
+        """The ratios of the sweep's points as a table."""
+        squares = {(one.range_bytes, one.concurrency): _square(one) for one in self.sweep}
+        return arrange(squares) if squares else None
 
 
 def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -> ComparisonView:
@@ -88,9 +115,41 @@ def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -
         verdicts=(advice_of(one.verdict), advice_of(other.verdict)),
         differences=list(_differences(_facts(one), _facts(other))),
         ratios=ratios,
-        grid=_grid(one, other),
+        sweep=_sweep(one, other),
         waits=_waits(one, other),
+        bottlenecks=(_bottleneck(one), _bottleneck(other)),
     )
+
+
+def plain(found: ComparisonView) -> dict[str, Any]:
+    """Return a comparison as the JSON of ``streamrec bench compare --json``."""
+    return {
+        "version": VERSION,
+        "names": found.names,
+        "taken": found.taken,
+        "headline": found.headline,
+        "judgement": found.judgement,
+        "bottlenecks": found.bottlenecks,
+        "differences": [
+            {"name": name, "before": before, "after": after}
+            for name, before, after in found.differences
+        ],
+        "figures": [
+            {
+                "name": one.name,
+                "before": one.values[0],
+                "after": one.values[1],
+                "more_is_faster": one.is_rate,
+                "judgement": one.judgement,
+            }
+            for one in found.ratios
+        ],
+        "sweep": [asdict(one) for one in found.sweep],
+        "waits": [
+            {"stage": stage, "before": before, "after": after}
+            for stage, before, after in found.waits
+        ],
+    }
 
 
 @dataclass(frozen=True)
@@ -154,11 +213,13 @@ def _time(estimate: Estimate, text: str | None = None) -> _Figure:
 def _ratio(name: str, one: _Figure, other: _Figure) -> Ratio:
     before, after = one.estimate, other.estimate
     return Ratio(
-        name,
-        one.text,
-        other.text,
-        f"x {after.value / before.value:.2f}" if before.value > 0 else "",
-        _judgement(before, after, is_rate=one.is_rate),
+        name=name,
+        one=one.text,
+        other=other.text,
+        ratio=f"x {after.value / before.value:.2f}" if before.value > 0 else "",
+        judgement=_judgement(before, after, is_rate=one.is_rate),
+        values=(before.value, after.value),
+        is_rate=one.is_rate,
     )
 
 
@@ -215,17 +276,29 @@ def _parts(waits: dict[str, float]) -> dict[str, float]:
     return {name: wait / whole for name, wait in waits.items()}
 
 
-def _grid(one: Figures, other: Figures) -> Grid | None:
+def _bottleneck(figures: Figures) -> Bottleneck | None:
+    return figures.verdict.bottleneck if figures.verdict else None
+
+
+def _sweep(one: Figures, other: Figures) -> list[SweepChange]:
     if not (one.sweep and other.sweep):
-        return None
-    before = {place_of(cell): cell for cell in one.sweep.cells if cell.bytes}
-    after = {place_of(cell): cell for cell in other.sweep.cells}
-    common = {place: _square(before[place], after[place]) for place in before if place in after}
-    return arrange(common) if common else None
+        return []
+    before = {place_of(cell): cell.bytes_per_second for cell in one.sweep.cells if cell.bytes}
+    after = {place_of(cell): cell.bytes_per_second for cell in other.sweep.cells}
+    common = [(place, first, after[place]) for place, first in before.items() if place in after]
+    return [
+        SweepChange(
+            range_bytes=range_bytes,
+            concurrency=concurrency,
+            before=first,
+            after=second,
+            judgement=_judgement(measured_once(first), measured_once(second), is_rate=True),
+        )
+        for (range_bytes, concurrency), first, second in common
+    ]
 
 
-def _square(one: Cell, other: Cell) -> Square:
-    first, second = one.bytes_per_second, other.bytes_per_second
-    judgement = _judgement(measured_once(first), measured_once(second), is_rate=True)
-    text = f"{SIGNS[judgement]} {second / first:.2f}".strip()
-    return Square(text, judgement, f"{rate(first)} became {rate(second)}")
+def _square(change: SweepChange) -> Square:
+    text = f"{SIGNS[change.judgement]} {change.after / change.before:.2f}".strip()
+    became = f"{rate(change.before)} became {rate(change.after)}"
+    return Square(text, change.judgement, became)

@@ -106,6 +106,7 @@ def test_a_dataset_of_a_feeder_s_file(shards: Path) -> None:
     [
         ((), ("nothing to measure", "`streamrec bench simulate`")),
         (("--dataset", "train"), ("--config FILE",)),
+        (("simulate", "latency=1ms", "--dataset", "train"), ("--config FILE",)),
         (("tcp://a:1/x", "tcp://b:1/x"), ("one feeder", "alone")),
         (("tcp://127.0.0.1:1/x", "--set", "seed=1"), ("seed", "feeder's own file")),
         (("s3://x/y", "--step-time", "5"), ("--step-time", "50ms")),
@@ -141,7 +142,7 @@ def test_an_option_without_an_effect_is_refused(arguments: Sequence[str], option
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("compare", ("--json", "--config", "--seconds", "--trace", "--token")),
+        ("compare", ("--config", "--seconds", "--trace", "--token")),
         ("plan", ("--html", "--trace", "--set", "--max-bytes", "--storage-option")),
         ("simulate", ("--prices", "--token", "--tls", "--storage-option")),
     ],
@@ -201,6 +202,11 @@ def test_two_are_compared(tmp_path: Path) -> None:
     outcome = cli("bench", "compare", *paths, "--html", html)
     assert (outcome.code, outcome.err) == (0, "")
     assert "before.json" in outcome.out
+    assert html.read_text().startswith("<!doctype html>")
+    html.unlink()
+    outcome = cli("bench", "compare", *paths, "--json", "--html", html)
+    assert outcome.object["names"] == [str(path) for path in paths]
+    assert outcome.object["judgement"] == "noise"
     assert html.read_text().startswith("<!doctype html>")
 
 

@@ -104,6 +104,14 @@ def test_the_verbs() -> None:
     assert all(verb in cli("--help").out for verb in VERBS)
 
 
+@pytest.mark.parametrize("group", [program, program.commands["bench"]], ids=["streamrec", "bench"])
+def test_no_short_help_is_cut_off_on_80_columns(group: click.Group) -> None:
+    context = click.Context(group, info_name="streamrec", terminal_width=80)
+    listed = group.get_help(context).partition("Commands:\n")[2].splitlines()
+    assert len(listed) == len(group.commands), "one line each"
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+
+
 def test_nothing_asked() -> None:
     outcome = cli()
     assert (outcome.code, outcome.out) == (2, "")

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.cli.configuration import load
 from streamrec.demo import processes
 from streamrec.demo.processes import feeder, store
 from streamrec.errors import StreamrecError
+from streamrec.feeder.operate.configuration import load
 from tests.demo.support import SMALL
 
 if TYPE_CHECKING:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from streamrec.measure.comparison import ComparisonView, compare
+from streamrec.measure.comparison import ComparisonView, compare, plain
+from streamrec.report.verdict import on_path
 from tests.documents import HOSTILE
 from tests.measure.samples import bare, figures, hostile, improved
 
@@ -120,3 +122,29 @@ def test_names_and_facts_hold_no_control_characters() -> None:
     found = compare(figures(), hostile(HOSTILE), (HOSTILE, "b"))
     assert "\x1b" not in repr(found)
     assert "\x1b".encode("unicode_escape").decode() not in repr(found)
+
+
+def test_as_json_it_has_the_figures_and_not_their_words() -> None:
+    found = json.loads(json.dumps(plain(compare(figures(), improved(), ("before", "after")))))
+    assert (found["version"], found["names"], found["judgement"]) == (
+        1,
+        ["before", "after"],
+        "better",
+    )
+    assert found["bottlenecks"] == ["store latency", improved().verdict.bottleneck]  # type: ignore[union-attr]
+    by_name = {one["name"]: one for one in found["figures"]}
+    job = by_name["job"]
+    assert job["after"] > job["before"] > 1e6
+    assert (job["more_is_faster"], job["judgement"]) == (True, "better")
+    assert by_name["first batch"]["more_is_faster"] is False
+    first, *_ = found["sweep"]
+    assert first.keys() == {"range_bytes", "concurrency", "before", "after", "judgement"}
+    stages = [one["stage"] for one in found["waits"]]
+    assert stages == [*on_path(dict.fromkeys(stages, 1.0))]
+
+
+def test_as_json_what_was_not_measured_is_empty() -> None:
+    bare = figures(job=None, sweep=None, first_byte=None, listing=None, verdict=None)
+    found = plain(compare(bare, bare))
+    assert found["sweep"] == found["waits"] == found["differences"] == []
+    assert found["bottlenecks"] == (None, None)

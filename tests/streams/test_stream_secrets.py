@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.cli.configuration import effective
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.daemon import DaemonSettings
 from streamrec.datasets.verify import ShardReport
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import StreamrecError
 from streamrec.feeder.client.client import BlockingFeed
+from streamrec.feeder.operate.configuration import effective
 from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.cli.configuration import effective, faults, load
 from streamrec.config import validate
 from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import ConfigError
+from streamrec.feeder.operate.configuration import effective, faults, load
 from streamrec.masking import HIDDEN
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.cli import remote_status
-from streamrec.cli.remote_status import read, viewed
 from streamrec.errors import FeederLost, FeederRefused
+from streamrec.feeder.operate import remote_status
+from streamrec.feeder.operate.remote_status import read_status, view_status
 from tests.feeder.page.snapshots import snapshot
 
 if TYPE_CHECKING:
@@ -42,15 +42,15 @@ def answering(body: bytes, status: int = 200) -> Iterator[tuple[str, int]]:
 
 def test_the_status_of_a_feeder() -> None:
     with answering(json.dumps(snapshot()).encode()) as where:
-        assert read(*where)["datasets"].keys() == {"train"}
-        assert viewed(*where).is_ready
+        assert read_status(*where)["datasets"].keys() == {"train"}
+        assert view_status(*where).is_ready
 
 
 def test_nothing_answers() -> None:
     with answering(b"") as (host, port):
         pass
     with pytest.raises(FeederLost, match=rf"no status at {host}:{port} \(Connection refused\)"):
-        read(host, port)
+        read_status(host, port)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_nothing_answers() -> None:
 )
 def test_what_answers_is_no_feeder(body: bytes, status: int, words: str) -> None:
     with answering(body, status) as where, pytest.raises(FeederRefused, match=words):
-        viewed(*where)
+        view_status(*where)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_what_answers_is_no_feeder(body: bytes, status: int, words: str) -> None
 def test_a_part_has_another_form(changes: dict[str, Any]) -> None:
     body = json.dumps(snapshot() | changes).encode()
     with answering(body) as where, pytest.raises(FeederRefused, match="another form"):
-        viewed(*where)
+        view_status(*where)
 
 
 def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_status, "MOST", 1000)
     with answering(b" " * 2000) as where, pytest.raises(FeederRefused, match="too long"):
-        read(*where)
+        read_status(*where)

@@ -1,4 +1,4 @@
-"""The status of a running feeder, read from its second port."""
+"""The status of a running feeder, as another process reads it from its second port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = 64 << 20
 """The most bytes of an answer. A thousand subscriptions take half a megabyte."""
 
 
-def read(host: str, port: int) -> dict[str, Any]:
+def read_status(host: str, port: int) -> dict[str, Any]:
     """Return ``/status.json``.
 
     Raises:
@@ -50,14 +50,14 @@ def read(host: str, port: int) -> dict[str, Any]:
     return dict(found)
 
 
-def viewed(host: str, port: int) -> View:
+def view_status(host: str, port: int) -> View:
     """Return what is shown of a feeder.
 
     Raises:
         FeederLost: Nothing answers.
         FeederRefused: The server that answers is not a feeder, or has another version.
     """
-    snapshot = read(host, port)
+    snapshot = read_status(host, port)
     try:
         return view_of(snapshot)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):

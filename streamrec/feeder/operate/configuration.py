@@ -1,18 +1,20 @@
-"""The daemon's configuration, checked beyond its types, and shown without its secrets."""
+"""The daemon's configuration: checked beyond its types, shown without secrets, opened on trial."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.daemon import load_daemon
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, StreamrecError
 from streamrec.feeder.access.address import Address, host_and_port
 from streamrec.feeder.access.exposure import check_exposure
 from streamrec.formats.examples.descriptions import from_description, is_pair
 from streamrec.formats.examples.features import parser_of
-from streamrec.masking import shown, without_secrets
+from streamrec.masking import masked, shown, without_secrets
 from streamrec.pipeline.batch.functions import SETTINGS, Function
+from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.source_text import expand, scheme_of
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.access import ServedSettings
     from streamrec.config.daemon import DaemonSettings
+
+MOST_SHOWN = 3
+"""Names of shards that are shown."""
 
 
 def load(path: str) -> DaemonSettings:
@@ -117,3 +122,33 @@ def effective(settings: DaemonSettings) -> dict[str, Any]:
         urls = {name: shown(dataset[name]) for name in ("source", "index", "quarantine")}
         dataset.update(urls, storage_options=options)
     return plain
+
+
+async def survey(
+    datasets: Mapping[str, DatasetSettings],
+) -> dict[str, dict[str, Any] | StreamrecError]:
+    """Open datasets as the daemon does, and close them.
+
+    Returns:
+        By name, the shards and the fingerprint for a single rank; or why it cannot be opened.
+    """
+    found = await asyncio.gather(*map(_look, datasets.values()))
+    return dict(zip(datasets, found, strict=True))
+
+
+async def _look(settings: DatasetSettings) -> dict[str, Any] | StreamrecError:
+    try:
+        dataset = await Dataset.open(settings)
+        try:
+            fingerprint = dataset.fingerprint(dataset.settings.batch_size, 1)
+        finally:
+            await dataset.aclose()
+    except StreamrecError as error:
+        return error
+    return {
+        "shards": len(dataset.shards),
+        "bytes": dataset.stored_bytes,
+        "first": [masked(url) for url in dataset.shards[:MOST_SHOWN]],
+        "lanes": dataset.lanes,
+        "fingerprint": fingerprint.to_dict(),
+    }
