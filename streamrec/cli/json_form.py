@@ -12,7 +12,7 @@ import numpy as np
 from streamrec.errors import MalformedExample, MissingFeature
 from streamrec.formats.examples.example import Example, SequenceExample
 from streamrec.suggestions import did_you_mean
-from streamrec.values.message_schema import UNREADABLE
+from streamrec.values.message_schema import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,11 +79,11 @@ class Examples:
         try:
             message = SequenceExample.FromString(record.payload)
             return message.context.feature, message.feature_lists.feature_list
-        except UNREADABLE:
+        except unreadable():
             pass
         try:
             return Example.FromString(record.payload).features.feature, {}
-        except UNREADABLE:
+        except unreadable():
             raise MalformedExample(
                 "not a serialized tf.train.Example; --raw prints records as they are",
                 url=record.url,

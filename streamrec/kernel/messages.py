@@ -5,9 +5,9 @@ Sources: tensorflow/core/example/feature.proto and example.proto.
 
 from __future__ import annotations
 
-from streamrec.values.message_schema import Field, build
+from streamrec.values.message_schema import Field, Messages
 
-MESSAGES = build(
+MESSAGES = Messages(
     "tensorflow",
     {
         "BytesList": (Field("repeated bytes", "value", 1),),

@@ -15,9 +15,9 @@ from streamrec.flow.attribution import WaitClock
 from streamrec.flow.cleanup import finish
 from streamrec.measure.budget import BudgetSpent
 from streamrec.measure.trainer import Trainer
-from streamrec.pipeline.batch.decoder import size_of
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.terms.memory_needs import Measures
+from streamrec.values.columns import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping

@@ -18,8 +18,6 @@ from streamrec.flow.silence import Silence
 from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.needs import made_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
-from streamrec.pipeline.batch.mapped_cache import MappedCache
-from streamrec.pipeline.batch.picture_cache import PictureCache
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
 from streamrec.pipeline.fetch.inflater import Inflater
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.needs import Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Batch
+    from streamrec.pipeline.batch.mapped_cache import MappedCache
+    from streamrec.pipeline.batch.picture_cache import PictureCache
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.lane.quarantine import CorruptionLog
@@ -340,6 +340,9 @@ def _caches(plan: RunPlan, measures: Measures) -> tuple[PictureCache | None, Map
     pieces, settings = plan.decoded, plan.settings
     if pieces is None or settings.cache is None:
         return None, None
+    from streamrec.pipeline.batch.mapped_cache import MappedCache
+    from streamrec.pipeline.batch.picture_cache import PictureCache
+
     if settings.cache.of == "pictures":
         return PictureCache(pieces, measures.counts), None
     if settings.cache.key is None:

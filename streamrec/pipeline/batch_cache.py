@@ -22,12 +22,13 @@ from streamrec.flow.pool import BatchMemory
 from streamrec.masking import masked
 from streamrec.pipeline.assembler import THREADS, Decoding
 from streamrec.pipeline.batch import payload
-from streamrec.pipeline.batch.decoder import Work, size_of
-from streamrec.pipeline.run import COUNTERS, Run
-from streamrec.pipeline.terms.memory_needs import NO_CEILING
+from streamrec.pipeline.batch.decoder import Work
+from streamrec.pipeline.run import Run
+from streamrec.pipeline.terms.memory_needs import COUNTERS, NO_CEILING
 from streamrec.stores.base import in_thread
 from streamrec.stores.cache.pieces import Piece
 from streamrec.stores.versions import is_strong
+from streamrec.values.columns import size_of
 from streamrec.wire.frame import HEADER, TRAILER, Header
 from streamrec.wire.messages import BatchMessage, Kind
 

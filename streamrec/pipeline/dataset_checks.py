@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.image_columns import has_pictures
+from streamrec.formats.examples.descriptions import has_pictures
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings

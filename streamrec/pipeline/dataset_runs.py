@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from streamrec.config.memory_budget import batch_limit, pixel_limit
 from streamrec.formats.examples.claims import DecodeLimits
 from streamrec.pipeline.assembler import THREADS
-from streamrec.pipeline.batch.picture_cache import programs
-from streamrec.pipeline.batch_cache import BatchCache, CachedRun, versions_of
 from streamrec.pipeline.fetch.range_queue import LearnedFacts, Shards
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.terms.run_plan import RunPlan
@@ -67,11 +65,15 @@ class Runs:
         self._encodings = {i: encoding for i, encoding in encodings if encoding is not None}
         self._versions: list[str] = []
         if self._keeps("batches") and stores.cache is not None:
+            from streamrec.pipeline.batch_cache import versions_of
+
             self._versions = versions_of(objects, stores.cache)
         self._entries = () if index is None else index.entries
         self._indexed: dict[int, tuple[int, str | None]] = {}
         self._places = places_of(identity.shards) if self._forecasts else {}
         if self._keeps("pictures", "mapped"):
+            from streamrec.pipeline.batch.picture_cache import programs
+
             programs()  # it looks for what is installed
         self._add_facts_of_the_index()
 
@@ -125,6 +127,8 @@ class Runs:
                 measures=measures,
                 ceiling=ceiling,
             )
+        from streamrec.pipeline.batch_cache import BatchCache, CachedRun
+
         return CachedRun(
             plan,
             self._shards(),

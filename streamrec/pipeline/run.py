@@ -13,7 +13,6 @@ from streamrec.flow.cleanup import apart, end, end_threads, finish
 from streamrec.flow.decoded_memory import Abandoned
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
 from streamrec.pipeline.batch.decoder import SuspectPayload, TooManyTogether
-from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
 from streamrec.pipeline.lane.quarantine import corruption_log_of
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, Measures
 
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.memory_needs import RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.state.position import Position
-
-COUNTERS = (
-    *(*FETCHED, "seconds_waited", "refetched", "decompressed_from", "decompressed_to"),
-    *("cached_batches", "cached_pictures", "cached_mapped"),
-)
-"""The names of the statistics that count from the start, without those of delivery."""
 
 INFERRED = (
     "; the specs were inferred from the first records of some shards: give those that `streamrec "

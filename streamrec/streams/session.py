@@ -5,6 +5,9 @@ engine process, whose speed the trainer's interpreter lock cannot limit; so is a
 session delivers batches from a position on (``receive``) and, after the end of a run, starts the
 next one (``subscribe``). It does not hold the stream, so that a stream that is dropped can be
 cleaned up.
+
+What reads in this process and what talks to another are imported where they are used: a program
+that needs one of them does not wait for the import of both.
 """
 
 from __future__ import annotations
@@ -14,14 +17,10 @@ import json
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, Unpack
 
 from streamrec.config.memory_budget import memory_budget
-from streamrec.feeder.client.client import BlockingFeed
-from streamrec.feeder.client.healing import AsyncHealingFeed
-from streamrec.feeder.client.session import state_of
 from streamrec.feeder.client.welcome import facts_of
 from streamrec.feeder.engine.engine import Engine, order_for
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
-from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.terms.memory_needs import Measures
 from streamrec.plan.reading.ranges import sent_bytes
 
@@ -30,8 +29,10 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.client.healing import Route
+    from streamrec.feeder.client.client import BlockingFeed
+    from streamrec.feeder.client.healing import AsyncHealingFeed, Route
     from streamrec.pipeline.batch.batch import Batch
+    from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
     from streamrec.plan.state.position import Position
     from streamrec.plan.state.resume_point import ResumePoint
@@ -95,6 +96,8 @@ class LoopSession:
         Raises:
             StreamrecError: The dataset cannot be opened, or the position does not fit it.
         """
+        from streamrec.pipeline.dataset import Dataset
+
         measures = Measures()
         measures.waits.consume("list")
         dataset = await Dataset.open(settings)
@@ -245,10 +248,12 @@ class ThreadSession(_InThread[LoopSession]):
         return self._bridge.call(self._session.halt())
 
 
-class ThreadFeed(_InThread[AsyncHealingFeed]):
+class ThreadFeed(_InThread["AsyncHealingFeed"]):
     """The feed of a feeder in a thread; arguments as of `AsyncHealingFeed.open`."""
 
     def __init__(self, address: str, **route: Unpack[Route]) -> None:
+        from streamrec.feeder.client.healing import AsyncHealingFeed
+
         super().__init__(AsyncHealingFeed.open(address, **route))
 
 
@@ -267,7 +272,10 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
     Raises:
         ConfigError: No process can be started.
     """
+    # The process imports its libraries while this one imports what talks to it.
     engine = Engine.start(order)
+    from streamrec.feeder.client.client import BlockingFeed
+
     try:
         return BlockingFeed.call(
             engine.socket,
@@ -312,6 +320,9 @@ def open_relay(address: str, **route: Unpack[Route]) -> BlockingFeed:
     Raises:
         StreamrecError: No feeder serves what is wanted.
     """
+    from streamrec.feeder.client.client import BlockingFeed
+    from streamrec.feeder.client.session import state_of
+
     fingerprint, position = route.pop("fingerprint", None), route.pop("position", None)
     told = {"address": address, "position": state_of(position), **route}
     engine = Engine.start(json.dumps({"route": told}).encode())

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import memory_budget
-from streamrec.pipeline.batch.decoder import size_of
+from streamrec.values.columns import size_of
 
 if TYPE_CHECKING:
     from streamrec.config import StreamSettings

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config import DatasetSettings, Settings, StreamSettings, validate
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.flow.bridge import Bridge
-from streamrec.pipeline.dataset import Dataset
-from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +35,8 @@ def shards(source: Source, *, storage_options: Mapping[str, Any] | None = None) 
 
 
 async def _shards(source: str | list[str], options: dict[str, Any]) -> list[str]:
+    from streamrec.stores.open import Stores
+
     stores = Stores(options)
     try:
         return [found.url for found in await stores.resolve(source)]
@@ -76,6 +76,8 @@ def infer_features(
 
 
 async def _inferred(settings: DatasetSettings) -> dict[str, FeatureSpec]:
+    from streamrec.pipeline.dataset import Dataset
+
     dataset = await Dataset.open(settings)
     try:
         return await dataset.infer_features()
@@ -104,6 +106,8 @@ def length_of(settings: Settings, world_size: int) -> int | None:
 
 
 async def _length(settings: DatasetSettings, world_size: int) -> int | None:
+    from streamrec.pipeline.dataset import Dataset
+
     dataset = await Dataset.open(settings)
     await dataset.aclose()
     return dataset.length(settings.batch_size, world_size)

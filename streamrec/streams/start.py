@@ -16,9 +16,6 @@ from pydantic import Field, InstanceOf, NonNegativeFloat, PositiveFloat, Positiv
 
 from streamrec.config import Settings, StreamSettings
 from streamrec.errors import ConfigError, FeedError
-from streamrec.feeder.client.client import BlockingFeed
-from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
-from streamrec.feeder.client.session import state_of
 from streamrec.feeder.engine.engine import is_started_ahead
 from streamrec.feeder.functions.map_identity import identified, with_identity
 from streamrec.masking import masked
@@ -37,9 +34,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.config import DatasetSettings
+    from streamrec.feeder.client.client import BlockingFeed
+    from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
     from streamrec.feeder.functions.sent_functions import SentFunctions
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
+
+    PlainSession: TypeAlias = (
+        ThreadSession | BlockingFeed | WarmStartSession | BlockingHealingFeed | ThreadFeed
+    )
+    """A session for plain code."""
+    AsyncSession: TypeAlias = LoopSession | AsyncHealingFeed
+    """A session for asyncio code."""
 
 
 class FeederSettings(Settings):
@@ -63,12 +69,6 @@ class FeederSettings(Settings):
 
 Description: TypeAlias = StreamSettings | FeederSettings
 """The immutable description of a stream."""
-PlainSession: TypeAlias = (
-    ThreadSession | BlockingFeed | WarmStartSession | BlockingHealingFeed | ThreadFeed
-)
-"""A session for plain code."""
-AsyncSession: TypeAlias = LoopSession | AsyncHealingFeed
-"""A session for asyncio code."""
 
 
 def functions_of(description: Description) -> SentFunctions | None:
@@ -130,6 +130,8 @@ async def start_async(description: Description, rank: Rank, position: ResumePoin
     """Start a session in the running event loop."""
     with _going_on_at(position):
         if isinstance(description, FeederSettings):
+            from streamrec.feeder.client.healing import AsyncHealingFeed
+
             return await AsyncHealingFeed.open(**_route(description, rank, position))
         settings = await identified(description.dataset())
         return await LoopSession.open(settings, rank, position)
@@ -169,7 +171,11 @@ def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
         return ThreadFeed
     # Whoever decrypts lets go of the interpreter for every 16 KiB, so a process does.
     has_tls = settings.tls is not None
-    return open_relay if has_tls or settings.engine == "process" else BlockingHealingFeed
+    if has_tls or settings.engine == "process":
+        return open_relay
+    from streamrec.feeder.client.healing import BlockingHealingFeed
+
+    return BlockingHealingFeed
 
 
 def _route(settings: FeederSettings, rank: Rank, position: ResumePoint) -> dict[str, Any]:
@@ -184,5 +190,7 @@ def _going_on_at(place: ResumePoint) -> Iterator[None]:
     try:
         yield
     except FeedError as error:
+        from streamrec.feeder.client.session import state_of
+
         error.position = state_of(place)
         raise

@@ -17,7 +17,7 @@ from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import FeedError, Stalled, StreamrecError
 from streamrec.feeder.engine.engine import order_for
 from streamrec.pipeline.batch.functions import SETTINGS as FUNCTIONS
-from streamrec.pipeline.run import COUNTERS
+from streamrec.pipeline.terms.memory_needs import COUNTERS
 from streamrec.plan.reading.ranges import least_budget
 from streamrec.streams.session import Entry, ThreadSession, call_engine
 

@@ -340,3 +340,17 @@ def _pick(values: npt.NDArray[Any] | BytesColumn, places: Indices) -> Any:
 
 
 _NUMBERS = np.arange(500)
+
+
+def size_of(column: Column) -> int:
+    """Return the bytes of a column's arrays."""
+    match column:
+        case np.ndarray():
+            return column.nbytes
+        case Arrays():
+            return column.values.nbytes + column.offsets.nbytes + column.shapes.nbytes
+        case Ragged():
+            return size_of(column.values) + column.row_splits.nbytes
+        case Sparse():
+            return size_of(column.values) + column.indices.nbytes
+    return column.values.nbytes + column.offsets.nbytes

@@ -7,19 +7,11 @@ name that another library registered in the process: an installed TensorFlow has
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-UNREADABLE = DecodeError, UnicodeDecodeError
-"""What protobuf raises of bytes that are not a message; the second one where it runs in Python, of
-strings that are not UTF-8."""
-
-_Kind = descriptor_pb2.FieldDescriptorProto
 
 
 class Field(NamedTuple):
@@ -39,21 +31,50 @@ class Field(NamedTuple):
     """The name of the ``oneof`` group, of whose fields at most one is set."""
 
 
-def build(package: str, messages: Mapping[str, Sequence[Field]]) -> dict[str, Any]:
-    """Make message classes, as protoc would from a proto3 file.
+def unreadable() -> tuple[type[Exception], ...]:
+    """Return what protobuf raises of bytes that are not a message.
 
-    Repeated numbers are written packed, and read in both encodings.
+    The second one comes where protobuf runs in Python, of strings that are not UTF-8.
+    """
+    from google.protobuf.message import DecodeError
+
+    return DecodeError, UnicodeDecodeError
+
+
+class Messages(dict[str, Any]):
+    """Message classes by name, as protoc would make them from a proto3 file.
+
+    Repeated numbers are written packed, and read in both encodings. The classes are made when the
+    first of them is asked for: most streams need none, and protobuf takes long to import.
 
     Args:
         package: The prefix of the messages' full names.
         messages: The fields of each message, by the message's name.
-
-    Returns:
-        The message classes by name.
-
-    Raises:
-        TypeError: A field's type is neither a scalar nor a message of the table.
     """
+
+    def __init__(self, package: str, messages: Mapping[str, Sequence[Field]]) -> None:
+        super().__init__()
+        self._package, self._messages = package, messages
+        self._lock = threading.Lock()
+
+    def __missing__(self, name: str) -> Any:
+        """Make the classes.
+
+        Raises:
+            TypeError: A field's type is neither a scalar nor a message of the table.
+            KeyError: The table has no message of this name.
+        """
+        if name not in self._messages:
+            raise KeyError(name)
+        with self._lock:  # messages hold one another, so there is one class of each
+            if not self:
+                self.update(_classes(self._package, self._messages))
+        return self[name]
+
+
+def _classes(package: str, messages: Mapping[str, Sequence[Field]]) -> dict[str, Any]:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package}.proto", package=package, syntax="proto3"
     )
@@ -68,16 +89,18 @@ def build(package: str, messages: Mapping[str, Sequence[Field]]) -> dict[str, An
 
 
 def _add(message: Any, field: Field, package: str) -> None:
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Kind
+
     kind = field.type
     if kind.startswith("map<"):
         kind = f"repeated {_add_entry(message, field, package)}"
     is_repeated, kind = kind.startswith("repeated "), kind.removeprefix("repeated ")
-    label = _Kind.LABEL_REPEATED if is_repeated else _Kind.LABEL_OPTIONAL
+    label = Kind.LABEL_REPEATED if is_repeated else Kind.LABEL_OPTIONAL
     proto = message.field.add(name=field.name, number=field.number, label=label)
     if kind.islower():
-        proto.type = _Kind.Type.Value(f"TYPE_{kind.upper()}")
+        proto.type = Kind.Type.Value(f"TYPE_{kind.upper()}")
     else:
-        proto.type, proto.type_name = _Kind.TYPE_MESSAGE, f"{package}.{kind}"
+        proto.type, proto.type_name = Kind.TYPE_MESSAGE, f"{package}.{kind}"
     if field.oneof:
         groups = [group.name for group in message.oneof_decl]
         if field.oneof not in groups:

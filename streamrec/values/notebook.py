@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +10,10 @@ if TYPE_CHECKING:
 
 def html_table(title: str, rows: Mapping[str, object]) -> str:
     """Return an HTML table of two columns under a title; all text is escaped."""
+    from html import (
+        escape,  # a large table of entities, which programs outside notebooks do without
+    )
+
     body = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(str(value))}</td></tr>"

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
-from streamrec.values.message_schema import UNREADABLE, Field, build
+from streamrec.values.message_schema import Field, Messages, unreadable
 
 Uint32: TypeAlias = int
 """A number of the wire, below 2^32."""
@@ -206,7 +206,7 @@ def _wire_type(annotation: str) -> str:
 _TABLE = {
     type_.__name__: _wire_fields(type_) for type_ in _TYPES.values() if type_ is not BatchMessage
 }
-_PROTO = build("streamrec.wire", _TABLE)
+_PROTO = Messages("streamrec.wire", _TABLE)
 
 
 def kind_of(message: Message) -> Kind:
@@ -241,7 +241,7 @@ def decode(kind: Kind, metadata: bytes, payload: tuple[memoryview, ...] = ()) ->
     type_ = _TYPES[kind]
     try:
         proto = _PROTO[type_.__name__].FromString(metadata)
-    except UNREADABLE:
+    except unreadable():
         raise RemoteProtocolError(
             f"the metadata of {kind.name} does not decode; install the same streamrec on both sides"
         ) from None

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pool
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.values.message_schema import Field, build
+from streamrec.values.message_schema import Field, Messages
 
 TABLE = {
     "Point": (Field("double", "x", 1), Field("double", "y", 2)),
@@ -36,7 +36,7 @@ TABLE = {
 
 @pytest.fixture(scope="module")
 def messages() -> dict[str, Any]:
-    return build("streamrec.test", TABLE)
+    return Messages("streamrec.test", TABLE)
 
 
 def test_full_names_carry_the_package(messages: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ def test_a_oneof_holds_one_field(messages: dict[str, Any]) -> None:
 
 @given(names=st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False), max_size=5))
 def test_maps_round_trip(names: dict[str, float]) -> None:
-    kind = build("streamrec.test", TABLE)["Everything"]
+    kind = Messages("streamrec.test", TABLE)["Everything"]
     message = kind()
     for name, x in names.items():
         message.by_name[name].x = x
@@ -81,27 +81,27 @@ def test_maps_round_trip(names: dict[str, float]) -> None:
 
 
 def test_two_pools_do_not_clash() -> None:
-    first, second = build("same", TABLE), build("same", {"Point": (Field("bytes", "x", 1),)})
+    first, second = Messages("same", TABLE), Messages("same", {"Point": (Field("bytes", "x", 1),)})
     assert first["Point"](x=1.0).x == 1.0
     assert second["Point"](x=b"1").x == b"1"
 
 
 def test_nothing_reaches_the_default_pool() -> None:
-    build("streamrec.private", TABLE)
+    Messages("streamrec.private", TABLE)
     with pytest.raises(KeyError):
         descriptor_pool.Default().FindMessageTypeByName("streamrec.private.Point")
 
 
 def test_an_unknown_type_is_named() -> None:
     with pytest.raises(TypeError, match=r"streamrec\.test\.Pont"):
-        build("streamrec.test", {"Line": (Field("repeated Pont", "x", 1),)})
+        Messages("streamrec.test", {"Line": (Field("repeated Pont", "x", 1),)})
 
 
 def test_two_maps_in_one_message() -> None:
     table = {
         "Two": (Field("map<string, int64>", "first", 1), Field("map<int64,bytes>", "second_map", 2))
     }
-    message = build("streamrec.test", table)["Two"](first={"a": 1}, second_map={2: b"b"})
+    message = Messages("streamrec.test", table)["Two"](first={"a": 1}, second_map={2: b"b"})
     assert dict(message.first) == {"a": 1}
     assert dict(message.second_map) == {2: b"b"}
 
@@ -111,10 +111,10 @@ def test_a_name_that_is_not_utf8_is_unreadable(implementation: str) -> None:
     """protobuf raises another error for it where it runs in Python."""
     code = """
 from streamrec.kernel.messages import MESSAGES
-from streamrec.values.message_schema import UNREADABLE
+from streamrec.values.message_schema import unreadable
 try:
     MESSAGES["Example"].FromString(bytes([10, 8, 10, 6, 10, 2, 255, 254, 18, 0]))
-except UNREADABLE:
+except unreadable():
     print("unreadable")
 """
     done = subprocess.run(

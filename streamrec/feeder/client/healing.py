@@ -28,7 +28,7 @@ from streamrec.feeder.client.session import state_of
 from streamrec.feeder.client.welcome import check_same
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish, until_done
-from streamrec.pipeline.run import COUNTERS
+from streamrec.pipeline.terms.memory_needs import COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

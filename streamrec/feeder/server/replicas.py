@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Self
 
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import finish
-from streamrec.pipeline.batch.decoder import size_of
 from streamrec.pipeline.terms.memory_needs import Measures
 from streamrec.plan.state.resume_point import Beginning
+from streamrec.values.columns import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

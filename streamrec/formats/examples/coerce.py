@@ -15,11 +15,6 @@ from streamrec.kernel.messages import MESSAGES
 from streamrec.masking import type_of
 from streamrec.values.columns import BytesColumn, Ragged, cut
 
-BytesList: Any = MESSAGES["BytesList"]
-Feature: Any = MESSAGES["Feature"]
-FloatList: Any = MESSAGES["FloatList"]
-Int64List: Any = MESSAGES["Int64List"]
-
 EXACT = 1 << 24
 """Up to this one, float32 holds each whole number."""
 ONE = (str, bytes, bytearray, memoryview, int, float, Enum)
@@ -85,15 +80,15 @@ def as_feature(value: Any) -> Any:
     Raises:
         TypeError, ValueError, OverflowError: The value has no representation.
     """
-    if is_message(value, Feature):
-        return Feature.FromString(value.SerializeToString())
+    if is_message(value, MESSAGES["Feature"]):
+        return MESSAGES["Feature"].FromString(value.SerializeToString())
     if isinstance(value, Ragged):
         first, last = int(value.row_splits[0]), int(value.row_splits[-1])
         return as_feature(cut(value.values, first, last))
     if isinstance(value, BytesColumn):
         return _from_list(BytesColumn(value.values, value.offsets).to_list())
     if isinstance(value, bytes):
-        return Feature(bytes_list=BytesList(value=[value]))
+        return MESSAGES["Feature"](bytes_list=MESSAGES["BytesList"](value=[value]))
     if hasattr(value, "__array__"):
         if missing_row(value) is not None:
             raise ValueError(MISSING)
@@ -160,9 +155,11 @@ def _from_list(values: list[Any]) -> Any:
     values = [_plain(value) for value in values]
     kinds = {_kind(value) for value in values}
     if not kinds:
-        return Feature()
+        return MESSAGES["Feature"]()
     if kinds == {bytes}:
-        return Feature(bytes_list=BytesList(value=[_octets(value) for value in values]))
+        return MESSAGES["Feature"](
+            bytes_list=MESSAGES["BytesList"](value=[_octets(value) for value in values])
+        )
     if bytes in kinds:
         raise TypeError("a list mixes strings and numbers; give values of one type")
     if float not in kinds:
@@ -204,7 +201,7 @@ def _from_ints(values: Sequence[int] | npt.NDArray[Any]) -> Any:
     array = np.asarray(values)
     if not is_integers(array.dtype):  # Python's integers beyond NumPy's become objects or floats
         raise OverflowError(_NO_INT64)
-    return Feature(int64_list=Int64List(value=as_int64(array).tolist()))
+    return MESSAGES["Feature"](int64_list=MESSAGES["Int64List"](value=as_int64(array).tolist()))
 
 
 _NO_INT64 = "an integer is beyond the range of int64; store it as bytes or as floats"
@@ -224,10 +221,10 @@ def as_int64(integers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def _from_floats(values: npt.NDArray[Any]) -> Any:
     octets = as_float32(values).tobytes()
     if not octets:
-        return Feature(float_list=FloatList())
+        return MESSAGES["Feature"](float_list=MESSAGES["FloatList"]())
     # Parsed from bytes, since some NaNs would change on the way through Python's floats.
     packed = FIRST + varint(len(octets)) + octets
-    return Feature(float_list=FloatList.FromString(packed))
+    return MESSAGES["Feature"](float_list=MESSAGES["FloatList"].FromString(packed))
 
 
 def as_float32(floats: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

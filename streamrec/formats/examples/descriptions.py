@@ -8,6 +8,7 @@ and neither of these is a table.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, astuple, fields
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import as_plain, feature_name, from_plain
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.partitions import PARTITIONS, Partition
 from streamrec.formats.examples.specs import (
     KINDS,
@@ -226,3 +228,41 @@ def _code(spec: FeatureSpec) -> str:
         repr(value) if name in required else f"{name}={value!r}" for name, value in _arguments(spec)
     ]
     return f"{type(spec).__name__}({', '.join(arguments)})"
+
+
+USUAL_GROWTH = 12
+"""Bytes of pixels for one of a JPEG, where nothing says more: photographs have about two bits a
+pixel. PNG has more."""
+
+
+def has_pictures(plain: Mapping[str, Any]) -> bool:
+    """Return whether a spec of features in their plain form decodes pictures."""
+    return any(_pictures(plain))
+
+
+def growth_of(plain: Mapping[str, Any] | None) -> tuple[int, int]:
+    """Return how much memory the pictures of a batch take.
+
+    Args:
+        plain: The features in their plain form; ``None``: the records stay as they are.
+
+    Returns:
+        Bytes a row, of pictures whose size is known; and for the others, times the bytes of the
+        records: an estimate.
+    """
+    if plain is None:
+        return 0, 1
+    single, several = _pictures(plain)
+    known = sum(math.prod(spec.size) * spec.channels for spec in single if spec.size)
+    unknown = bool(several) or any(spec.size is None for spec in single)
+    return known, USUAL_GROWTH if unknown else 1
+
+
+def _pictures(plain: Mapping[str, Any]) -> tuple[list[Image], list[Image]]:
+    """Return the specs of pictures: of those of a record, and of those of a step."""
+    specs = from_description(plain)
+    single, several = (
+        [spec for spec in part.values() if isinstance(spec, Image)]
+        for part in (specs if isinstance(specs, tuple) else (specs, {}))
+    )
+    return single, several

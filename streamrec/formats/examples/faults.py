@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from streamrec.errors import DataError, MalformedExample, MissingFeature, WrongFeatureType
-from streamrec.formats.examples.example import Example, SequenceExample
 from streamrec.kernel.contract import (
     LARGEST_MESSAGE,
     ColumnKind,
@@ -14,8 +13,9 @@ from streamrec.kernel.contract import (
     FaultCode,
     KernelFault,
 )
+from streamrec.kernel.messages import MESSAGES
 from streamrec.suggestions import did_you_mean
-from streamrec.values.message_schema import UNREADABLE
+from streamrec.values.message_schema import unreadable
 
 if TYPE_CHECKING:
     from streamrec.values.columns import Bytes
@@ -74,8 +74,8 @@ def feature_lists(record: Bytes) -> Sequence[str]:
     """Return the names of a record's feature lists; none where it is not a SequenceExample."""
     # It parses as an Example too: its context has the field of an Example's features.
     try:
-        return list(SequenceExample.FromString(record).feature_lists.feature_list)
-    except UNREADABLE:
+        return list(MESSAGES["SequenceExample"].FromString(record).feature_lists.feature_list)
+    except unreadable():
         return ()
 
 
@@ -166,10 +166,10 @@ def _words(
 def _read(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     try:
         if not sequence:
-            return Example.FromString(record).features.feature, {}
-        message = SequenceExample.FromString(record)
+            return MESSAGES["Example"].FromString(record).features.feature, {}
+        message = MESSAGES["SequenceExample"].FromString(record)
         return message.context.feature, message.feature_lists.feature_list
-    except UNREADABLE:
+    except unreadable():
         return {}, {}
 
 

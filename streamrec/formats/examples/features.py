@@ -22,7 +22,6 @@ from streamrec.formats.examples.descriptions import (
     as_sequence_features,
     from_description,
 )
-from streamrec.formats.examples.example import Example
 from streamrec.formats.examples.faults import (
     DTYPES,
     ColumnFault,
@@ -46,11 +45,11 @@ from streamrec.formats.examples.specs import (
     as_specs,
     feature_of,
 )
-from streamrec.formats.images.image import READ_FORMATS, format_of
 from streamrec.kernel.contract import ColumnKind, KernelFault, fresh
+from streamrec.kernel.messages import MESSAGES
 from streamrec.masking import masked
 from streamrec.values.aligned import aligned
-from streamrec.values.message_schema import UNREADABLE
+from streamrec.values.message_schema import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -422,6 +421,8 @@ def _note(
     pictures: dict[str, set[str]],
 ) -> None:
     """Add the kinds of a record's features, their numbers of values, and formats of pictures."""
+    from streamrec.formats.images.image import format_of  # and the codecs
+
     features = _read(record)
     # Checked before the loop, which would take a minute for a million features.
     _check_number(len(features))
@@ -453,8 +454,8 @@ def _check_number(features: int) -> None:
 
 def _read(record: Bytes) -> Mapping[str, Any]:
     try:
-        features: Mapping[str, Any] = Example.FromString(record).features.feature
-    except UNREADABLE:
+        features: Mapping[str, Any] = MESSAGES["Example"].FromString(record).features.feature
+    except unreadable():
         raise MalformedExample(malformed("Example")) from None
     if feature_lists(record):
         raise ConfigError(
@@ -465,6 +466,8 @@ def _read(record: Bytes) -> Mapping[str, Any]:
 
 
 def _infer(kind: str, counts: list[int], pictures: set[str], records: int) -> FeatureSpec:
+    from streamrec.formats.images.image import READ_FORMATS  # and the codecs
+
     dtype: Any = DTYPES[kind]
     if len(counts) == records and set(counts) == {1} and pictures and pictures <= READ_FORMATS:
         # WebP alone is given in no other channels than its own.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamrec.errors import DataError
-from streamrec.formats.examples.descriptions import from_description
 from streamrec.formats.examples.faults import PICTURE, ColumnFault
-from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import OutputForm, Window, library
@@ -19,16 +16,13 @@ from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from streamrec.formats.examples.image_spec import Image
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from streamrec.formats.images.picture import Picture
     from streamrec.values.columns import Column
-
-USUAL_GROWTH = 12
-"""Bytes of pixels for one of a JPEG, where nothing says more: photographs have about two bits a
-pixel. PNG has more."""
 
 
 def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Make:
@@ -132,36 +126,3 @@ def _other_size(picture: Picture, spec: Image) -> str:
         f"the picture has {picture.shape[0]} x {picture.shape[1]} pixels, but the spec says "
         f"{spec.shape[0]} x {spec.shape[1]}; give resize instead of shape, or leave out shape"
     )
-
-
-def has_pictures(plain: Mapping[str, Any]) -> bool:
-    """Return whether a spec of features in their plain form decodes pictures."""
-    return any(_pictures(plain))
-
-
-def growth_of(plain: Mapping[str, Any] | None) -> tuple[int, int]:
-    """Return how much memory the pictures of a batch take.
-
-    Args:
-        plain: The features in their plain form; ``None``: the records stay as they are.
-
-    Returns:
-        Bytes a row, of pictures whose size is known; and for the others, times the bytes of the
-        records: an estimate.
-    """
-    if plain is None:
-        return 0, 1
-    single, several = _pictures(plain)
-    known = sum(math.prod(spec.size) * spec.channels for spec in single if spec.size)
-    unknown = bool(several) or any(spec.size is None for spec in single)
-    return known, USUAL_GROWTH if unknown else 1
-
-
-def _pictures(plain: Mapping[str, Any]) -> tuple[list[Image], list[Image]]:
-    """Return the specs of pictures: of those of a record, and of those of a step."""
-    specs = from_description(plain)
-    single, several = (
-        [spec for spec in part.values() if isinstance(spec, Image)]
-        for part in (specs if isinstance(specs, tuple) else (specs, {}))
-    )
-    return single, several

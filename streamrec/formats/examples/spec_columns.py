@@ -11,7 +11,6 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.composite import compile_ragged, compile_sparse
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
-from streamrec.formats.examples.image_columns import compile_image
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
 from streamrec.formats.examples.shaped_columns import compile_shaped, numbers_in
@@ -63,6 +62,8 @@ def compile_spec(
     if isinstance(spec, FixedLenSequenceFeature):
         return (_steps if of_lists else _sequence)(name, spec, needs, pad)
     if isinstance(spec, Image):
+        from streamrec.formats.examples.image_columns import compile_image  # and the codecs
+
         return compile_image(name, spec, needs, ColumnKind.STEPS if of_lists else ColumnKind.FIXED)
     if of_lists:
         raise ConfigError(

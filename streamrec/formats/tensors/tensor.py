@@ -24,7 +24,7 @@ from streamrec.formats.tensors.tensor_types import (
     type_of_dtype,
 )
 from streamrec.kernel.contract import LARGEST_MESSAGE
-from streamrec.values.message_schema import UNREADABLE, Field, build
+from streamrec.values.message_schema import Field, Messages, unreadable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,7 +35,7 @@ LARGEST_REPETITION = 1 << 26
 _MOST_DIMENSIONS = 64
 """NumPy's limit. Source: numpy.org/doc, NPY_MAXDIMS."""
 
-_PROTO = build(
+_PROTO = Messages(
     "tensorflow",
     {
         "Dim": [Field("int64", "size", 1), Field("string", "name", 2)],
@@ -212,7 +212,7 @@ def _read(data: Any) -> Any:
         )
     try:
         return _PROTO.FromString(bytes(data))
-    except UNREADABLE:
+    except unreadable():
         raise _broken("it is not a serialized tf.TensorProto") from None
 
 

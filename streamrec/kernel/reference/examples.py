@@ -81,7 +81,7 @@ class Parser:
     def _messages(self, rows: RecordRows) -> Any:
         """Yield the number, the features and the feature lists of each row."""
         from streamrec.kernel.messages import MESSAGES
-        from streamrec.values.message_schema import UNREADABLE
+        from streamrec.values.message_schema import unreadable
 
         parse = MESSAGES["SequenceExample" if self._of_sequences else "Example"].FromString
         sizes = rows.lengths.tolist()
@@ -90,7 +90,7 @@ class Parser:
                 raise KernelFault(FaultCode.TOO_LARGE, row)
             try:
                 message = parse(payload)
-            except UNREADABLE:
+            except unreadable():
                 raise KernelFault(FaultCode.MALFORMED, row) from None
             if self._of_sequences:
                 yield row, message.context.feature, message.feature_lists.feature_list

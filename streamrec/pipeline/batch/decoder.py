@@ -12,16 +12,15 @@ from streamrec.errors import BatchTooLarge, OutOfMemory
 from streamrec.flow.attribution import WaitClock
 from streamrec.flow.pool import BatchMemory
 from streamrec.formats.examples.claims import UNLIMITED, Claims, DecodeLimits
-from streamrec.formats.examples.descriptions import is_pair
+from streamrec.formats.examples.descriptions import growth_of, is_pair
 from streamrec.formats.examples.features import parser_of
-from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import made_anew, one_by_one
 from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.functions import NONE, Functions
 from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.aligned import aligned
-from streamrec.values.columns import Arrays, BytesColumn, Column, Ragged, Sparse
+from streamrec.values.columns import Arrays, BytesColumn, Column, Ragged, Sparse, size_of
 from streamrec.values.record_rows import RecordRows, are_columns, columns_of
 from streamrec.values.rows import row_of
 
@@ -370,20 +369,6 @@ class Decoder:
 
 def _padded(values: npt.NDArray[Any], padding: int, fill: Any = -1) -> npt.NDArray[Any]:
     return np.concatenate([values, np.full(padding, fill, values.dtype)])
-
-
-def size_of(column: Column) -> int:
-    """Return the bytes of a column's arrays."""
-    match column:
-        case np.ndarray():
-            return column.nbytes
-        case Arrays():
-            return column.values.nbytes + column.offsets.nbytes + column.shapes.nbytes
-        case Ragged():
-            return size_of(column.values) + column.row_splits.nbytes
-        case Sparse():
-            return size_of(column.values) + column.indices.nbytes
-    return column.values.nbytes + column.offsets.nbytes
 
 
 def blank(column: Column, rows: int) -> Column:

@@ -30,7 +30,7 @@ from streamrec.pipeline.batch.payload_reader import (
 )
 from streamrec.plan.state.position import NUMBERS, Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, cut, offsets_of, volumes
-from streamrec.values.message_schema import UNREADABLE
+from streamrec.values.message_schema import unreadable
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage
 
@@ -246,7 +246,7 @@ def decode_columns(message: BatchMessage) -> dict[str, Column]:
 def _metadata_of(message: BatchMessage, name: str) -> Any:
     try:
         return PROTO["Batch"].FromString(message.metadata)
-    except UNREADABLE:
+    except unreadable():
         raise RemoteProtocolError(f"the metadata of {name} is not its message") from None
 
 

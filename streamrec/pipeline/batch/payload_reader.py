@@ -16,7 +16,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError, RemoteProtocolError
 from streamrec.formats.examples.dtypes import numpy_dtype
-from streamrec.values.message_schema import Field, build
+from streamrec.values.message_schema import Field, Messages
 from streamrec.wire.frame import ALIGNMENT
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ DTYPES = {
 VIEWED = {dtype for dtype in DTYPES.values() if dtype.kind in "biuf" and sys.byteorder == "little"}
 """The dtypes whose bytes travel as they are in memory, and that a memoryview knows."""
 
-PROTO = build(
+PROTO = Messages(
     "streamrec.feeder",
     {
         "Array": [Field("string", "dtype", 1), Field("repeated uint64", "shape", 2)],

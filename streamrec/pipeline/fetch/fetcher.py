@@ -17,6 +17,7 @@ from streamrec.flow.prefault import Prefaulter
 from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import RangeRead
+from streamrec.pipeline.terms.memory_needs import FETCHED
 from streamrec.plan.reading.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
@@ -31,15 +32,7 @@ if TYPE_CHECKING:
     from streamrec.plan.reading.ranges import MemoryPlan, RangeMemory, RangeRequest
     from streamrec.values.columns import ByteArray
 
-__all__ = ["COUNTERS", "Fetcher", "OpensStores"]
-
-COUNTERS = (
-    *("requests", "retries", "throttled", "cut"),
-    *("hedges", "hedges_won", "hedges_lost"),
-    *("bytes_read", "bytes_used"),
-    *("cache_hits", "cache_bytes"),
-)
-"""The names of the counters since the start."""
+__all__ = ["Fetcher", "OpensStores"]
 
 ADJUST_SECONDS = 0.25
 """Seconds between adjustments of the concurrency: a few times the life of a request."""
@@ -176,7 +169,7 @@ class Fetcher:
     def statistics(self) -> dict[str, Any]:
         """Return counters and current sizes; docs/reference/metrics.md explains each."""
         return {
-            **{name: self.counts[name] for name in COUNTERS},
+            **{name: self.counts[name] for name in FETCHED},
             "seconds_waited": self.counts["waited_us"] / 1e6,
             "in_flight": self._in_flight,
             "concurrency": self.concurrency.limit,

@@ -15,12 +15,10 @@ from streamrec.config.places import local_path
 from streamrec.config.schemes import line_of
 from streamrec.errors import AccessDenied, CorruptBudgetExceeded
 from streamrec.flow.cleanup import end_threads
-from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.masking import masked
 from streamrec.plan.state.fingerprint import digest, relative_names
 from streamrec.stores.source_text import content_name
-from streamrec.stores.targets import write_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -195,6 +193,8 @@ class Quarantine:
             raise AccessDenied(
                 f"a link leads out of the quarantine {masked(self._url)}; remove the link", url=url
             )
+        from streamrec.stores.targets import write_object
+
         write_object(url, content, self._options, make_directory=True)
 
     async def aclose(self) -> None:
@@ -239,6 +239,8 @@ def example_of(url: str, damaged: DamagedSpan) -> bytes:
         "reason": f"{type(damaged.fault).__name__}: {damaged.fault.message}",
         "bytes": damaged.content.tobytes(),
     }
+    from streamrec.formats.examples.example import encode_example  # imports protobuf
+
     return frame(encode_example(values))
 
 

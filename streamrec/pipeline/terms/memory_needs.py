@@ -21,6 +21,19 @@ if TYPE_CHECKING:
 
     from streamrec.flow.cores import Cores
 
+FETCHED = (
+    *("requests", "retries", "throttled", "cut"),
+    *("hedges", "hedges_won", "hedges_lost"),
+    *("bytes_read", "bytes_used"),
+    *("cache_hits", "cache_bytes"),
+)
+"""The names of what the fetch engine counts from the start."""
+COUNTERS = (
+    *(*FETCHED, "seconds_waited", "refetched", "decompressed_from", "decompressed_to"),
+    *("cached_batches", "cached_pictures", "cached_mapped"),
+)
+"""The names of the statistics that count from the start, without those of delivery."""
+
 
 @dataclass
 class Measures:

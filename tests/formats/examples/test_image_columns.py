@@ -13,7 +13,7 @@ import pytest
 from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
 from streamrec.flow.work_sharing import share_work
-from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.descriptions import USUAL_GROWTH, describe, growth_of
 from streamrec.formats.examples.example import (
     SequenceExample,
     encode_example,
@@ -26,7 +26,6 @@ from streamrec.formats.examples.features import (
     parse_single_example,
     parse_single_sequence_example,
 )
-from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature
 from streamrec.formats.images.image import decode_image, decode_jpeg, encode_png
