@@ -93,3 +93,36 @@ def test_importing_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert output.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("engine", "unneeded"),
+    [
+        ("thread", "streamrec.feeder.client.client streamrec.wire google.protobuf"),
+        ("process", "streamrec.pipeline.run streamrec.stores streamrec.feeder.client.healing"),
+    ],
+)
+def test_a_first_batch_imports_what_reads_it_alone(
+    engine: str, unneeded: str, tmp_path: Path
+) -> None:
+    """What is imported makes a program wait, whether the program needs it or not."""
+    with streamrec.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        writer.write({"x": 1})
+    others = "aiohttp botocore s3fs gcsfs PIL cloudpickle torch streamrec.formats.images.image"
+    path = tmp_path / "program.py"
+    path.write_text(f"""
+import sys
+import streamrec as sr
+
+if __name__ == "__main__":
+    features = {{"x": sr.FixedLenFeature((), "int64")}}
+    source = {str(tmp_path / "*.tfrecord")!r}
+    with sr.open(source, features, batch_size=1, engine={engine!r}) as stream:
+        next(iter(stream))
+    unneeded = "{unneeded} {others} streamrec.config.daemon"
+    print(sorted({{*unneeded.split()}} & sys.modules.keys()))
+""")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", path], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

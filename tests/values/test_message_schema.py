@@ -40,7 +40,7 @@ def messages() -> dict[str, Any]:
 
 
 def test_full_names_carry_the_package(messages: dict[str, Any]) -> None:
-    names = [message.DESCRIPTOR.full_name for message in messages.values()]
+    names = [messages[name].DESCRIPTOR.full_name for name in TABLE]
     assert names == ["streamrec.test.Point", "streamrec.test.Everything"]
 
 
@@ -94,7 +94,12 @@ def test_nothing_reaches_the_default_pool() -> None:
 
 def test_an_unknown_type_is_named() -> None:
     with pytest.raises(TypeError, match=r"streamrec\.test\.Pont"):
-        Messages("streamrec.test", {"Line": (Field("repeated Pont", "x", 1),)})
+        Messages("streamrec.test", {"Line": (Field("repeated Pont", "x", 1),)})["Line"]
+
+
+def test_a_message_that_the_table_lacks_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="Circle"):
+        Messages("streamrec.test", TABLE)["Circle"]
 
 
 def test_two_maps_in_one_message() -> None:

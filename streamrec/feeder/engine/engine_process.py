@@ -20,7 +20,6 @@ from pydantic import ByteSize
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder.client.client import ENGINE_DATASET
-from streamrec.feeder.engine.relay import relay
 from streamrec.feeder.server.datasets import opened
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.bridge import new_event_loop
@@ -54,6 +53,8 @@ async def _live(parent: int, sock: socket.socket) -> None:
     if order:  # else the parent has no use for this process
         told = json.loads(order)
         if "route" in told:
+            from streamrec.feeder.engine.relay import relay  # and what heals a feed
+
             await relay(sock, told["route"], FOR_EVER)
         else:
             find_functions(told)

@@ -16,11 +16,11 @@ from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from streamrec.formats.examples.image_spec import Image
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
+    from streamrec.formats.examples.image_spec import Image
     from streamrec.formats.images.picture import Picture
     from streamrec.values.columns import Column
 

@@ -7,9 +7,8 @@ import pytest
 
 from streamrec import kernel
 from streamrec.errors import ConfigError, FunctionFailed, MissingFeature, OutOfMemory
-from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.descriptions import USUAL_GROWTH, describe
 from streamrec.formats.examples.example import SequenceExample, encode_example
-from streamrec.formats.examples.image_columns import USUAL_GROWTH
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
@@ -18,10 +17,10 @@ from streamrec.formats.examples.specs import (
 )
 from streamrec.formats.images.image import encode_png
 from streamrec.kernel.contract import fresh
-from streamrec.pipeline.batch.decoder import Chunk, Decoder, blank, is_padded, size_of
+from streamrec.pipeline.batch.decoder import Chunk, Decoder, blank, is_padded
 from streamrec.pipeline.batch.functions import Function, Functions
 from streamrec.plan.state.position import Fingerprint, Position
-from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, size_of
 from streamrec.values.record_rows import RecordRows
 from tests.pipeline.user_functions import raise_key_error, squared, summed
 
