@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
@@ -85,6 +86,12 @@ STARRED = {
     ROOT / name for name in ("errors.py", "formats/examples/example.py", "measure/figures.py")
 }
 """The files whose names are all taken, by a star or by a test."""
+
+CALLERS = re.compile(
+    r"_getframe|currentframe|inspect\.stack|(walk|extract)_stack\((None)?\)|f_back|"
+    r"stacklevel=(?!\d)"
+)
+"""Ways to look at the frames of callers. The stacks of threads are something else."""
 
 PUBLIC = streamrec._HOME_OF
 
@@ -268,6 +275,11 @@ def libraries_of_others(path: Path) -> set[str]:
     found |= set() if room == "stores" else CLOUD
     found |= set() if room == "adapters" or path in TENSORS else FRAMEWORKS
     return found | (set() if path == SENT else PICKLES)
+
+
+def test_frames_of_callers_are_inspected_in_one_file() -> None:
+    found = {path for path in FILES if CALLERS.search(path.read_text())}
+    assert found == {ROOT / "flow/callers.py"}
 
 
 def test_what_calls_the_kernel_is_tested_with_both() -> None:

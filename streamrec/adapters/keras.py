@@ -7,9 +7,7 @@ it finds out their shapes.
 
 from __future__ import annotations
 
-import inspect
 from importlib import import_module
-from traceback import walk_stack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +17,10 @@ from streamrec.adapters.pairs import pick
 from streamrec.adapters.passes import Passes
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
+from streamrec.flow import callers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import FrameType
 
     from streamrec.adapters.pairs import Convert, Names
     from streamrec.streams.stream import Stream
@@ -35,6 +33,7 @@ with needs("streamrec.adapters.keras", "keras"):
     Trainer: Any = import_module("keras.src.trainers.trainer").Trainer
 
 EVALUATIONS = ("evaluate", "predict")
+"""The methods of a model that evaluate, also within a ``fit``."""
 
 
 def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> KerasDataset:
@@ -130,8 +129,8 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
     @property
     def num_batches(self) -> int | None:
         """The batches of a run, where they are known and end an epoch."""
-        _refuse_what_is_ignored(inspect.currentframe())
-        if getattr(_caller(EpochIterator), "steps_per_epoch", None):
+        _refuse_what_is_ignored(callers.arguments_of(1))
+        if getattr(callers.nearest(EpochIterator), "steps_per_epoch", None):
             return None  # else Keras would end at a run's end, and lose what it has not taken
         self._stream.peek(0)
         try:
@@ -146,7 +145,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         one iterator for all validations of a ``fit``, which may be a batch ahead. A training of
         ``steps_per_epoch`` goes on from one run to the next.
         """
-        iterator, evaluates = _caller(EpochIterator), _is_evaluating()
+        iterator, evaluates = callers.nearest(EpochIterator), callers.runs(EVALUATIONS, Trainer)
         has_steps = iterator is not None and bool(iterator.steps_per_epoch)
         self._passes.goes_on = has_steps and not evaluates
         if evaluates:
@@ -223,12 +222,6 @@ def _torch_loader(iterate: Callable[[], Iterator[Any]]) -> Any:
     return data.DataLoader(Tensors(), batch_size=None)
 
 
-def _caller(kind: type) -> Any:
-    """Return the nearest caller whose ``self`` is of a class."""
-    callers = (frame.f_locals.get("self") for frame, _ in walk_stack(None))
-    return next((caller for caller in callers if isinstance(caller, kind)), None)
-
-
 def _expect_the_end(iterator: Any) -> None:
     """Have Keras take the end of a run of unknown length as the end of an epoch.
 
@@ -241,18 +234,8 @@ def _expect_the_end(iterator: Any) -> None:
     iterator._interrupted_warning = take_the_end  # noqa: SLF001
 
 
-def _is_evaluating() -> bool:
-    """Return whether ``evaluate`` or ``predict`` of a model calls, also that of a ``fit``."""
-    calls = (frame for frame, _ in walk_stack(None) if frame.f_code.co_name in EVALUATIONS)
-    return any(isinstance(frame.f_locals.get("self"), Trainer) for frame in calls)
-
-
-def _refuse_what_is_ignored(frame: FrameType | None) -> None:
-    """Refuse arguments of ``fit`` that Keras ignores beside data of its class ``DataAdapter``.
-
-    It hands them to the caller of the property that this is the frame of.
-    """
-    given = frame.f_back.f_locals if frame and frame.f_back else {}
+def _refuse_what_is_ignored(given: Mapping[str, Any]) -> None:
+    """Refuse arguments of ``fit`` that Keras ignores beside data of its class ``DataAdapter``."""
     for name in ("y", "sample_weight", "class_weight"):
         if given.get(name) is not None:
             raise ConfigError(

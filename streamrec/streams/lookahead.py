@@ -10,7 +10,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:
-    from streamrec.streams.start import PlainSession
+    from streamrec.streams.loops import PlainSession
 
 
 class Lookahead:

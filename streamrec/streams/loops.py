@@ -1,4 +1,7 @@
-"""The ends of sessions, also of those in event loops that are gone.
+"""The two kinds of sessions, and their ends, also of those in event loops that are gone.
+
+A session delivers batches from a position on (``receive``) and, after the end of a run, starts the
+next one (``subscribe``). Seven classes do, here and in :mod:`streamrec.feeder.client`.
 
 Programs run a loop for each epoch, and test runners one for each test. A loop that is shut down
 cancels its tasks, and the sessions in it close what they hold; so nothing is left to close there.
@@ -9,15 +12,78 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamrec.errors import ConfigError
 from streamrec.flow import forks
 
 if TYPE_CHECKING:
-    from streamrec.streams.start import AsyncSession, PlainSession
+    from streamrec.pipeline.batch.batch import Batch
+    from streamrec.plan.state.position import Fingerprint
 
 log = logging.getLogger("streamrec")
+
+
+class Session(Protocol):
+    """Who reads for a stream, from a position on. It does not hold the stream.
+
+    So a stream that is dropped can be cleaned up.
+    """
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Everything that determines the order of the batches."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Facts of the dataset, as WELCOME has them."""
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The state after the last batch taken, or to begin with; ``None``: the very beginning."""
+
+    def subscribe(self) -> None:
+        """Start the next run, where the last one ended."""
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the present run."""
+
+
+class PlainSession(Session, Protocol):
+    """A session for plain code, used by one thread at a time."""
+
+    is_async: Literal[False]
+
+    def receive(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            EndOfStream: The run is over; :meth:`subscribe` starts the next.
+            StreamrecError: The reading has failed.
+        """
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind; closing again changes nothing."""
+
+
+class AsyncSession(Session, Protocol):
+    """A session in an event loop; who waits for a batch and is cancelled loses nothing."""
+
+    is_async: Literal[True]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop in which it reads."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once all is closed."""
+
+    async def receive(self) -> Batch:
+        """Return the next batch; errors as of :meth:`PlainSession.receive`."""
+
+    async def aclose(self) -> None:
+        """Stop, and leave nothing behind; closing again changes nothing."""
 
 
 def is_left(session: PlainSession | AsyncSession) -> bool:

@@ -1,10 +1,8 @@
 """Sessions: readers for a stream, in its event loop, in a thread or in an engine process.
 
 A feed (:mod:`streamrec.feeder.client.client`) is a session as well, be it of a feeder or of an
-engine process, whose speed the trainer's interpreter lock cannot limit; so is a warm start. A
-session delivers batches from a position on (``receive``) and, after the end of a run, starts the
-next one (``subscribe``). It does not hold the stream, so that a stream that is dropped can be
-cleaned up.
+engine process, whose speed the trainer's interpreter lock cannot limit; so is a warm start.
+:mod:`streamrec.streams.loops` says what all of them do.
 
 What reads in this process and what talks to another are imported where they are used: a program
 that needs one of them does not wait for the import of both.

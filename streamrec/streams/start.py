@@ -34,18 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.client.client import BlockingFeed
-    from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
     from streamrec.feeder.functions.sent_functions import SentFunctions
     from streamrec.plan.state.resume_point import ResumePoint
+    from streamrec.streams.loops import AsyncSession, PlainSession
     from streamrec.streams.ranks import Rank
-
-    PlainSession: TypeAlias = (
-        ThreadSession | BlockingFeed | WarmStartSession | BlockingHealingFeed | ThreadFeed
-    )
-    """A session for plain code."""
-    AsyncSession: TypeAlias = LoopSession | AsyncHealingFeed
-    """A session for asyncio code."""
 
 
 class FeederSettings(Settings):

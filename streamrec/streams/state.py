@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.streams.cursor import Mark
+    from streamrec.streams.loops import AsyncSession, PlainSession
     from streamrec.streams.ranks import Assignment, Rank
-    from streamrec.streams.start import AsyncSession, PlainSession
 
 T = TypeVar("T")
 

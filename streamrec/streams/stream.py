@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from streamrec.plan.state.position import Fingerprint
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.cursor import Mark
+    from streamrec.streams.loops import AsyncSession, PlainSession
     from streamrec.streams.ranks import Assignment, Rank
-    from streamrec.streams.start import AsyncSession, Description, PlainSession
+    from streamrec.streams.start import Description
 
 log = logging.getLogger("streamrec")
 

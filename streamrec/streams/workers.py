@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from operator import attrgetter
-from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import ConfigError
+from streamrec.flow import callers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def check_sampler() -> None:
     Raises:
         ConfigError: The caller of the caller is a sampler.
     """
-    if sys._getframe(2).f_globals.get("__name__") == "torch.utils.data.sampler":  # noqa: SLF001
+    if callers.module_of(2) == "torch.utils.data.sampler":
         raise ConfigError(
             "a DataLoader of PyTorch asks for items by number, which a stream does not have; in "
             f"its place take {AS_LOADER}; the stream itself batches, shuffles and reads ahead"
@@ -111,9 +111,8 @@ def _dividing() -> Iterator[tuple[str, int]]:
     if module is None:
         return
     dividers = {_code_of(getattr(module, name, None)): name for name in PARTS}
-    for frame, _ in walk_stack(None):
-        name = dividers.get(frame.f_code)
-        if name and (parts := PARTS[name](frame.f_locals["self"])) > 1:
+    for name, divider in callers.running(dividers):
+        if (parts := PARTS[name](divider)) > 1:
             yield name, parts
 
 

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from streamrec.feeder.client.client import BlockingFeed
+from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import Pool
 from streamrec.pipeline import dataset_runs
 from streamrec.pipeline.run import Run
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.streams.ranks import Rank
-from streamrec.streams.session import LoopSession, ThreadSession
+from streamrec.streams.session import LoopSession, ThreadFeed, ThreadSession
+from streamrec.streams.warm_start import WarmStartSession
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.support import until
 from tests.pipeline.small_datasets import settings_of, write
@@ -21,6 +24,8 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from streamrec.streams.loops import AsyncSession, PlainSession
 
 
 @pytest.mark.parametrize("taken", [0, 1])
@@ -90,3 +95,19 @@ def memory() -> int:
     """Bytes of ranges and of columns, in use and idle, of all streams in this process."""
     pools = (found for found in gc.get_objects() if issubclass(type(found), Pool))
     return sum(pool.in_use + pool.idle for pool in pools)
+
+
+PLAIN: list[type[PlainSession]] = [
+    BlockingFeed,
+    BlockingHealingFeed,
+    ThreadFeed,
+    ThreadSession,
+    WarmStartSession,
+]
+"""All that read for a stream are of one of two kinds, as a type checker sees it."""
+ASYNC: list[type[AsyncSession]] = [AsyncHealingFeed, LoopSession]
+
+
+def test_a_session_says_its_kind() -> None:
+    assert not any(kind.is_async for kind in PLAIN)
+    assert all(kind.is_async for kind in ASYNC)

@@ -8,8 +8,9 @@ break off where a limit says so, as the sanity check does, and expect the same b
 from __future__ import annotations
 
 import sys
-from traceback import walk_stack
 from typing import Any, TypeAlias
+
+from streamrec.flow import callers
 
 __all__ = ["MOST", "Fetcher", "batches_waiting", "fetcher", "is_evaluating"]
 
@@ -40,8 +41,7 @@ def _caller(names: tuple[str, ...]) -> Any:
     present = tuple(kind for kind in kinds if kind is not None)
     if not present:
         return None
-    callers = (frame.f_locals.get("self") for frame, _ in walk_stack(None))
-    return next((caller for caller in callers if isinstance(caller, present)), None)
+    return callers.nearest(*present)
 
 
 def batches_waiting(fetcher: Fetcher) -> int:
