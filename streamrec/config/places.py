@@ -27,6 +27,8 @@ SPECIAL_OF_HTTP = re.compile(r"[*{}]|@(?=\d)|\[(?=[][*?{}@]\])")
 PLACES = frozenset({"index", "quarantine"})
 """Settings of a dataset that are a URL or a path."""
 FILE = "file://"
+_LOCAL = FILE, "local://"
+"""The beginnings of URLs of local files, as fsspec knows them."""
 _CHAIN = re.compile(r"((?:[\w+.-]+::)*)([\w+.-]+://.*?)((?:::.*)?)", re.DOTALL)
 _IN_PATTERNS = "/*?[]{},"
 """Characters that nobody encodes in a pattern."""
@@ -141,9 +143,8 @@ def absolute_source(text: str, directory: str | None = None) -> str:
 
 
 def _in_directory(place: str, directory: str) -> str:
-    is_url = "://" in place
-    if not is_url or place.startswith(FILE):
-        head = FILE if is_url else ""
+    head = next(filter(place.startswith, _LOCAL), "")
+    if head or "://" not in place:
         path = place.removeprefix(head)
         is_whole = not path or path.startswith("/") or "://" in path
         return place if is_whole else f"{head}{directory}{path}"

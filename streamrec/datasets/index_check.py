@@ -17,10 +17,9 @@ from streamrec.errors import (
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.formats.shards.tfrecord import HEADER, footers
 from streamrec.masking import masked, masked_repr
-from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.read_range import read_range
-from streamrec.stores.source_text import content_name, split_chain
+from streamrec.stores.source_text import names_alone, names_apart, split_chain
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
@@ -137,9 +136,9 @@ class IndexCheck:
         except MalformedIndex as fault:
             self.faults.append(fault)
             return
-        names = relative_names([content_name(url) for url in urls])
+        names = names_apart(urls)
         for url, name in zip(urls, names, strict=True):
-            if (entry := index.get(name)) is not None:
+            if (entry := index.find(names_alone(name, url))) is not None:
                 self._entries[url] = entry
             else:
                 message = f"the index has no shard of this name ({name}); {AGAIN}"

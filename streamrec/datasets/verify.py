@@ -18,10 +18,9 @@ from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_
 from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.masking import masked, masked_repr
-from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
-from streamrec.stores.source_text import content_name
+from streamrec.stores.source_text import names_apart
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def index_of(reports: Sequence[ShardReport]) -> Index:
             )
         if report.faults:
             raise report.faults[0]
-    names = relative_names([content_name(report.url) for report in reports])
+    names = names_apart([report.url for report in reports])
     return Index(
         tuple(
             ShardEntry(

@@ -18,11 +18,10 @@ from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import FirstRecords, sample_records
-from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base import in_thread
 from streamrec.stores.beside import read_beside
 from streamrec.stores.open import Stores, import_stores
-from streamrec.stores.source_text import content_name
+from streamrec.stores.source_text import names_alone, names_apart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -152,13 +151,13 @@ async def _read(
 
 def _selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
     """Return the entries of these shards."""
-    names = relative_names([content_name(found.url) for found in objects])
+    names = names_apart([found.url for found in objects])
     entries = (_entry(index, name, found) for name, found in zip(names, objects, strict=True))
     return Index(tuple(entries))
 
 
 def _entry(index: Index, name: str, found: ObjectInfo) -> ShardEntry:
-    entry = index.get(name)
+    entry = index.find(names_alone(name, found.url))
     if entry is None:
         raise StaleIndex(
             f"the index has no shard of this name ({name}); write the index again with "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.places import (
@@ -25,6 +26,7 @@ from streamrec.config.places import (
 )
 from streamrec.config.schemes import SCHEMES, is_own, line_of
 from streamrec.errors import ConfigError
+from streamrec.plan.state.fingerprint import digest, relative_names
 from streamrec.stores.base import bare_url
 from streamrec.suggestions import close_names
 
@@ -41,6 +43,8 @@ __all__ = [
     "is_glob",
     "is_pattern",
     "matcher",
+    "names_alone",
+    "names_apart",
     "scheme_of",
     "split_chain",
     "store_kind",
@@ -113,6 +117,28 @@ def content_name(url: str) -> str:
         member = link.partition("://")[2].lstrip("/")
         return f"{content_name(after.removeprefix('::'))}/{member}"
     return bare_url(link if before else url).removesuffix("?...")
+
+
+def names_apart(urls: Sequence[str]) -> list[str]:
+    """Return a name for each shard below the directory that all share, with no secret in it.
+
+    Where a query alone tells shards apart, a digest of its URL is a part of a shard's name.
+    """
+    names = list(map(content_name, urls))
+    times = Counter(content_name(url) for url in {*urls})
+    return [
+        name if times[content] == 1 else _with_digest(name, url)
+        for name, content, url in zip(relative_names(names), names, urls, strict=True)
+    ]
+
+
+def names_alone(name: str, url: str) -> tuple[str, str]:
+    """Return the names that a shard may have among others: its own, and that with a digest."""
+    return name, _with_digest(name, url)
+
+
+def _with_digest(name: str, url: str) -> str:
+    return f"{name}.{digest(url)}"
 
 
 def scheme_of(url: str) -> str:

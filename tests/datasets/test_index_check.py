@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
 
 import streamrec as sr
 from streamrec import kernel
@@ -14,6 +15,8 @@ from streamrec.datasets.index_check import IndexCheck
 from streamrec.datasets.verify import ShardReport, check, index_of
 from streamrec.errors import MalformedIndex, StaleIndex
 from streamrec.formats.shards.index import Index, index_url
+from tests.stores.http_server import serving
+from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,3 +192,27 @@ def test_shards_that_share_no_directory_have_no_index(shards: tuple[str, ...]) -
     found = IndexCheck()
     asyncio.run(found.find(stores, shards))
     assert (found.url, found.faults) == (None, [])
+
+
+@asynchronous
+async def test_http_shards_that_differ_in_their_query_alone(tmp_path: Path) -> None:
+    def write() -> None:
+        for shard in range(2):
+            with sr.TFRecordWriter(tmp_path / str(shard)) as writer:
+                writer.write_many(bytes([shard]) * (10 + shard) for _ in range(4 + shard))
+
+    await asyncio.to_thread(write)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(tmp_path / request.query["shard"])
+
+    async with serving(answer) as url:
+        urls = [f"{url}/get?shard={shard}" for shard in range(2)]
+        place = tmp_path / "index"
+        data = index_of(await check(urls)).encode()
+        place.write_bytes(data)
+        for source in (urls, urls[1:], urls[:1]):
+            stream = sr.open(source, index=str(place), engine="thread")
+            assert len(await asyncio.to_thread(list, stream)) == sum(
+                4 + int(one[-1]) for one in source
+            )

@@ -12,6 +12,8 @@ from streamrec.stores.source_text import (
     fixed_prefix,
     is_glob,
     matcher,
+    names_alone,
+    names_apart,
     scheme_of,
     split_chain,
 )
@@ -183,6 +185,16 @@ def test_chains_are_taken_apart(url: str, parts: tuple[str, str, str]) -> None:
 )
 def test_copies_have_the_same_name(url: str, name: str) -> None:
     assert content_name(url) == name
+
+
+def test_a_query_tells_shards_apart_where_nothing_else_does() -> None:
+    urls = [f"https://h/d/{name}?sig=swordfish{n}" for n, name in enumerate("aab")]
+    first, second, third = names_apart(urls)
+    assert first != second
+    assert third == "b"
+    assert "swordfish" not in first
+    assert first in names_alone("a", urls[0]), "of a single one of them, too"
+    assert names_apart([urls[0], urls[0], urls[2]]) == ["a", "a", "b"]
 
 
 @given(st.text("a:/*z.", max_size=20))

@@ -148,6 +148,10 @@ class Index:
         found = (self._by_name.get(each) for each in (name, plain, f"{plain}{SIGNED}"))
         return next((entry for entry in found if entry is not None), None)
 
+    def find(self, names: Iterable[str]) -> ShardEntry | None:
+        """Return the entry of the shard that has one of these names; ``None`` if there is none."""
+        return next((entry for entry in map(self.get, names) if entry is not None), None)
+
     def chunks(self) -> Chunks:
         """Return all chunks, in the order of the entries."""
         entries = self.entries

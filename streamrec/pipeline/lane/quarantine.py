@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +16,7 @@ from streamrec.errors import AccessDenied, CorruptBudgetExceeded
 from streamrec.flow.cleanup import end_threads
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.masking import masked
-from streamrec.plan.state.fingerprint import digest, relative_names
-from streamrec.stores.source_text import content_name
+from streamrec.stores.source_text import names_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -172,7 +170,7 @@ class Quarantine:
     def __init__(self, url: str, urls: Sequence[str], storage_options: Mapping[str, Any]) -> None:
         self._url = url.rstrip("/")
         self._urls = urls
-        self._names = _names_of(urls)
+        self._names = names_apart(urls)
         self._options = storage_options
         self._threads = ThreadPoolExecutor(1, "streamrec-quarantine")
 
@@ -205,14 +203,6 @@ class Quarantine:
 def _is_below(path: str, root: str) -> bool:
     """Return whether a path is below a directory when all links are followed."""
     return os.path.realpath(path).startswith(f"{root.rstrip('/')}/")
-
-
-def _names_of(urls: Sequence[str]) -> list[str]:
-    """Make different names for the shards; the secret parts of URLs become digests."""
-    bare = [content_name(url) for url in urls]
-    times = Counter(bare)
-    names = zip(relative_names(bare), bare, urls, strict=True)
-    return [name if times[one] == 1 else f"{name}.{digest(url)}" for name, one, url in names]
 
 
 def object_name(name: str, damaged: DamagedSpan) -> str:
