@@ -167,8 +167,8 @@ def _empty_column(rows: int, dtype: str) -> Any:
 
 
 def _refusal(value: Any, what: str, name: str, row: int, *mends: tuple[str, str]) -> Exception:
-    told = RowError(f"holds {value}, which is {what}", *mends).of_column(name)
-    message = str(told).removeprefix(f"column {name!r} ")
+    error = RowError(f"holds {value}, which is {what}", *mends).of_column(name)
+    message = str(error).removeprefix(f"column {name!r} ")
     return WrongFeatureType(message, feature=name, record=row)
 
 
@@ -198,6 +198,7 @@ def _is_int64(value: Any) -> bool:
 def _floats(array: Any, name: str, *, is_given: bool) -> Any:
     pyarrow = module("pyarrow")
     most: float = EXACT
+    stored = array
     if pyarrow.types.is_decimal(array.type):
         most, array = np.inf, array.cast(pyarrow.float64())
     if pyarrow.types.is_boolean(array.type):
@@ -214,11 +215,23 @@ def _floats(array: Any, name: str, *, is_given: bool) -> Any:
             is_changed = (off >= 1) & (sizes <= most) & ~is_lost
             _refuse_first(is_lost, numbers, "beyond float32", name, ("bytes", "makes it text"))
     if not is_given and numbers.dtype != np.float32:
-        options = ("int64", "keeps the digits"), ("float32", "rounds it")
+        keep = "bytes" if is_changed.any() and _has_parts(stored) else "int64"
+        options = (keep, "keeps the digits"), ("float32", "rounds it")
         _refuse_first(is_changed, numbers, "changed by float32", name, *options)
         options = ("bytes", "makes it text"), ("float32", "rounds it")
         _refuse_first(is_emptied(narrow, numbers), numbers, "0 as float32", name, *options)
     return narrow
+
+
+def _has_parts(array: Any) -> bool:
+    """Return whether int64 does not take all numbers of a column that becomes float32."""
+    types, compute = module("pyarrow").types, module("pyarrow.compute")
+    if not types.is_floating(array.type) and not types.is_decimal(array.type):
+        return True  # whole ones become float32 where another file has floating ones
+    is_whole = compute.equal(compute.trunc(array), array)
+    if types.is_floating(array.type):
+        is_whole = compute.or_(is_whole, compute.is_nan(array))  # a missing value as int64
+    return compute.all(is_whole).as_py() is False
 
 
 def _refuse_first(

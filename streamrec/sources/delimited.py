@@ -15,7 +15,7 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.sources.kind import Option, SourceKind
 from streamrec.sources.source import files_of
 from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
-from streamrec.sources.table_values import RowError, SampledType
+from streamrec.sources.table_values import RowError, SampledType, with_parts
 from streamrec.sources.text_pieces import text_pieces
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class Delimited(RowTable):
         from streamrec.sources.table_columns import TableRows
 
         null = self._nulls()
-        return TableRows(self.features, null=null, names=self.names, given=self.given)
+        return TableRows(
+            self.features, null=null, names=self.names, given=self.given, parts=self.parts
+        )
 
     def _check(self, values: list[str] | str) -> list[str] | RowError:
         if isinstance(values, str):
@@ -138,6 +140,7 @@ def open_delimited(
         null=nothing,
         key=choice.key,
         given=frozenset(choice.given),
+        parts=with_parts(types),
     )
 
 

@@ -12,7 +12,7 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.sources.kind import SourceKind
 from streamrec.sources.source import files_of
 from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
-from streamrec.sources.table_values import JsonNumber, RowError, SampledType, widen
+from streamrec.sources.table_values import JsonNumber, RowError, SampledType, widen, with_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -189,6 +189,7 @@ def open_json_lines(
         lists=frozenset(lists),
         choice=choice,
         given=frozenset(mixed | choice.given.keys()),
+        parts=with_parts(sampled),
         key=choice.key,
     )
 

@@ -38,6 +38,7 @@ _SCALARS = {
     name: np.dtype(kind).newbyteorder("<")
     for name, kind in [("int", "int64"), *zip(_NUMBERS.values(), _NUMBERS.values(), strict=True)]
 }
+_DIGITS = "int64", "keeps the digits"
 _MANY = (*_LISTS, "ndarray")
 """The encodings of values that are lists."""
 
@@ -218,7 +219,12 @@ def _as_type(value: Value, dtype: str, *, is_given: bool) -> Value:
             _refuse_first(lost, value, f"beyond {dtype}", ("bytes", "keeps its bytes"))
             if not is_given and value.dtype == np.float64:
                 changed = (np.abs(narrow - value) >= 1) & (np.abs(value) <= EXACT)
-                options = ("int64", "keeps the digits"), ("float32", "rounds it")
+                keep = (
+                    ("bytes", "keeps its bytes")
+                    if (np.abs(np.modf(value)[0]) > 0).any()
+                    else _DIGITS
+                )
+                options = keep, ("float32", "rounds it")
                 _refuse_first(changed, value, "changed by float32", *options)
                 options = ("bytes", "keeps its bytes"), ("float32", "rounds it")
                 _refuse_first(is_emptied(narrow, value), value, "0 as float32", *options)

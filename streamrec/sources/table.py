@@ -144,8 +144,10 @@ class FeatureChoice:
             what: The source, for errors.
 
         Raises:
-            ConfigError: There is no such feature.
+            ConfigError: There is no such feature, or no feature at all.
         """
+        if not known:
+            raise ConfigError(f"{what}: there is no column in it; correct SOURCE")
         options = ("features", self.features or ()), ("type", self.types), ("drop", self.drop)
         for option, names in options:
             for name in names:
@@ -207,6 +209,8 @@ class RowTable(FeatureTable, Divisible):
     """The place of a row in messages, with the place that :meth:`rows` yields."""
     lists: frozenset[str] = frozenset()
     """The features that are lists."""
+    parts: frozenset[str] = frozenset()
+    """The features with numbers that are not whole in the first rows."""
 
     @property
     def total(self) -> int | None:
@@ -225,7 +229,7 @@ class RowTable(FeatureTable, Divisible):
         """Return the rows of a piece, which has none yet."""
         from streamrec.sources.table_columns import TableRows
 
-        return TableRows(self.features, self.lists, given=self.given)
+        return TableRows(self.features, self.lists, given=self.given, parts=self.parts)
 
     def read(self, piece: Any, refuse: Refuse) -> Block:
         """Convert the rows of a piece."""

@@ -19,11 +19,12 @@ from streamrec.sources.table_values import (
     as_value,
     is_emptied,
     is_nan,
+    is_part,
 )
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -127,6 +128,10 @@ def lists_of(values: Sequence[Any], dtype: str, *, is_given: bool = True) -> Rag
     return Ragged(column_of(items, dtype, is_given=is_given), offsets_of(lengths))
 
 
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 Row: TypeAlias = Any
 """The values of a row by name, or a list of them."""
 
@@ -140,6 +145,7 @@ class TableRows:
         null: By a column's name, texts that stand for no value.
         names: The columns that rows have values of, where rows are lists.
         given: The columns whose type the user named, in which numbers may be rounded.
+        parts: The columns that are known to have numbers that are not whole.
     """
 
     def __init__(
@@ -149,9 +155,10 @@ class TableRows:
         null: Mapping[str, frozenset[str]] | None = None,
         names: Sequence[str] | None = None,
         given: frozenset[str] = frozenset(),
+        parts: frozenset[str] = frozenset(),
     ) -> None:
         self._types, self._lists, self._null, self._names = types, lists, null or {}, names
-        self._given = given
+        self._given, self._parts = given, parts
         self._rows: list[tuple[Any, Row | RowError]] = []
 
     def add(self, place: Any, values: Row | RowError) -> None:
@@ -204,7 +211,7 @@ class TableRows:
             try:
                 columns[name] = self._column(name, values)
             except RowError:
-                for number, error in self._errors(name, zip(rows, values, strict=True)):
+                for number, error in self._errors(name, list(zip(rows, values, strict=True))):
                     wrong.setdefault(number, error)
         return columns, missing
 
@@ -225,14 +232,15 @@ class TableRows:
         return make(values, self._types[name], is_given=name in self._given)
 
     def _errors(
-        self, name: str, values: Iterable[tuple[int, Any]]
+        self, name: str, values: Sequence[tuple[int, Any]]
     ) -> Iterator[tuple[int, RowError]]:
         """Yield the numbers of rows whose value is wrong, and their errors."""
+        has_parts = name in self._parts or any(is_part(one) for _, v in values for one in _items(v))
         for number, value in values:
             try:
                 self._column(name, [value])
             except RowError as error:
-                yield number, error.of_column(name)
+                yield number, error.of_column(name, has_parts=has_parts)
 
 
 def encode_table(

@@ -27,17 +27,27 @@ class RowError(ValueError):
 
     Args:
         message: What is wrong.
-        mends: Types of a column that take the value, each with a word on what it does.
+        mends: Types of a column that take the value, each with a word on what it does. Of those
+            that do the same, the first that takes the whole column is told.
     """
 
     def __init__(self, message: str, *mends: tuple[str, str]) -> None:
         super().__init__(message)
         self._mends = mends
 
-    def of_column(self, name: str) -> RowError:
-        """Return the error with the column's name, and the options that take the value."""
+    def of_column(self, name: str, *, has_parts: bool = False) -> RowError:
+        """Return the error with the column's name, and the options that take the value.
+
+        Args:
+            name: The column.
+            has_parts: Other values of the column have parts of whole numbers, which int64 refuses.
+        """
+        told: dict[str, str] = {}
+        for dtype, does in self._mends:
+            if not (has_parts and dtype == "int64"):
+                told.setdefault(does, dtype)
         options = [
-            f"--type {shlex.quote(f'{name}={dtype}')}, which {does}" for dtype, does in self._mends
+            f"--type {shlex.quote(f'{name}={dtype}')}, which {does}" for does, dtype in told.items()
         ]
         more = f"; correct it, or add {', or '.join(options)}" if options else ""
         return RowError(f"column {name!r} {self}{more}")
@@ -80,6 +90,11 @@ class SampledType:
         return "int64" if self._kinds <= whole else "float32"
 
     @property
+    def has_parts(self) -> bool:
+        """True if a number was not whole."""
+        return "part" in self._kinds
+
+    @property
     def is_mixed(self) -> bool:
         """True if there were numbers beside texts."""
         return "text" in self._kinds and len(self._kinds) > 1
@@ -91,7 +106,8 @@ class SampledType:
         elif _PLAIN.fullmatch(text):
             self._kinds.add("point" if "." in text else "whole")
         else:
-            self._kinds.add("part" if _is_number(text) and not ODD.match(text) else "text")
+            is_number = _is_number(text) and not ODD.match(text)
+            self._kinds.add(_kind_of_number(text) if is_number else "text")
 
     def take(self, value: Any) -> None:
         """See a value of JSON, or those of a list; ``None``: there is none."""
@@ -105,7 +121,7 @@ class SampledType:
             self._kinds.add("whole")
         elif isinstance(value, float):
             is_whole = value.is_integer() and abs(value) <= EXACT
-            self._kinds.add("point" if is_whole else "part")
+            self._kinds.add("point" if is_whole else _kind_of_number(value))
         elif isinstance(value, str):
             self._kinds.add("text")
 
@@ -115,12 +131,27 @@ class SampledType:
         self._has_gap |= other._has_gap
 
 
+def with_parts(types: Mapping[str, SampledType]) -> frozenset[str]:
+    """Return the names of the columns with numbers that are not whole."""
+    return frozenset(name for name, sampled in types.items() if sampled.has_parts)
+
+
 def widen(types: dict[str, SampledType], lists: set[str], row: Mapping[str, Any]) -> None:
     """Take a row's values into the types of features, and note its lists."""
     for name, value in row.items():
         types.setdefault(name, SampledType()).take(value)
         if isinstance(value, list):
             lists.add(name)
+
+
+def _kind_of_number(value: Any) -> str:
+    """Return the kind of a number that is not written as a whole one."""
+    return "part" if is_part(value) else "other"
+
+
+def is_part(value: Any) -> bool:
+    """Return whether a value is a number that is not whole, which no column of int64 takes."""
+    return _is_number(value) and _whole(value) is None and math.isfinite(float(value))
 
 
 def is_nan(value: Any) -> bool:
@@ -204,8 +235,8 @@ def _as_float32(value: Any, *, is_given: bool) -> float:
     whole = value if isinstance(value, int) else _whole(value) if isinstance(value, str) else None
     if not is_given and _is_changed(number if whole is None else whole):
         to = c_float(number).value + 0.0  # not -0
-        keep = "int64" if _whole(value) is not None else "bytes"
-        options = (keep, "keeps the digits"), ("float32", "rounds it")
+        whole = [("int64", "keeps the digits")] if _whole(value) is not None else []
+        options = *whole, ("bytes", "keeps the digits"), ("float32", "rounds it")
         raise _unfit(value, f"{to:.17g} as float32", *options)
     return number
 

@@ -12,7 +12,7 @@ from streamrec.sources.kind import SourceKind
 from streamrec.sources.memory import DEFAULT_MEMORY
 from streamrec.sources.source import files_of
 from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
-from streamrec.sources.table_values import RowError, SampledType, widen
+from streamrec.sources.table_values import RowError, SampledType, widen, with_parts
 from streamrec.sources.tar_samples import tar_pieces
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def open_webdataset(
         lists=lists,
         choice=choice,
         given=frozenset(numbers | mixed | choice.given.keys()),
+        parts=with_parts(fields),
         key=choice.key,
         memory=memory,
     )

@@ -286,8 +286,26 @@ def test_decimals_keep_their_whole_part_or_are_refused(text: str, tmp_path: Path
     if abs(decimal.Decimal(float(np.float32(number))) - number) < 1:
         assert records_of(open_arrow(place)) == [sr.encode_example({"a": float(number)})]
         return
-    with pytest.raises(DataError, match=r"changed by float32; .* --type a=int64"):
+    keep = "int64" if number == int(number) else "bytes"
+    with pytest.raises(DataError, match=rf"changed by float32; .* --type a={keep}"):
         records_of(open_arrow(place))
+    assert records_of(open_arrow(place, types={"a": keep}))
+
+
+def test_the_advice_takes_the_whole_column(tmp_path: Path) -> None:
+    columns = {
+        "int64": pa.array([16777217.0, None, float("nan"), 5.0]),
+        "bytes": pa.array([16777217.0, None, 0.5]),
+    }
+    for keep, column in columns.items():
+        place = parquet(tmp_path / "x.parquet", a=column)
+        with pytest.raises(DataError, match=f"--type a={keep}, which keeps the digits, or --type"):
+            records_of(open_arrow(place))
+        assert records_of(open_arrow(place, types={"a": keep}))
+    parquet(tmp_path / "x.parquet", a=pa.array([0.5]))
+    parquet(tmp_path / "y.parquet", a=pa.array([16777217]))
+    with pytest.raises(DataError, match=r"y.parquet: row 0, .* --type a=bytes, which keeps the d"):
+        records_of(open_arrow(str(tmp_path)))
 
 
 @pytest.mark.parametrize("number", [1e-50, decimal.Decimal("1e-50")])

@@ -196,12 +196,27 @@ def test_numbers_that_do_not_fit_are_refused_by_row_column_and_value(tmp_path: P
         "line 3: column 'a' holds '99999999999999999999', which is beyond int64; correct it, or "
         "add --type a=bytes, which keeps its digits",
         "line 4: column 'b' holds '16777217', which is 16777216 as float32; correct it, or add "
-        "--type b=int64, which keeps the digits, or --type b=float32, which rounds it",
+        "--type b=bytes, which keeps the digits, or --type b=float32, which rounds it",
     ]
     texts = open_delimited(place, types={"a": "bytes", "b": "bytes"})
     assert records_of(texts)[1] == sr.encode_example(
         {"a": "99999999999999999999", "b": "1e39", "c": "007"}
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "keep"),
+    [("5.0", "int64"), ("nan", "int64"), ("2.5", "bytes"), ("2.5\n" + "5.0\n" * 1000, "bytes")],
+)
+def test_the_advice_takes_the_whole_column(
+    first: str, keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamrec.sources.text_pieces.PIECE_BYTES", 100)
+    place = write(tmp_path / "x.csv", f"a\n{first.rstrip()}\n16777217\n")
+    with pytest.raises(DataError, match="which is 16777216 as float32") as caught:
+        records_of(open_delimited(place))
+    assert f"add --type a={keep}, which keeps the digits, or --type a=float32" in str(caught.value)
+    assert records_of(open_delimited(place, types={"a": keep}))
 
 
 @pytest.mark.parametrize("number", [5, 16777217])

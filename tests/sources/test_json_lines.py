@@ -125,6 +125,14 @@ def test_numbers_beside_texts_keep_the_text_they_have(tmp_path: Path) -> None:
     assert records_of(source)[-1] == sr.encode_example({"a": "1.10"})
 
 
+@pytest.mark.parametrize(("other", "keep"), [("5.0", "int64"), ("[2, 0.5]", "bytes")])
+def test_the_advice_takes_the_whole_column(other: str, keep: str, tmp_path: Path) -> None:
+    place = write(tmp_path / "x.jsonl", f'{{"a": {other}}}\n{{"a": 16777217}}\n')
+    with pytest.raises(DataError, match=f"--type a={keep}, which keeps the digits, or --type a=f"):
+        records_of(open_json_lines(place))
+    assert len(records_of(open_json_lines(place, types={"a": keep}))) == 2
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [

@@ -28,6 +28,9 @@ def test_a_choice() -> None:
         FeatureChoice(types={"b": "bytes"}, drop=["b"]).choose(known, "x")
     with pytest.raises(ConfigError, match=r"--drop has no effect for 'b', .* not in --features"):
         FeatureChoice({"a": None}, drop=["b"]).choose(known, "x")
+    for choice in (FeatureChoice(), FeatureChoice(drop=["a"]), FeatureChoice(key="a")):
+        with pytest.raises(ConfigError, match="^x: there is no column in it; correct SOURCE$"):
+            choice.choose({}, "x")
     with pytest.raises(ConfigError, match="nothing of x is left"):
         FeatureChoice(drop=["a", "b"]).choose(known, "x")
     with pytest.raises(ConfigError, match="--key: 'a' is not a feature; choose among b"):
