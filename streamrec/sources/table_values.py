@@ -235,8 +235,8 @@ def _as_float32(value: Any, *, is_given: bool) -> float:
     whole = value if isinstance(value, int) else _whole(value) if isinstance(value, str) else None
     if not is_given and _is_changed(number if whole is None else whole):
         to = c_float(number).value + 0.0  # not -0
-        whole = [("int64", "keeps the digits")] if _whole(value) is not None else []
-        options = *whole, ("bytes", "keeps the digits"), ("float32", "rounds it")
+        as_whole = [("int64", "keeps the digits")] if _whole(value) is not None else []
+        options = *as_whole, ("bytes", "keeps the digits"), ("float32", "rounds it")
         raise _unfit(value, f"{to:.17g} as float32", *options)
     return number
 

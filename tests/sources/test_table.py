@@ -29,7 +29,7 @@ def test_a_choice() -> None:
     with pytest.raises(ConfigError, match=r"--drop has no effect for 'b', .* not in --features"):
         FeatureChoice({"a": None}, drop=["b"]).choose(known, "x")
     for choice in (FeatureChoice(), FeatureChoice(drop=["a"]), FeatureChoice(key="a")):
-        with pytest.raises(ConfigError, match="^x: there is no column in it; correct SOURCE$"):
+        with pytest.raises(ConfigError, match=r"^x: there is no column in it; correct SOURCE$"):
             choice.choose({}, "x")
     with pytest.raises(ConfigError, match="nothing of x is left"):
         FeatureChoice(drop=["a", "b"]).choose(known, "x")
