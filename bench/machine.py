@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamrec.measure.machine import describe_machine
+from streamrec.measure.benchmark import describe_machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,10 +25,9 @@ from bench.markdown import number, table
 from bench.results import facts, write
 from streamrec.config import DatasetSettings
 from streamrec.flow.bridge import new_event_loop
+from streamrec.measure.benchmark import measure_first_byte, measure_listing
 from streamrec.measure.budget import Budget, stores_of
 from streamrec.measure.figures import Limits
-from streamrec.measure.first_byte import measure_first_byte
-from streamrec.measure.listing import measure_listing
 from streamrec.measure.simulation import SimulatedStore, parse_simulation, simulated
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ ALLOWED = {
     # Files that are on no disk, or that plain code reads and writes.
     ("streamrec/config/cores.py", "usable_cores"): "files of the kernel",
     ("streamrec/config/memory_budget.py", "_memory_limit"): "files of the kernel",
-    ("streamrec/measure/core_times.py", "_read"): "files of the kernel",
+    ("streamrec/measure/job.py", "_read"): "files of the kernel",
     ("streamrec/feeder/client/shared.py", "_sealed"): "a file in memory",
     ("streamrec/streams/opening.py", "open"): "plain code opens the stream",
     ("streamrec/datasets/writer.py", "__init__"): "plain code writes a file",

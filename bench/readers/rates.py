@@ -23,10 +23,10 @@ from yarl import URL
 
 from bench.readers.download import drop, fetch
 from streamrec.flow.bridge import new_event_loop
+from streamrec.measure.benchmark import measure_first_byte
 from streamrec.measure.budget import Budget
-from streamrec.measure.cell import measure_cell
 from streamrec.measure.figures import Limits
-from streamrec.measure.first_byte import measure_first_byte
+from streamrec.measure.sweep import measure_cell
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.http_store import HttpStore
 

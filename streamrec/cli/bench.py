@@ -2,29 +2,192 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.bench_compare import compare
 from streamrec.cli.bench_measuring import (
+    known_prices,
     measure,
     measuring_options,
     prices_option,
     refuse_dataset_alone,
     refuse_settings,
+    write_report,
 )
-from streamrec.cli.bench_plan import plan
-from streamrec.cli.bench_simulate import simulate
-from streamrec.cli.branching import BranchingCommand
 from streamrec.cli.completion import local_files
-from streamrec.cli.options import key_values, refuse_unused, storage_option
+from streamrec.cli.options import (
+    debug_option,
+    json_option,
+    key_values,
+    refuse_unused,
+    size_value,
+    storage_option,
+    written_file,
+)
+from streamrec.cli.printing import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from click.shell_completion import CompletionItem
+
+
+SHARDS = 64
+
+
+@click.command()
+@click.argument("network")
+@click.argument(
+    "shard",
+    required=False,
+    type=click.Path(dir_okay=False, path_type=Path),
+    shell_complete=local_files,
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1),
+    default=SHARDS,
+    show_default=True,
+    help="Shards of the simulated bucket.",
+)
+@click.option(
+    "--shard-size",
+    metavar="BYTES",
+    callback=size_value,
+    default="128MB",
+    show_default=True,
+    help="The size of each of them.",
+)
+@measuring_options
+def simulate(
+    *,
+    network: str,
+    shard: Path | None,
+    shards: int,
+    shard_size: int,
+    config: Path | None,
+    dataset: str | None,
+    changes: dict[str, Any],
+    world_size: int,
+    **how: Any,
+) -> None:
+    """Measure a simulated bucket as `bench` measures a real one.
+
+    NETWORK is a text such as latency=50ms,jitter=30%,bandwidth=60MB/s. The bucket holds copies of
+    SHARD, a local file; without it, pictures of about 100 KB with labels.
+    """
+    from streamrec.measure.simulation import simulated
+    from streamrec.measure.targets import dataset_settings, target_of_dataset
+
+    refuse_dataset_alone(config, dataset)
+    refuse_settings(changes, ("source", "storage_options"), "a simulated bucket has its own")
+    with simulated(network, shards, shard_size, template=shard) as store:
+        changes = {"storage_options": store.storage_options, **changes}
+        settings = dataset_settings([store.source], config, dataset, changes)
+        measure(
+            target_of_dataset(settings, network),
+            lambda one: one.measure_dataset(settings, world_size=world_size),
+            **how,
+        )
+
+
+@click.command()
+@click.argument("before", shell_complete=local_files)
+@click.argument("after", shell_complete=local_files)
+@written_file("--html", "Write the comparison as one file of HTML.")
+@json_option
+@debug_option
+def compare(*, before: str, after: str, html: Path | None, as_json: bool) -> None:
+    """Compare two files that `streamrec bench --json` wrote."""
+    from rich.console import Console
+
+    from streamrec.measure.comparison import compare as compare_figures
+    from streamrec.measure.comparison import plain
+    from streamrec.measure.figures import read_figures
+    from streamrec.measure.html import render_comparison_html
+    from streamrec.measure.text import render_comparison
+
+    found = compare_figures(read_figures(before), read_figures(after), (before, after))
+    if as_json:
+        print_json(plain(found))
+    else:
+        Console(highlight=False).print(render_comparison(found))
+    if html is not None:
+        write_report(html, render_comparison_html(found))
+
+
+STORE = "s3"
+"""The store whose prices a plan has, where its text does not give them."""
+
+
+@click.command()
+@click.argument("job")
+@prices_option
+@json_option
+@debug_option
+def plan(*, job: str, prices: Path | None, as_json: bool) -> None:
+    """Work out on paper what a job needs; nothing is measured.
+
+    JOB is what is known of it, such as hosts=512,batch=1MB,step=150ms. Prices of the store are
+    those of S3 in --prices, if JOB does not give them.
+    """
+    from streamrec.measure.capacity import plan as plan_job
+
+    known = known_prices(prices)
+    store = known.stores[STORE]
+    of_store = {
+        "request_price": store.get_per_1000,
+        "byte_price": store.egress_per_gb[known.reader],
+    }
+    planned = plan_job(job, prices=of_store)
+    click.echo(planned.model_dump_json(indent=2) if as_json else str(planned))
+
+
+class BranchingCommand(click.Group):
+    """A command with options and arguments of its own, and with other commands beneath it.
+
+    The name of one of these must be the first word behind its own. It has options of its own, too.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the own options and arguments, but none where another command's name comes first."""
+        if args and args[0] in self.commands:
+            ctx.args = args
+            return args
+        # A group's options end at its first argument, which is the name of a command.
+        ctx.allow_interspersed_args = True
+        rest = click.Command.parse_args(self, ctx, args)
+        if not ctx.resilient_parsing:
+            self._refuse_late_name(ctx)
+        return rest
+
+    def _refuse_late_name(self, ctx: click.Context) -> None:
+        """Refuse the name of a command behind an option, where it would be a source."""
+        arguments = [one for one in self.params if isinstance(one, click.Argument)]
+        for values in (ctx.params.get(one.name or "") for one in arguments):
+            if values and values[0] in self.commands:
+                name = values[0]
+                ctx.fail(
+                    f"{name!r} is a command, which must stand before all options; write "
+                    f"`{ctx.command_path} {name} ...` (a file of this name is ./{name})"
+                )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that is named, or else this one."""
+        if not ctx.args:
+            return click.Command.invoke(self, ctx)
+        name, *args = ctx.args
+        command = self.commands[name]
+        ctx.invoked_subcommand = name
+        with command.make_context(name, args, parent=ctx) as inner:
+            return command.invoke(inner)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return its own parameters, but none where click writes the path of another command."""
+        return super().get_params(ctx) if ctx.command is self else []
+
 
 FEEDERS = ("tcp://", "tls://", "unix://")
 OF_A_DATASET = ("config", "dataset", "storage_options")

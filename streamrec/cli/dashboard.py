@@ -15,8 +15,7 @@ from streamrec.report.words import percent
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamrec.feeder.page.path import PathStage
-    from streamrec.feeder.page.view import View
+    from streamrec.feeder.page.view import PathStage, View
 
 SHOWN_ERRORS = 3
 BAR = 20

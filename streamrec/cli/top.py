@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
+import select
+import sys
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from streamrec.cli.keys import is_quit_within, single_keys
 from streamrec.cli.options import debug_option, json_option, refuse_unused
 from streamrec.cli.printing import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
+
+
+QUIT = "qQ"
+
+
+@contextmanager
+def single_keys() -> Iterator[None]:
+    """Have the terminal give each key at once, without Enter, and leave Ctrl-C as it is."""
+    if not _is_terminal():
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def is_quit_within(seconds: float) -> bool:
+    """Wait for so many seconds; return True at once when ``q`` is typed."""
+    if not _is_terminal():
+        time.sleep(seconds)
+        return False
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if select.select([sys.stdin], [], [], left)[0]:
+            key = sys.stdin.read(1)
+            if key in QUIT:  # or "": the terminal is gone
+                return True
+    return False
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 @click.command(short_help="Show a running feeder, live in the terminal.")

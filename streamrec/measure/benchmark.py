@@ -2,33 +2,267 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import platform
+import re
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from os.path import commonprefix
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
+
+from streamrec import __version__, kernel
+from streamrec.config.cores import usable_cores
 from streamrec.errors import ConfigError, DataError
+from streamrec.flow.cleanup import end
+from streamrec.flow.retry import Backoff, retried
+from streamrec.masking import masked
 from streamrec.measure.budget import BudgetSpent, stores_of
 from streamrec.measure.costs import costs
-from streamrec.measure.figures import Figures, Sweep
-from streamrec.measure.first_byte import measure_first_byte
+from streamrec.measure.figures import Figures, FirstByte, Listing, Machine, Sweep
 from streamrec.measure.job import run_feeder_job, run_job
-from streamrec.measure.listing import measure_listing
-from streamrec.measure.machine import describe_machine
+from streamrec.measure.places import Places
 from streamrec.measure.processing import measure_processing
 from streamrec.measure.sweep import measure_sweep, plateau_of
 from streamrec.measure.verdict import judge
 from streamrec.report.words import memory, rate
+from streamrec.stores.read_range import read_range
+from streamrec.stores.source_text import expand, is_glob
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Collection,
+        Coroutine,
+        Iterable,
+        Iterator,
+        Sequence,
+    )
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.client.healing import Route
     from streamrec.flow.attribution import Collector
     from streamrec.measure.budget import Budget
     from streamrec.measure.costs import Prices
-    from streamrec.measure.figures import Cell, FirstByte, Processing, Sample, Target
+    from streamrec.measure.figures import Cell, Processing, Sample, Target
     from streamrec.stores.base import ObjectInfo, Store
+    from streamrec.stores.open import Stores
+
+
+_T = TypeVar("_T")
+
+
+async def together(coroutines: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Run coroutines side by side, and return what they return, in their order.
+
+    When one of them raises, the others are cancelled, and its error is raised as it is.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await end(*tasks)
+
+
+RANGE_BYTES = 4 << 10
+MOST_TIMES = 2000
+"""The 99.9th percentile is then the time of the second slowest request."""
+ALONE = 8
+"""Times that are measured with one request at a time, before it is decided how many may be."""
+MOST_AT_A_TIME = 8
+APART = 0.005
+"""Seconds of a first byte for each request at a time. The event loop works less than a tenth of
+that for a request, so that they do not wait for one another."""
+RETRIES = 8
+
+
+async def measure_first_byte(
+    store: Store,
+    shards: Sequence[ObjectInfo],
+    budget: Budget,
+    on_time: Callable[[float], object] = lambda _: None,
+) -> FirstByte:
+    """Measure small ranges at random places, over connections that were used before.
+
+    One request at a time is sent, or where the store is far away, a few of them.
+
+    Args:
+        store: The shards' store, whose requests are charged to the budget.
+        shards: The shards.
+        budget: What may be spent; all of it may be.
+        on_time: Called with the seconds of each request.
+
+    Raises:
+        BudgetSpent: Too little is left to measure anything.
+        StoreError: A request failed for good.
+        ConfigError: No shard holds a byte.
+    """
+    times: list[float] = []
+    request = _Request(store, Places(shards, RANGE_BYTES))
+
+    async def work(numbers: Iterator[int]) -> None:
+        await request.seconds()  # opens the connection
+        for _ in numbers:
+            times.append(await request.seconds())
+            on_time(times[-1])
+
+    try:
+        async with budget.in_time():
+            await work(iter(range(ALONE)))
+            numbers = iter(range(MOST_TIMES - ALONE))
+            at_a_time = int(min(max(1, np.median(times) / APART), MOST_AT_A_TIME))
+            await together(work(numbers) for _ in range(at_a_time))
+    except BudgetSpent:
+        if not times:
+            raise
+    return _figures(times)
+
+
+def _figures(times: list[float]) -> FirstByte:
+    p50, p99, p999 = np.quantile(times, [0.5, 0.99, 0.999], method="inverted_cdf").tolist()
+    return FirstByte(seconds=sorted(times), p50=p50, p99=p99, p999=p999)
+
+
+class _Request:
+    """A small range that is requested at one place after the other."""
+
+    def __init__(self, store: Store, places: Places) -> None:
+        self._store, self._places = store, places
+        self._memory = memoryview(bytearray(places.size))
+
+    async def seconds(self) -> float:
+        """Request a range, and return the seconds of the attempt that succeeds.
+
+        Raises:
+            StoreError: It is not retryable, or the last retry failed.
+        """
+        return await retried(self._attempt, Backoff(Random()), RETRIES)
+
+    async def _attempt(self) -> float:
+        url, start, stop, etag = self._places.next()
+        heard: list[float] = []
+        started = time.perf_counter()
+        async with self._store.open_range(url, start, stop, etag=etag) as body:
+            await body.fill(self._memory, lambda _: heard.append(time.perf_counter()))
+        return heard[0] - started
+
+
+DIGITS = "0123456789"
+
+
+def counted_range(urls: Collection[str]) -> str | None:
+    """Return the range that stands for exactly these URLs; ``None``: none does, or it is secret."""
+    if len(urls) < 2:
+        return None
+    first, *_, last = sorted(urls, key=lambda url: (len(url), url))
+    head = commonprefix([first, last]).rstrip(DIGITS)  # noqa: RUF071 - characters are meant
+    one, other = (re.fullmatch(r"(\d+)(.*)", url[len(head) :], re.DOTALL) for url in (first, last))
+    if not one or not other or int(other[1]) - int(one[1]) + 1 != len(urls):
+        return None
+    found = f"{head}{{{one[1]}..{other[1]}}}{other[2]}"
+    return found if masked(found) == found and _stands_for(found, urls) else None
+
+
+def _stands_for(source: str, urls: Collection[str]) -> bool:
+    try:
+        return not is_glob(source) and set(expand(source)) == set(urls)
+    except ConfigError:  # a name with braces of its own
+        return False
+
+
+SAMPLE = 64
+"""Shards whose sizes are looked up where a source names its shards without a listing."""
+
+
+async def measure_listing(
+    settings: DatasetSettings, budget: Budget
+) -> tuple[Listing, list[ObjectInfo]]:
+    """List the shards, and return the figures and the shards in the order of their URLs.
+
+    Where the source names its shards, nothing is listed: the sizes of some of them are looked up,
+    a request each, and the bytes of the others are estimated from these.
+
+    Args:
+        settings: The dataset's settings.
+        budget: What may be spent.
+
+    Raises:
+        BudgetSpent: The listing needs more than the budget.
+        StoreError: The listing failed or stalled.
+    """
+    before = budget.spent.requests
+    async with budget.in_time(), stores_of(settings, budget) as stores:
+        started = time.perf_counter()
+        found = {
+            info.url: info
+            for source in settings.components.values()
+            for info in await stores.resolve(source)
+        }
+        seconds = time.perf_counter() - started
+        requests = budget.spent.requests - before
+        shards = await _with_sizes([found[url] for url in sorted(found)], stores)
+    known = [info.size for info in shards if info.size is not None]
+    total = round(sum(known) / len(known) * len(shards))
+    listing = Listing(
+        shards=len(shards),
+        bytes=total,
+        requests=requests,
+        seconds=seconds,
+        counted=counted_range(found) if _is_one_glob(settings) else None,
+    )
+    return listing, shards
+
+
+def _is_one_glob(settings: DatasetSettings) -> bool:
+    return len(settings.urls) == 1 and is_glob(settings.urls[0]) and not settings.weights
+
+
+async def _with_sizes(shards: Sequence[ObjectInfo], stores: Stores) -> list[ObjectInfo]:
+    """Return the shards with the sizes of some of those that have none."""
+    unknown = [number for number, info in enumerate(shards) if info.size is None]
+    sample = unknown[:: -(-len(unknown) // SAMPLE) or 1]
+    found = await together(_looked_up(shards[number], stores) for number in sample)
+    sizes = dict(zip(sample, found, strict=True))
+    return [sizes.get(number, info) for number, info in enumerate(shards)]
+
+
+async def _looked_up(shard: ObjectInfo, stores: Stores) -> ObjectInfo:
+    _, info = await read_range(stores.store_for(shard.url), shard, 0, 1)
+    return replace(info, url=shard.url)
+
+
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def describe_machine() -> Machine:
+    """Return the machine, the interpreter, and streamrec's version and kernel."""
+    return Machine(
+        cpu=_cpu_model(),
+        cores=usable_cores(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        system=f"{platform.system()} {platform.release()}",
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        streamrec=__version__,
+        kernel="native" if kernel.implementation == "native" else "python",
+    )
+
+
+def _cpu_model() -> str:
+    """Return the processor's name, or where the system does not tell it, its architecture."""
+    try:
+        lines = CPUINFO.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
 
 FIRST_BYTE, SWEEP, PROCESSING = 0.1, 0.4, 0.3
 """Parts of what is left of the budget, for these measurements in this order; the job gets the rest.

@@ -11,8 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from streamrec.measure.figures import Ceiling, Cell
-from streamrec.measure.load import used_part
-from streamrec.measure.rates import read_rate, requests_of
+from streamrec.measure.rates import read_rate, requests_of, used_part
 from streamrec.measure.reading import Reading
 from streamrec.report.verdict import DECODING_THREADS, LATE
 from streamrec.report.words import rate as rate_text

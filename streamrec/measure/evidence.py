@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from streamrec.flow.stages import TABLE
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.figures import Ceiling
-from streamrec.measure.load import busy_part, used_part
-from streamrec.measure.rates import read_rate, steady_rate
+from streamrec.measure.rates import busy_part, read_rate, steady_rate, used_part
 from streamrec.plan.reading.concurrency import Limit, kept_back_by
 from streamrec.report.verdict import (
     CONTRADICTS,

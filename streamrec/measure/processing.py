@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,25 +13,166 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe, is_pair
 from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
-from streamrec.formats.shards.compression import Compressor
+from streamrec.formats.shards.compression import HEAD, Compressor, Decompressor, detect, of_name
+from streamrec.formats.shards.tfrecord import FrameScanner
+from streamrec.kernel.contract import fresh
+from streamrec.masking import masked
 from streamrec.measure.figures import Processing, Stage
-from streamrec.measure.sample import blocks_of, read_sample
-from streamrec.measure.user_functions import UserFunctions
+from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.decoder import Decoder
 from streamrec.pipeline.batch.functions import Functions
+from streamrec.pipeline.batch.origin import Origin
+from streamrec.pipeline.lane.filter_stage import Filter
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import FRAME_OVERHEAD
+from streamrec.plan.state.fingerprint import Fingerprint
+from streamrec.plan.state.position import Position
 from streamrec.stores.base import in_thread
+from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from streamrec.config import DatasetSettings
+    from streamrec.config import Compression, DatasetSettings
     from streamrec.measure.budget import Budget
-    from streamrec.measure.sample import ShardStart
     from streamrec.stores.base import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
+    from streamrec.values.record_rows import RecordBlock
+
+
+SHARDS = 4
+"""Shards that the sample is taken from, evenly spread over the dataset."""
+MOST_DECOMPRESSED = 8
+ENOUGH = 1 << 20
+"""Bytes that are decompressed of a shard: at the most so many for each byte that was read, or if
+these are few, ``ENOUGH``."""
+
+
+class ShardStart(NamedTuple):
+    """The beginning of a shard, as the store has it."""
+
+    url: str
+    data: ByteArray
+    compression: Compression
+
+    def frames(self) -> tuple[ShardStart, ByteArray]:
+        """Return the stored bytes that could be decompressed, and the bytes of frames in them."""
+        if self.compression == "none":
+            return self, self.data
+        memory = np.empty(max(ENOUGH, MOST_DECOMPRESSED * len(self.data)), np.uint8)
+        taken, given = self.decompress(memory)
+        return self._replace(data=self.data[:taken]), memory[:given]
+
+    def decompress(self, memory: ByteArray) -> tuple[int, int]:
+        """Decompress into memory; return the numbers of bytes taken and written."""
+        stream = Decompressor(self.compression, url=self.url)
+        stream.end()
+        _, given = stream.fill(self.data.data, memory.data)
+        return stream.consumed, given
+
+
+def blocks_of(url: str, frames: ByteArray, *, check_crc: bool, most: int) -> list[RecordBlock]:
+    """Find the whole records in the beginning of a shard.
+
+    Raises:
+        DataError: It is corrupt, or a record is longer than ``most``.
+    """
+    scanner = FrameScanner(url=masked(url), check_crc=check_crc, most=most)
+    blocks, _ = scanner.scan(frames, more=True)
+    if not blocks and scanner.pending:
+        scanner.finish()
+    return blocks
+
+
+async def read_sample(
+    store: Store,
+    shards: Sequence[ObjectInfo],
+    size: int,
+    compression: Compression | Literal["auto"],
+) -> list[ShardStart]:
+    """Read the beginnings of some shards.
+
+    Args:
+        store: The shards' store.
+        shards: The shards; those of an unknown size are left out.
+        size: Bytes to read.
+        compression: The shards' compression, or ``"auto"``.
+
+    Raises:
+        StoreError: A shard cannot be read.
+        ConfigError: No shard holds a byte.
+    """
+    filled = [shard for shard in shards if shard.size]
+    if not filled:
+        raise ConfigError("all shards are empty, so nothing can be measured; name other shards")
+    chosen = filled[:: -(-len(filled) // SHARDS)]
+    found = []
+    for shard in chosen:
+        data, info = await read_range(store, shard, 0, max(1, size // len(chosen)))
+        named = of_name(shard.url, info.encoding)
+        detected = detect(data[:HEAD].tobytes(), named)
+        found.append(
+            ShardStart(shard.url, data, detected if compression == "auto" else compression)
+        )
+    return found
+
+
+_NOWHERE = Position.start(
+    Fingerprint("", 1, "shard", 1, shuffle=False, seed=0, shuffle_window=0, global_batch=None),
+    [0],
+    rank=0,
+    world_size=1,
+)
+"""The position of batches that are of no stream."""
+
+
+class UserFunctions:
+    """The user's functions, called as the pipeline calls them.
+
+    Args:
+        functions: The functions.
+        features: The specs in their plain form, or ``None`` for raw records.
+        urls: The shards' URLs, for errors.
+        decoder: Makes the columns that a map or a transform gets; that time does not count.
+    """
+
+    def __init__(
+        self, functions: Functions, features: Any, urls: Sequence[str], decoder: Decoder
+    ) -> None:
+        self._functions, self._urls, self._decoder = functions, urls, decoder
+        self._filter = None
+        if functions.filter is not None:
+            self._filter = Filter(functions.filter, features, urls)
+
+    def seconds(self, span: RecordSpan) -> float:
+        """Call all functions on a batch, and return the seconds that they took.
+
+        A filter parses the columns that it uses, which counts.
+
+        Raises:
+            FunctionFailed: A function raised, or returned something else than it should.
+        """
+        began = time.perf_counter()
+        if self._filter is not None:
+            span = self._filter.apply(span, fresh)
+        filtered = time.perf_counter()
+        if not len(span) or not (self._functions.map or self._functions.transform):
+            return filtered - began
+        columns: Any = self._decoder.columns(span.rows)
+        parsed = time.perf_counter()
+        self._call(columns, span)
+        return filtered - began + time.perf_counter() - parsed
+
+    def _call(self, columns: Any, span: RecordSpan) -> None:
+        map_, transform = self._functions.map, self._functions.transform
+        origin = Origin(span.rows.shards, span.rows.ordinals)
+        if map_ is not None:
+            columns = map_.apply(columns, origin, self._urls.__getitem__)
+        if transform is not None:
+            batch = Batch(columns, len(span), 0, origin, _NOWHERE)
+            transform.change(batch, self._urls.__getitem__)
+
 
 SAMPLE_BYTES = 64 << 20
 SECONDS = 0.3

@@ -13,7 +13,7 @@ from streamrec.config.named_files import check_file, check_option_files, check_v
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.tls import client_context, load_authorities, load_pair
 from streamrec.flow.child_process import ChildProcess
-from streamrec.measure.files import read_figures
+from streamrec.measure.figures import read_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

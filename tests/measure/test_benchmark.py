@@ -1,28 +1,240 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamrec.devstore import DevStore
+import streamrec
+from streamrec import kernel
+from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import ObjectNotFound
 from streamrec.feeder.server.server import Feeder
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.measure.benchmark import Benchmark
+from streamrec.measure.benchmark import (
+    MOST_AT_A_TIME,
+    SAMPLE,
+    Benchmark,
+    counted_range,
+    describe_machine,
+    measure_first_byte,
+    measure_listing,
+    together,
+)
 from streamrec.measure.budget import Budget, BudgetSpent
 from streamrec.measure.costs import read_prices
 from streamrec.measure.figures import Figures, Target
 from streamrec.pipeline.dataset import Dataset
+from streamrec.stores.source_text import expand
 from tests.by_day import at_night
-from tests.measure.support import limits, settings_for
+from tests.measure.support import limits, place, settings_for
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from streamrec.config import DatasetSettings
+
+
+async def number(value: int) -> int:
+    await asyncio.sleep(0)
+    return value
+
+
+@asynchronous
+async def test_results_are_in_order() -> None:
+    assert await together(number(value) for value in range(5)) == [0, 1, 2, 3, 4]
+    assert await together([]) == []
+
+
+@asynchronous
+async def test_an_error_ends_the_others_and_comes_alone() -> None:
+    ended: list[str] = []
+
+    async def hang() -> int:
+        try:
+            await asyncio.Event().wait()
+            return 0
+        finally:
+            ended.append("hang")
+
+    async def fail() -> int:
+        await asyncio.sleep(0)
+        raise KeyError("no")
+
+    with pytest.raises(KeyError, match="no"):
+        await together([hang(), fail(), hang()])
+    assert ended == ["hang", "hang"]
+
+
+SHARDS_first_byte = {f"part-{number}": bytes(64 << 10) for number in range(4)}
+
+
+@asynchronous
+async def test_all_requests_of_the_budget_are_measured() -> None:
+    async with place(SHARDS_first_byte, limits(requests=50)) as found:
+        told: list[float] = []
+        times = await measure_first_byte(found.store, found.shards, found.budget, told.append)
+        assert times.seconds == sorted(told)
+        assert len(told) == 48  # two have opened connections
+        assert times.seconds[0] <= times.p50 <= times.p99 <= times.p999 <= times.seconds[-1]
+        records = found.devstore.statistics.records
+        assert len({(record.path, record.range) for record in records}) > 20
+
+
+@asynchronous
+async def test_requests_to_a_far_store_overlap() -> None:
+    async with place(SHARDS_first_byte, limits(requests=60), latency=0.03) as found:
+        await measure_first_byte(found.store, found.shards, found.budget)
+        assert 1 < found.devstore.statistics.peak_in_flight <= MOST_AT_A_TIME
+
+
+@asynchronous
+async def test_there_are_no_more_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.measure.benchmark.MOST_TIMES", 20)
+    async with place({"small": b"x"}) as found:
+        times = await measure_first_byte(found.store, found.shards, found.budget)
+        assert len(times.seconds) == 20
+
+
+@asynchronous
+async def test_failed_attempts_are_no_times() -> None:
+    faults = [
+        FaultRule(ranged=True, nth=5, status=503),
+        FaultRule(ranged=True, nth=7, reset_after=10),
+    ]
+    async with place(SHARDS_first_byte, limits(requests=30), faults=faults) as found:
+        times = await measure_first_byte(found.store, found.shards, found.budget)
+        assert len(times.seconds) < 28
+
+
+@asynchronous
+async def test_without_a_time_there_are_no_figures() -> None:
+    async with place(SHARDS_first_byte, limits(requests=1)) as found:
+        with pytest.raises(BudgetSpent):
+            await measure_first_byte(found.store, found.shards, found.budget)
+
+
+@asynchronous
+async def test_an_error_comes_alone() -> None:
+    faults = [FaultRule(ranged=True, nth=20, status=404, code="NoSuchKey")]
+    async with place(SHARDS_first_byte, faults=faults) as found:
+        with pytest.raises(ObjectNotFound):
+            await measure_first_byte(found.store, found.shards, found.budget)
+
+
+@given(st.integers(0, 3000), st.integers(1, 50), st.sampled_from([0, 5]), st.sampled_from("-a7"))
+def test_it_is_expanded_to_the_same_shards(start: int, more: int, width: int, end: str) -> None:
+    names = [f"s3://b/v2/part{end}-{n:0{width}}.rec" for n in range(start, start + more + 1)]
+    found = counted_range(sorted(names))
+    assert found is not None
+    assert expand(found) == names
+
+
+def test_the_usual_names() -> None:
+    names = expand("gs://b/train@128")
+    assert counted_range(names) == "gs://b/train-{00000..00127}-of-00128"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["s3://b/part-0"],
+        ["s3://b/part-0", "s3://b/part-2"],
+        ["s3://b/part-a", "s3://b/part-b"],
+        ["s3://b/part-0", "s3://b/other-1"],
+        ["s3://b/part-00", "s3://b/part-1"],
+        ["s3://b/[x]-0", "s3://b/[x]-1"],
+        ["s3://b/{5..1}-0", "s3://b/{5..1}-1"],
+        ["https://user:secret@host/part-0", "https://user:secret@host/part-1"],
+    ],
+)
+def test_other_names_have_none(names: list[str]) -> None:
+    assert counted_range(names) is None
+
+
+def put(store: DevStore, count: int) -> None:
+    for number in range(count):
+        store.put(f"bucket/part-{number:05}", b"x" * 100)
+
+
+@asynchronous
+async def test_a_listing() -> None:
+    async with DevStore() as store:
+        put(store, 2500)
+        budget = Budget(limits())
+        listing, shards = await measure_listing(settings_for(store), budget)
+        assert (listing.shards, listing.bytes) == (2500, 250_000)
+        assert listing.requests == budget.spent.requests == store.statistics.requests >= 3
+        assert listing.seconds > 0
+        assert listing.counted == "s3://bucket/part-{00000..02499}"
+        assert [info.size for info in shards] == [100] * 2500
+        assert [info.url for info in shards] == sorted(info.url for info in shards)
+
+
+@asynchronous
+async def test_the_sizes_of_some_named_shards_are_looked_up() -> None:
+    async with DevStore() as store:
+        put(store, 1000)
+        budget = Budget(limits())
+        settings = settings_for(store, "s3://bucket/part-{00000..00999}")
+        listing, shards = await measure_listing(settings, budget)
+        assert (listing.shards, listing.bytes) == (1000, 100_000)
+        assert listing.requests == 1, "an object of this very name is looked for"
+        assert listing.counted is None, "nothing is listed"
+        known = [info for info in shards if info.size is not None]
+        assert SAMPLE / 2 <= len(known) == budget.spent.requests - 1 <= SAMPLE
+        assert all(info.etag for info in known)
+
+
+@asynchronous
+async def test_a_listing_stops_at_the_budget() -> None:
+    async with DevStore() as store:
+        put(store, 2500)
+        with pytest.raises(BudgetSpent, match="2 requests"):
+            await measure_listing(settings_for(store), Budget(limits(requests=2)))
+        assert store.statistics.requests == 2
+
+
+@asynchronous
+async def test_a_missing_shard_is_an_error_of_its_own() -> None:
+    async with DevStore() as store:
+        put(store, 1)
+        settings = settings_for(store, "s3://bucket/part-{00000..00003}")
+        with pytest.raises(ObjectNotFound):
+            await measure_listing(settings, Budget(limits()))
+
+
+pytestmark = pytest.mark.both_kernels
+
+
+def test_this_machine() -> None:
+    found = describe_machine()
+    assert found.cpu
+    assert 1 <= found.cores <= (os.cpu_count() or 1)
+    assert found.memory_bytes > 1 << 20
+    assert platform.python_version() in found.python
+    assert found.streamrec == streamrec.__version__
+    assert found.kernel == kernel.implementation
+
+
+@pytest.mark.parametrize("text", [None, "", "processor\t: 0\nBogoMIPS\t: 50.00\n"])
+def test_a_processor_without_a_name_has_an_architecture(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cpuinfo"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr("streamrec.measure.benchmark.CPUINFO", path)
+    assert describe_machine().cpu == platform.machine()
+
 
 SHARDS, RECORDS = 4, 50
 FIELDS = {

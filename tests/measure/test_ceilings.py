@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.measure.ceilings import Resources, rate_text
+from streamrec.measure.ceilings import Resources
 from streamrec.measure.figures import Cell, Sample, Sweep
+from streamrec.report.words import rate as rate_text
 from tests.measure.worlds import MB, World, a_job, machine, settings_of, stage
 
 if TYPE_CHECKING:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,18 +16,114 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore
 from streamrec.errors import ObjectNotFound
 from streamrec.feeder.server.server import Feeder
+from streamrec.flow.channel import EndOfStream
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.budget import Budget
 from streamrec.measure.figures import Limits, Sample
-from streamrec.measure.job import run_feeder_job, run_job
+from streamrec.measure.job import TASKS, CoreSeconds, CoreTimes, Trainer, run_feeder_job, run_job
 from streamrec.pipeline.dataset import Dataset
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from streamrec.measure.figures import Job
+
+
+@pytest.fixture
+def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("streamrec.measure.job.TASKS", tmp_path)
+    return tmp_path
+
+
+def put(tasks: Path, thread: int, text: str) -> None:
+    (tasks / str(thread)).mkdir(exist_ok=True)
+    (tasks / str(thread) / "schedstat").write_text(text)
+
+
+def test_threads_are_added_up_from_the_beginning_on(tasks: Path) -> None:
+    put(tasks, 1, "5000000000 1000000000 12\n")
+    times = CoreTimes()
+    assert times.seconds() == CoreSeconds(0, 0)
+    put(tasks, 1, "6000000000 3000000000 13\n")
+    put(tasks, 2, "500000000 250000000 1\n")
+    assert times.seconds() == CoreSeconds(1.5, 2.25)
+
+
+def test_a_thread_that_ended_counts_as_it_was_last_seen(tasks: Path) -> None:
+    times = CoreTimes()
+    put(tasks, 1, "2000000000 1000000000 1\n")
+    times.seconds()
+    (tasks / "1" / "schedstat").unlink()
+    assert times.seconds() == CoreSeconds(2, 1)
+
+
+@pytest.mark.parametrize("text", [None, "", "no numbers here\n"])
+def test_some_systems_do_not_tell_it(text: str | None, tasks: Path) -> None:
+    if text is not None:
+        put(tasks, 1, text)
+    assert CoreTimes().seconds() is None
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="only Linux tells it")
+def test_work_in_a_thread_is_seen() -> None:
+    times = CoreTimes()
+    done, worked = threading.Event(), threading.Event()
+
+    def work() -> None:
+        while time.thread_time() < 0.02:
+            pass
+        worked.set()
+        done.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    worked.wait()
+    found = times.seconds()
+    done.set()
+    thread.join()
+    assert found is not None
+    assert found.ran >= 0.015
+    assert found.waited >= 0
+
+
+TOLD: dict[str, Any] = {"waits": {"body": 1.0}, "bytes_used": 30, "bytes_read": 40, "requests": 3}
+
+
+@asynchronous
+async def test_it_takes_all_batches_and_keeps_the_account() -> None:
+    batches: deque[Any] = deque([b"123", b"4567"])
+    samples: list[Any] = []
+
+    async def receive() -> Any:
+        if not batches:
+            raise EndOfStream
+        return batches.popleft()
+
+    trainer = Trainer(0.0, samples.append, lambda: TOLD)
+    await trainer.take_all(receive)
+    job = trainer.job("stream")
+    assert (job.batches, job.records, job.bytes, job.bytes_read, job.requests) == (2, 7, 30, 40, 3)
+    assert (job.waits, job.hedges, job.concurrency) == (TOLD["waits"], 0, None)
+    assert [(sample.bytes, sample.records) for sample in samples] == [(30, 7)]
+    assert job.seconds == job.seconds, "the clock stands still at the end"
+    assert 0 <= job.stalled <= 1
+
+
+@asynchronous
+async def test_an_error_closes_the_account_too() -> None:
+    async def receive() -> Any:
+        raise RuntimeError("broken")
+
+    trainer = Trainer(None, lambda _: None, lambda: TOLD)
+    with pytest.raises(RuntimeError):
+        await trainer.take_all(receive)
+    job = trainer.job("interrupt")
+    assert job.first_batch_seconds == job.seconds == trainer.waited
+    assert (job.batches, job.stalled) == (0, 0.0)
+
 
 SHARDS, RECORDS, LENGTH = 4, 8, 4096
 BYTES = SHARDS * RECORDS * (LENGTH + 16)

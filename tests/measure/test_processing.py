@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,18 @@ from streamrec.errors import ConfigError, CorruptRecord, FunctionFailed
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure import processing
 from streamrec.measure.budget import BudgetSpent
-from streamrec.measure.processing import measure_processing
+from streamrec.measure.processing import (
+    SHARDS,
+    ShardStart,
+    UserFunctions,
+    blocks_of,
+    measure_processing,
+    read_sample,
+)
+from streamrec.pipeline.batch.decoder import Decoder
+from streamrec.pipeline.batch.functions import Function, Functions
+from streamrec.pipeline.lane.record_span import RecordSpan
+from streamrec.plan.order.shard_order import Extent
 from tests.measure.support import limits, place
 from tests.support import asynchronous
 
@@ -22,8 +34,119 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.measure.figures import Processing
+    from streamrec.pipeline.batch.batch import Batch
+
 
 pytestmark = pytest.mark.both_kernels
+
+CONTENT = frame(b"0123456789") * 1000
+
+
+@asynchronous
+async def test_shards_from_all_over_the_dataset_are_read() -> None:
+    shards = {f"part-{number:02}": CONTENT for number in range(40)} | {"empty": b""}
+    async with place(shards) as found:
+        stored = await read_sample(found.store, found.shards, 4000, "auto")
+        assert len(stored) == SHARDS
+        assert len({one.url for one in stored}) == SHARDS
+        assert all(one.data.tobytes() == CONTENT[:1000] for one in stored)
+        assert {one.compression for one in stored} == {"none"}
+
+
+@asynchronous
+async def test_empty_shards_give_no_sample() -> None:
+    async with place({"x": b""}) as found:
+        with pytest.raises(ConfigError, match="empty"):
+            await read_sample(found.store, found.shards, 4000, "auto")
+
+
+@pytest.mark.parametrize("length", [200, 10**6])
+def test_compressed_bytes_are_decompressed_as_far_as_they_go(length: int) -> None:
+    whole = gzip.compress(np.random.default_rng(0).bytes(1000) * 50)
+    data = np.frombuffer(whole[:length], np.uint8)
+    stored, frames = ShardStart("x", data, "gzip").frames()
+    assert gzip.decompress(whole).startswith(frames.tobytes())
+    assert len(stored.data) == len(data)
+    if length > len(whole):
+        assert len(frames) == 50_000
+
+
+@pytest.mark.parametrize(("enough", "given"), [(1 << 20, 1 << 20), (100, 8 * 2000)])
+def test_no_more_is_decompressed_than_is_enough(
+    enough: int, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight bytes for each that was read; zeros would give a thousand."""
+    monkeypatch.setattr(processing, "ENOUGH", enough)
+    data = np.frombuffer(gzip.compress(bytes(2 << 20))[:2000], np.uint8)
+    _, frames = ShardStart("x", data, "gzip").frames()
+    assert len(frames) == given
+
+
+def test_the_blocks_are_those_of_whole_records() -> None:
+    frames = np.frombuffer(CONTENT[:-3], np.uint8)
+    blocks = blocks_of("x", frames, check_crc=True, most=100)
+    assert sum(len(block) for block in blocks) == 999
+
+
+def test_damage_in_the_first_record_is_an_error() -> None:
+    frames = np.frombuffer(b"x" * 100, np.uint8)
+    with pytest.raises(ValueError, match="length"):
+        blocks_of("x", frames, check_crc=True, most=100)
+
+
+FEATURES_user_functions = {"id": {"kind": "fixed", "dtype": "int64"}}
+
+
+def test_where_nothing_is_left_no_function_is_called() -> None:
+    def nothing(columns: Mapping[str, Any]) -> Any:
+        return columns["id"] < 0
+
+    def never(columns: Any) -> Any:
+        raise AssertionError(columns)
+
+    functions = Functions(
+        Function("filter", nothing), Function("map", never), Function("transform", never)
+    )
+    content = frame(encode_example({"id": [1]}))
+    (block,) = blocks_of("x", np.frombuffer(content, np.uint8), check_crc=True, most=1000)
+    with closing(Decoder(FEATURES_user_functions, ["x"])) as decoder:
+        span = RecordSpan.of(Extent(0, 0, 0), block)
+        assert UserFunctions(functions, FEATURES_user_functions, ["x"], decoder).seconds(span) > 0
+
+
+def test_a_filter_alone_needs_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = Functions(Function("filter", lambda columns: columns["id"] > 0))
+    content = frame(encode_example({"id": [1]}))
+    (block,) = blocks_of("x", np.frombuffer(content, np.uint8), check_crc=True, most=1000)
+    with closing(Decoder(FEATURES_user_functions, ["x"])) as decoder:
+        monkeypatch.setattr(decoder, "columns", None)
+        span = RecordSpan.of(Extent(0, 0, 0), block)
+        assert UserFunctions(functions, FEATURES_user_functions, ["x"], decoder).seconds(span) > 0
+
+
+def test_each_function_gets_what_the_one_before_it_gave() -> None:
+    seen: list[Any] = []
+
+    def is_even(columns: Mapping[str, Any]) -> Any:
+        return columns["id"] % 2 == 0
+
+    def tenfold(columns: Mapping[str, Any]) -> dict[str, Any]:
+        return {"tens": columns["id"] * 10}
+
+    def look(batch: Batch) -> dict[str, Any]:
+        seen.append((len(batch), batch["tens"].tolist(), batch.origin.records.tolist()))
+        return dict(batch)
+
+    functions = Functions(
+        Function("filter", is_even), Function("map", tenfold), Function("transform", look)
+    )
+    content = b"".join(frame(encode_example({"id": [number]})) for number in range(5))
+    (block,) = blocks_of("x", np.frombuffer(content, np.uint8), check_crc=True, most=1000)
+    with closing(Decoder(FEATURES_user_functions, ["x"])) as decoder:
+        users = UserFunctions(functions, FEATURES_user_functions, ["x"], decoder)
+        assert users.seconds(RecordSpan.of(Extent(0, 0, 0), block)) > 0
+    assert seen == [(3, [0, 20, 40], [0, 2, 4])]
+
 
 PICTURE = encode_jpeg(np.zeros((8, 8, 3), np.uint8))
 RECORD = encode_example({"id": [7], "picture": [bytes(PICTURE)]})

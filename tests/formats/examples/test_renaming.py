@@ -10,7 +10,7 @@ from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongF
 from streamrec.formats.examples.descriptions import describe, from_description
 from streamrec.formats.examples.narrowing import narrowed
 from streamrec.formats.images.image import encode_png
-from streamrec.measure.sample_records import sample_records
+from streamrec.measure.simulation import sample_records
 
 pytestmark = pytest.mark.both_kernels
 
