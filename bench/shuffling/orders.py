@@ -18,7 +18,7 @@ from streamrec.formats.shards.index import CHUNK_BYTES
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
 from streamrec.plan.order.window import FRAME_OVERHEAD, Windows
-from streamrec.values.chunks import Chunks
+from streamrec.values.record_rows import Chunks
 from tests.plan.oracle import Oracle
 
 if TYPE_CHECKING:

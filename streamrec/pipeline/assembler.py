@@ -1,4 +1,7 @@
-"""The assembler, which merges the lanes' records and has batches of them decoded, in order."""
+"""The assembler: it merges the lanes' records, and has batches of them decoded, in order.
+
+A batch's position also has the extents that the lanes are in, for its epoch and the shards' sizes.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from streamrec.errors import ConfigError, DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
@@ -18,16 +23,15 @@ from streamrec.flow.silence import Silence
 from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.needs import made_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
-from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
-from streamrec.pipeline.fetch.inflater import Inflater
-from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
+from streamrec.pipeline.fetch.inflating_queue import Inflater, InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue
 from streamrec.pipeline.lane.batcher import Batcher
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from streamrec.pipeline.lane.record_reader import lead
 from streamrec.pipeline.terms.memory_needs import NO_CEILING
 from streamrec.plan.order.coordinates import POINTS, Coordinates
+from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.plan.reading.concurrency import MOST, START, Concurrency
 from streamrec.plan.reading.ranges import LaneRanges
@@ -41,14 +45,65 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.needs import Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.pipeline.batch.mapped_cache import MappedCache
-    from streamrec.pipeline.batch.picture_cache import PictureCache
+    from streamrec.pipeline.batch.record_caches import MappedCache, PictureCache
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
+    from streamrec.plan.order.coordinates import Structured
     from streamrec.plan.state.position import Position
+    from streamrec.values.columns import Indices
+
+
+class ExtentTracker:
+    """The current extents of a run's sublanes, looked up only when they change."""
+
+    def __init__(self, plan: RunPlan, shards: Shards) -> None:
+        self._plan = plan
+        self._shards = shards
+        lanes = len(plan.own_lanes)
+        self._numbers = np.full((lanes, len(plan.sublanes) // lanes), -1, np.int64)
+        self._begins = self._numbers.copy()
+        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.sublanes)  # lane after lane
+        self._inside: bytes | None = None  # which sublanes are inside an extent; None: unknown
+        self._sizes = self._numbers
+        self.epoch = 0
+        """The lowest epoch of the extents."""
+
+    def follow(self, points: Structured) -> None:
+        """Look up the extents that have changed; ``points`` are those of a position."""
+        numbers = points["extent"].reshape(self._numbers.shape)
+        if numbers.tobytes() == self._numbers.tobytes():
+            return
+        changed = np.flatnonzero(numbers != self._numbers).tolist()
+        self._numbers = numbers.copy()
+        lanes, sources = numbers.shape
+        for place in changed:
+            j, source = divmod(place, sources)
+            order, lane = self._plan.sublanes[source * lanes + j]
+            extent = order.extent(lane, numbers.item(place))
+            self._extents[place] = extent
+            self._begins.flat[place] = extent.begin
+        self._inside = None
+        self.epoch = min(extent.epoch for extent in self._extents)
+
+    def sizes(self, points: Structured, lanes: Structured) -> Indices:
+        """Return the sizes in bytes of the shards that sublanes are in the middle of; else 0.
+
+        Returns:
+            int64 ``[lanes, sources]``, as a position has them.
+        """
+        begun = (lanes["row"] | lanes["part"]) > 0
+        inside = (points["offset"].reshape(self._begins.shape) > self._begins) | begun[:, None]
+        if self._inside != inside.tobytes():
+            self._inside = inside.tobytes()
+            extents = zip(self._extents, inside.ravel().tolist(), strict=True)
+            known = self._shards.sizes
+            sizes = [known.get(extent.shard, 0) * within for extent, within in extents]
+            self._sizes = np.array(sizes, np.int64).reshape(inside.shape)
+        return self._sizes
+
 
 THREADS = min(4, os.cpu_count() or 1)
 """The number of decoding threads."""
@@ -340,8 +395,7 @@ def _caches(plan: RunPlan, measures: Measures) -> tuple[PictureCache | None, Map
     pieces, settings = plan.decoded, plan.settings
     if pieces is None or settings.cache is None:
         return None, None
-    from streamrec.pipeline.batch.mapped_cache import MappedCache
-    from streamrec.pipeline.batch.picture_cache import PictureCache
+    from streamrec.pipeline.batch.record_caches import MappedCache, PictureCache
 
     if settings.cache.of == "pictures":
         return PictureCache(pieces, measures.counts), None

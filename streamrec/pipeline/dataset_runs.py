@@ -72,7 +72,7 @@ class Runs:
         self._indexed: dict[int, tuple[int, str | None]] = {}
         self._places = places_of(identity.shards) if self._forecasts else {}
         if self._keeps("pictures", "mapped"):
-            from streamrec.pipeline.batch.picture_cache import programs
+            from streamrec.pipeline.batch.record_caches import programs
 
             programs()  # it looks for what is installed
         self._add_facts_of_the_index()

@@ -1,10 +1,14 @@
-"""The state of a stream: where it is, and where it is sent."""
+"""The state of a stream: where it is, where it is sent, and whose turn it is to take.
+
+Two that wait for the next batch of a stream would both get the same one.
+"""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamrec.errors import BatchOutOfOrder
+from streamrec.errors import BatchOutOfOrder, Busy
 from streamrec.plan.state.resume_point import for_rank
 from streamrec.streams import ranks
 from streamrec.streams.cursor import Cursor
@@ -15,6 +19,29 @@ if TYPE_CHECKING:
     from streamrec.streams.cursor import Mark
     from streamrec.streams.loops import AsyncSession, PlainSession
     from streamrec.streams.ranks import Assignment, Rank
+
+
+class Turn:
+    """A lock for one thread or task at a time; another is refused, and never waits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise busy()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def busy() -> Busy:
+    """Return the error for a thread or task that takes while another does."""
+    return Busy(
+        "another thread or task is taking from this stream at this moment; let one of them take "
+        "the batches and hand them on, or let them take turns"
+    )
+
 
 T = TypeVar("T")
 

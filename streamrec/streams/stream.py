@@ -19,13 +19,12 @@ from streamrec.masking import masked
 from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers
 from streamrec.streams.cursor import Row
-from streamrec.streams.lookahead import Lookahead
+from streamrec.streams.loops import Lookahead
 from streamrec.streams.small_budget import warn_of_small_budget
 from streamrec.streams.sources import length_of
 from streamrec.streams.start import functions_of, name_of, start, start_async
-from streamrec.streams.state import Stateful
-from streamrec.streams.turn import Turn, busy
-from streamrec.values.notebook import html_table
+from streamrec.streams.state import Stateful, Turn, busy
+from streamrec.values.columns import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

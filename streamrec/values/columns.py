@@ -12,9 +12,24 @@ import numpy as np
 from streamrec.values.aligned import aligned, empty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
+
+
+def html_table(title: str, rows: Mapping[str, object]) -> str:
+    """Return an HTML table of two columns under a title; all text is escaped."""
+    from html import (
+        escape,  # a large table of entities, which programs outside notebooks do without
+    )
+
+    body = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:left'>{escape(str(value))}</td></tr>"
+        for name, value in rows.items()
+    )
+    return f"<table><caption>{escape(title)}</caption><tbody>{body}</tbody></table>"
+
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Indices: TypeAlias = "npt.NDArray[np.int64]"

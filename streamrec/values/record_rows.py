@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes, Indices
 
 
+class Chunks(NamedTuple):
+    """All chunks of a dataset, shard after shard: int64 ``[chunks]`` each."""
+
+    shard: npt.NDArray[np.int64]
+    begin: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    first_record: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
+
+
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 

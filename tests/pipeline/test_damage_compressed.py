@@ -14,7 +14,13 @@ from streamrec.formats.shards.compression import Decompressor
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.plan.state.position import Position
 from tests.by_day import is_day, stops
-from tests.pipeline.fetch.test_inflater import PACKED, batches_of, dataset_of, failure_of, pack
+from tests.pipeline.fetch.test_inflating_queue import (
+    PACKED,
+    batches_of,
+    dataset_of,
+    failure_of,
+    pack,
+)
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.pipeline.small_datasets import contents, identities
 from tests.pipeline.test_damage import (

@@ -24,7 +24,7 @@ from streamrec.formats.shards.compression import Decompressor
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.by_day import at_night
-from tests.pipeline.fetch.test_inflater import (
+from tests.pipeline.fetch.test_inflating_queue import (
     KINDS,
     PACKED,
     batches_of,

@@ -20,6 +20,7 @@ from streamrec.values.columns import (
     Sparse,
     cut,
     form_of,
+    html_table,
     offsets_of,
     rising,
     volumes,
@@ -27,6 +28,15 @@ from streamrec.values.columns import (
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+def test_all_text_is_escaped() -> None:
+    table = html_table("<b>", {"<name>": "a & b"})
+    assert "&lt;b&gt;" in table
+    assert "&lt;name&gt;" in table
+    assert "a &amp; b" in table
+    assert "<b>" not in table
+
 
 SIZES = st.sampled_from([-(1 << 63), -1, *range(4), 1 << 31, 1 << 32, 1 << 58, 1 << 62])
 STRINGS = st.lists(st.binary(max_size=6), max_size=8)

@@ -24,7 +24,7 @@ from streamrec.errors import ConfigError, MalformedIndex
 from streamrec.formats.shards.resync import LARGEST as LARGEST_SHARD
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, footer, is_intact
 from streamrec.masking import masked
-from streamrec.values.chunks import Chunks
+from streamrec.values.record_rows import Chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

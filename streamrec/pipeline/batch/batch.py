@@ -11,8 +11,7 @@ from typing_extensions import TypeVar
 
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.origin import Components, NoColumn, Origin
-from streamrec.values.columns import BytesColumn, form_of
-from streamrec.values.notebook import html_table
+from streamrec.values.columns import BytesColumn, form_of, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

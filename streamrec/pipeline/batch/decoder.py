@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.needs import FillPicture, Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Function
-    from streamrec.pipeline.batch.mapped_cache import MappedCache
     from streamrec.pipeline.batch.origin import Components
+    from streamrec.pipeline.batch.record_caches import MappedCache
     from streamrec.plan.state.position import Position
     from streamrec.values.columns import Indices
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from streamrec.flow.attribution import Collector
-    from streamrec.pipeline.fetch.demand import Consumer, Demand
-    from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
+    from streamrec.pipeline.fetch.range_queue import Consumer, Demand, RangeQueue, Shards
     from streamrec.plan.reading.concurrency import Concurrency
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.plan.reading.ranges import MemoryPlan, RangeMemory, RangeRequest

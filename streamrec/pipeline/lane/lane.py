@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from streamrec.errors import StreamrecError
-from streamrec.pipeline.fetch.demand import Demand
+from streamrec.pipeline.fetch.range_queue import Demand
 from streamrec.pipeline.lane.segment import Segment, Source
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.record_rows import EpochRows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.pipeline.fetch.demand import Demand
+from streamrec.pipeline.fetch.range_queue import Demand
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import OWN, POINTS, Coordinates
 from streamrec.plan.order.mixture import NOTHING

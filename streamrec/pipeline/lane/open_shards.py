@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from streamrec.pipeline.fetch.demand import Demand
+from streamrec.pipeline.fetch.range_queue import Demand
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import OWN, POINTS, Coordinates
 from streamrec.plan.order.shard_order import Extent

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from streamrec.errors import StreamrecError
     from streamrec.formats.shards.tfrecord import FrameScanner
-    from streamrec.pipeline.fetch.demand import Demand
-    from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
+    from streamrec.pipeline.fetch.range_queue import Demand, RangeQueue, RangeRead, Shards
     from streamrec.pipeline.lane.damage_policy import DamagePolicy
     from streamrec.values.record_rows import RecordBlock
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from streamrec.plan.order.coordinates import Structured
     from streamrec.plan.order.window import Windows
-    from streamrec.values.chunks import Chunks
+    from streamrec.values.record_rows import Chunks
 
     Numbers = npt.NDArray[np.int64]
 

@@ -32,7 +32,7 @@ from tests.feeder.support import (
     eventually,
     on_both_loops,
 )
-from tests.pipeline.fetch.test_inflater import dataset_of, shard
+from tests.pipeline.fetch.test_inflating_queue import dataset_of, shard
 from tests.pipeline.scripted_store import ScriptedStore
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreU
 from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.fetch import fetcher as fetch
 from streamrec.pipeline.fetch import range_downloader
-from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.fetch.fetcher import MOST_WAITING, Fetcher
-from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
+from streamrec.pipeline.fetch.range_queue import Demand, RangeQueue, Shards
 from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading import ranges
 from streamrec.plan.reading.concurrency import Concurrency

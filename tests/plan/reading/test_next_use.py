@@ -11,7 +11,7 @@ from streamrec.plan.order.record_order import RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.reading.ranges import RangeRequest
-from streamrec.values.chunks import Chunks
+from streamrec.values.record_rows import Chunks
 
 if TYPE_CHECKING:
     from streamrec.plan.order.shard_order import Extent

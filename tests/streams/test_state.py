@@ -12,7 +12,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import Busy
-from streamrec.streams.turn import Turn
+from streamrec.streams.state import Turn
 from tests.forked_children import in_forked_child
 from tests.pipeline.small_datasets import identities, write
 from tests.support import asynchronous

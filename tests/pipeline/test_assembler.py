@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
+from streamrec.pipeline.assembler import ExtentTracker
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.terms.run_plan import RunPlan
 from streamrec.plan.order.coordinates import LANE, POINT
