@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamrec.cli.bench_measuring import (
-    known_prices,
+    find_prices,
     measure,
     measuring_options,
     prices_option,
@@ -50,7 +50,7 @@ SHARDS = 64
     type=click.IntRange(1),
     default=SHARDS,
     show_default=True,
-    help="Shards of the simulated bucket.",
+    help="Shards of the simulate_store bucket.",
 )
 @click.option(
     "--shard-size",
@@ -73,17 +73,17 @@ def simulate(
     world_size: int,
     **how: Any,
 ) -> None:
-    """Measure a simulated bucket as `bench` measures a real one.
+    """Measure a simulate_store bucket as `bench` measures a real one.
 
     NETWORK is a text such as latency=50ms,jitter=30%,bandwidth=60MB/s. The bucket holds copies of
     SHARD, a local file; without it, pictures of about 100 KB with labels.
     """
-    from streamrec.measure.simulation import simulated
+    from streamrec.measure.simulation import simulate_store
     from streamrec.measure.targets import dataset_settings, target_of_dataset
 
     refuse_dataset_alone(config, dataset)
-    refuse_settings(changes, ("source", "storage_options"), "a simulated bucket has its own")
-    with simulated(network, shards, shard_size, template=shard) as store:
+    refuse_settings(changes, ("source", "storage_options"), "a simulate_store bucket has its own")
+    with simulate_store(network, shards, shard_size, template=shard) as store:
         changes = {"storage_options": store.storage_options, **changes}
         settings = dataset_settings([store.source], config, dataset, changes)
         measure(
@@ -109,13 +109,13 @@ def compare(*, before: str, after: str, html: Path | None, as_json: bool) -> Non
     from streamrec.measure.html import render_comparison_html
     from streamrec.measure.text import render_comparison
 
-    found = compare_figures(read_figures(before), read_figures(after), (before, after))
+    view = compare_figures(read_figures(before), read_figures(after), (before, after))
     if as_json:
-        print_json(plain(found))
+        print_json(plain(view))
     else:
-        Console(highlight=False).print(render_comparison(found))
+        Console(highlight=False).print(render_comparison(view))
     if html is not None:
-        write_report(html, render_comparison_html(found))
+        write_report(html, render_comparison_html(view))
 
 
 STORE = "s3"
@@ -135,11 +135,11 @@ def plan(*, job: str, prices: Path | None, as_json: bool) -> None:
     """
     from streamrec.measure.capacity import plan as plan_job
 
-    known = known_prices(prices)
-    store = known.stores[STORE]
+    table = find_prices(prices)
+    store = table.stores[STORE]
     of_store = {
         "request_price": store.get_per_1000,
-        "byte_price": store.egress_per_gb[known.reader],
+        "byte_price": store.egress_per_gb[table.reader],
     }
     planned = plan_job(job, prices=of_store)
     click.echo(planned.model_dump_json(indent=2) if as_json else str(planned))
@@ -264,9 +264,9 @@ def _feeder_route(
     from streamrec.feeder.access.address import Address
     from streamrec.feeder.access.tls import tls_files
 
-    if own := sorted(changes.keys() - {"batch_size"}):
+    if others := sorted(changes.keys() - {"batch_size"}):
         raise click.UsageError(
-            f"{', '.join(own)}: a feeder's own file has these settings; leave --set out"
+            f"{', '.join(others)}: a feeder's own file has these settings; leave --set out"
         )
     files = tls_files(tls or None, Address.parse_all(address)[0])
     return {"tls": files, "batch_size": changes.get("batch_size")}

@@ -117,7 +117,7 @@ def refuse_dataset_alone(config: Path | None, dataset: str | None) -> None:
         raise click.UsageError("--dataset is the name of one in a feeder's file; add --config FILE")
 
 
-def known_prices(path: Path | None) -> Prices:
+def find_prices(path: Path | None) -> Prices:
     """Return the prices of a file, or else those that come with streamrec."""
     from streamrec.measure.costs import read_prices
 
@@ -159,12 +159,12 @@ def measure(
     from streamrec.measure.spans import Spans
 
     limits = Limits(seconds=seconds, bytes=max_bytes, requests=max_requests)
-    known = known_prices(prices)
+    table = find_prices(prices)
     spans = None if trace is None else Spans()
-    click.echo(_beginning(target, limits, known), err=True)
+    click.echo(_beginning(target, limits, table), err=True)
     budget = Budget(limits)
     progress = BenchmarkProgress(limits, lambda: budget.spent)
-    benchmark = Benchmark(target, budget, known, progress, step_seconds=step_seconds, spans=spans)
+    benchmark = Benchmark(target, budget, table, progress, step_seconds=step_seconds, spans=spans)
     try:
         with progress, Bridge() as loop:
             loop.call(run(benchmark))

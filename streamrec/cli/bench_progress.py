@@ -16,7 +16,7 @@ from rich.text import Text
 
 from streamrec.measure.view import spent_of
 from streamrec.report.terminal import Sparkline
-from streamrec.report.words import clipped, rate, seconds
+from streamrec.report.words import clip, rate, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ class BenchmarkProgress:
 
     def note(self, text: str) -> None:
         """Note what the part does now, or has found."""
-        self._note = clipped(text, 80)
+        self._note = clip(text, 80)
 
     def _end_phase(self) -> None:
         if self._phase is not None and self._live.is_started:

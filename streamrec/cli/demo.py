@@ -47,20 +47,21 @@ def _silent(_: str) -> None:
     """Print nothing."""
 
 
-def _text(found: Summary) -> str:
+def _text(summary: Summary) -> str:
     from streamrec.report.words import size
 
-    verdict = "every record arrived exactly once an epoch" if found.ok else "this must not be"
+    verdict = "every record arrived exactly once an epoch" if summary.ok else "this must not be"
     return "\n".join(
         [
-            f"streamed {found.records:,} records, {size(found.bytes)}, in {found.epochs} "
-            f"shuffled epochs to {found.ranks} ranks",
-            f"stopped a rank after step {found.resumed_at_step}, and resumed it from its state",
-            f"lost {found.lost}, repeated {found.repeated}, damaged {found.damaged}: {verdict}",
+            f"streamed {summary.records:,} records, {size(summary.bytes)}, in {summary.epochs} "
+            f"shuffled epochs to {summary.ranks} ranks",
+            f"stopped a rank after step {summary.resumed_at_step}, and resumed it from its state",
+            f"lost {summary.lost}, repeated {summary.repeated}, damaged {summary.damaged}: "
+            f"{verdict}",
             "",
-            f"time to first batch  {found.first_batch_seconds:.2f} s",
-            f"throughput           {found.megabytes_per_second:,.0f} MB/s, "
-            f"{found.records_per_second:,.0f} records/s",
-            f"all of it            {found.seconds:.1f} s",
+            f"time to first batch  {summary.first_batch_seconds:.2f} s",
+            f"throughput           {summary.megabytes_per_second:,.0f} MB/s, "
+            f"{summary.records_per_second:,.0f} records/s",
+            f"all of it            {summary.seconds:.1f} s",
         ]
     )

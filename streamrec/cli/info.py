@@ -37,40 +37,40 @@ def info(
     from streamrec.flow.bridge import Bridge
 
     with Bridge() as loop, progress_bar("bytes") as progress:
-        found = loop.call(
+        outcome = loop.call(
             survey(urls, storage_options, scan=scan, largest=max_record_bytes, progress=progress)
         )
     if as_json:
-        print_json(found.to_dict())
+        print_json(outcome.to_dict())
     else:
-        click.echo(_text(found))
+        click.echo(_text(outcome))
 
 
-def _text(found: Survey) -> str:
+def _text(survey: Survey) -> str:
     from streamrec.formats.examples.descriptions import as_python
     from streamrec.report.words import size
 
     facts = {
-        "shards": _shards(found),
-        "bytes": f"{found.bytes:,} ({size(found.bytes)})",
-        "records": _records(found),
-        "compression": found.compression,
-        "kernel": found.kernel,
+        "shards": _shards(survey),
+        "bytes": f"{survey.bytes:,} ({size(survey.bytes)})",
+        "records": _records(survey),
+        "compression": survey.compression,
+        "kernel": survey.kernel,
     }
     lines = [f"{name:<13}{value}" for name, value in facts.items()]
-    if found.features is not None:
-        lines += ["", f"# from {found.looked_at:,} records", as_python(found.features)]
-    if found.note:
-        lines += ["", f"note: {found.note}"]
+    if survey.features is not None:
+        lines += ["", f"# from {survey.looked_at:,} records", as_python(survey.features)]
+    if survey.note:
+        lines += ["", f"note: {survey.note}"]
     return "\n".join(lines)
 
 
-def _shards(found: Survey) -> str:
-    names = found.shards if len(found.shards) < 3 else (found.shards[0], found.shards[-1])
-    return f"{len(found.shards):,}: {(', ' if len(found.shards) == 2 else ' ... ').join(names)}"
+def _shards(survey: Survey) -> str:
+    names = survey.shards if len(survey.shards) < 3 else (survey.shards[0], survey.shards[-1])
+    return f"{len(survey.shards):,}: {(', ' if len(survey.shards) == 2 else ' ... ').join(names)}"
 
 
-def _records(found: Survey) -> str:
-    if found.estimated:
-        return f"about {found.records:,}, estimated from a sample (--scan counts them)"
-    return f"{found.records:,}"
+def _records(survey: Survey) -> str:
+    if survey.estimated:
+        return f"about {survey.records:,}, estimated from a sample (--scan counts them)"
+    return f"{survey.records:,}"

@@ -45,7 +45,7 @@ def _task_value(_: click.Context, __: click.Parameter, text: str) -> tuple[int, 
         raise click.BadParameter(f"{text!r} is not I/N, as in 0/8") from None
 
 
-def checked_dest(place: str) -> str:
+def check_dest(place: str) -> str:
     """Return DEST, but refuse a directory's name without a slash: shards would stand beside it."""
     if not place.endswith("/") and Path(place).is_dir():
         raise click.UsageError(

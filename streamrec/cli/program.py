@@ -65,12 +65,12 @@ def with_dashes(name: str) -> str:
 
 def no_such_option(error: click.NoSuchOption) -> str:
     """Return the sentence about an unknown option, with the name that was meant."""
-    known = _known(error.ctx.command) if error.ctx else []
+    names = _names_of_options(error.ctx.command) if error.ctx else []
     if error.ctx and (command := _command(error.ctx, error.option_name)):
         return f"no such option {error.option_name!r}; it is a command, `{command}`"
     other = OTHER_OPTIONS.get(error.option_name)
-    options = [name for name in known if name.startswith("--")]
-    near = [other] if other in known else close_names(error.option_name, options, most=3)
+    options = [name for name in names if name.startswith("--")]
+    near = [other] if other in names else close_names(error.option_name, options, most=3)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"no such option {error.option_name!r}{meant}"
 
@@ -82,7 +82,7 @@ def _command(context: click.Context, option: str) -> str | None:
     return f"{context.command_path} {name}" if name in others else None
 
 
-def _known(command: click.Command) -> list[str]:
+def _names_of_options(command: click.Command) -> list[str]:
     """Return the options of a verb, and the names of its arguments in capitals."""
     names = []
     for param in command.params:

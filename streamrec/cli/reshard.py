@@ -8,7 +8,7 @@ import click
 
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
-    checked_dest,
+    check_dest,
     debug_option,
     dest_option,
     json_option,
@@ -83,12 +83,14 @@ def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
     An index and a manifest are written beside the shards. Run it again after a crash: it ends with
     the same bytes.
     """
-    found = _write(source, **options)
+    datasets = _write(source, **options)
     if as_json:
-        print_json({"datasets": found})
+        print_json({"datasets": datasets})
     else:
-        templates = [one["template"] for one in found]
-        click.echo("\n".join([*map(written_line, found), *next_line(templates, options["task"])]))
+        templates = [one["template"] for one in datasets]
+        click.echo(
+            "\n".join([*map(written_line, datasets), *next_line(templates, options["task"])])
+        )
 
 
 def _write(
@@ -119,7 +121,7 @@ def _write(
     if settings["shards"] is None and settings["shard_bytes"] is None:
         settings["shard_bytes"] = 128_000_000
     plan = Resharding(
-        checked_dest(dest),
+        check_dest(dest),
         shuffle=seed if is_shuffled else None,
         splits=None if fractions is None else Splits.parse(fractions),
         storage_options=dest_options or storage_options,

@@ -74,14 +74,14 @@ def _check_open(settings: DaemonSettings) -> None:
     from streamrec.feeder.operate.configuration import effective, survey
 
     plain = effective(settings)
-    found = asyncio.run(survey(settings.datasets))
-    for name, result in found.items():
+    outcomes = asyncio.run(survey(settings.datasets))
+    for name, result in outcomes.items():
         is_fault = isinstance(result, StreamrecError)
         plain["datasets"][name]["opened"] = {"error": str(result)} if is_fault else result
     print_json(plain)
     faults = {
         f"datasets.{name}: {error}": error
-        for name, error in found.items()
+        for name, error in outcomes.items()
         if isinstance(error, StreamrecError)
     }
     if (error := _access_fault(settings)) is not None:

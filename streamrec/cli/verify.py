@@ -55,9 +55,9 @@ def verify(
     if any_order and not others:
         raise click.UsageError("--any-order is about two datasets: give --against, too")
     if others:
-        found = _compared(urls, others, storage_options, max_record_bytes, any_order=any_order)
-        print_json(asdict(found)) if as_json else click.echo(_differences(found))
-        context.exit(FAILED if found.differences else 0)
+        comparison = _compare(urls, others, storage_options, max_record_bytes, any_order=any_order)
+        print_json(asdict(comparison)) if as_json else click.echo(_differences(comparison))
+        context.exit(FAILED if comparison.differences else 0)
     from streamrec.datasets.index_check import IndexCheck
     from streamrec.datasets.verify import check
     from streamrec.flow.bridge import Bridge
@@ -77,7 +77,7 @@ def verify(
         context.exit(FAILED)
 
 
-def _compared(
+def _compare(
     urls: tuple[str, ...],
     others: tuple[str, ...],
     storage_options: dict[str, Any],
@@ -89,16 +89,16 @@ def _compared(
     from streamrec.datasets.shard_source import ShardSource
 
     one, two = (
-        ShardSource.find(given, storage_options, max_record_bytes) for given in (urls, others)
+        ShardSource.find(patterns, storage_options, max_record_bytes) for patterns in (urls, others)
     )
     with progress_bar("bytes") as progress:
         return (compare_in_any_order if any_order else compare)(one, two, progress)
 
 
-def _differences(found: Comparison) -> str:
-    equal = "differences" if found.differences else "equal"
-    sums = f"{found.records:,} records against {found.others:,}: {equal}"
-    return "\n".join([*found.differences, sums])
+def _differences(comparison: Comparison) -> str:
+    equal = "differences" if comparison.differences else "equal"
+    sums = f"{comparison.records:,} records against {comparison.others:,}: {equal}"
+    return "\n".join([*comparison.differences, sums])
 
 
 def _sums(reports: Sequence[ShardReport]) -> dict[str, Any]:

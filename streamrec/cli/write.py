@@ -8,7 +8,7 @@ import click
 
 from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
-    checked_dest,
+    check_dest,
     debug_option,
     dest_option,
     json_option,
@@ -214,10 +214,10 @@ def _write(
 def _places(source: str, destination: str | None, lists: Sequence[str]) -> tuple[str, str]:
     """Return SOURCE and DEST, of which only DEST is given where lists name the files."""
     if destination is not None:
-        return source, checked_dest(destination)
+        return source, check_dest(destination)
     if not lists:
         raise click.UsageError("the place of the shards is missing; give DEST behind SOURCE")
-    return "", checked_dest(source)
+    return "", check_dest(source)
 
 
 def _check_engine(engine: str, tasks: int | None, task: tuple[int, int]) -> None:

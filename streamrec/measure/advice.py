@@ -117,10 +117,10 @@ def _best_settings(
         return None
     update, outcome = min(good, key=lambda one: _size(one[0], settings))
     changes = [_engine_change(name, value, finding) for name, value in update.items()]
-    seen = _seen(figures, settings)
-    if resource == "throttling" or outcome.rate <= seen:
+    most = _best_rate_seen(figures, settings)
+    if resource == "throttling" or outcome.rate <= most:
         return Advice(changes, outcome.rate, outcome.next)
-    return Advice(changes, seen if seen >= NOTICED * finding.rate else finding.rate, None)
+    return Advice(changes, most if most >= NOTICED * finding.rate else finding.rate, None)
 
 
 def _contradicts(
@@ -129,12 +129,12 @@ def _contradicts(
     """Return whether the job is far from the ceiling of its settings, or that is not known."""
     if finding.job is None:
         return False
-    own = [
+    ceilings = [
         one.bytes_per_second
         for one in Resources(figures, settings).ceilings()
         if _key(one.resource) == _key(resource)
     ]
-    return not own or finding.rate < CONTRADICTS * own[0]
+    return not ceilings or finding.rate < CONTRADICTS * ceilings[0]
 
 
 def _updates(figures: Figures, settings: DatasetSettings) -> Iterator[dict[str, Any]]:
@@ -185,20 +185,22 @@ def _predict(
     key = _key(resource)
     if key not in now or key not in then:
         return None
-    own = then.pop(key)
-    lifted = rate * own.bytes_per_second / now[key].bytes_per_second
+    ceiling = then.pop(key)
+    lifted = rate * ceiling.bytes_per_second / now[key].bytes_per_second
     others = [(max(one.bytes_per_second, rate), one.resource) for one in then.values()]
     limit, following = min(others, default=(UNKNOWN * rate, None))
     spare = SPARE_REQUESTS if resource == "throttling" else SPARE
     reach = min(lifted, spare * limit)
-    return _PredictedRate(min(lifted, limit), following if lifted >= limit else own.resource, reach)
+    return _PredictedRate(
+        min(lifted, limit), following if lifted >= limit else ceiling.resource, reach
+    )
 
 
-def _seen(figures: Figures, settings: DatasetSettings) -> float:
+def _best_rate_seen(figures: Figures, settings: DatasetSettings) -> float:
     """Return the most that the store was seen to give: more is not known to be there."""
     cells = figures.sweep.cells if figures.sweep else []
-    seen = [cell.bytes_per_second for cell in cells if not cell.throttled]
-    return max(seen, default=inf) * Resources(figures, settings).gain
+    rates = [cell.bytes_per_second for cell in cells if not cell.throttled]
+    return max(rates, default=inf) * Resources(figures, settings).gain
 
 
 def _key(resource: Bottleneck) -> str:
@@ -333,7 +335,7 @@ def _for_event_loop(figures: Figures, _: DatasetSettings | None) -> Iterator[Cha
 
 
 def _for_decoding(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
-    if (kept := _decoded_to_keep(figures, settings)) is not None:
+    if (kept := _choose_decoded(figures, settings)) is not None:
         yield Change(
             setting="cache",
             value={"of": kept},
@@ -348,7 +350,7 @@ def _for_decoding(figures: Figures, settings: DatasetSettings | None) -> Iterato
     yield _outside("More cores decode more: of this machine, or of feeders on other ones.")
 
 
-def _decoded_to_keep(figures: Figures, settings: DatasetSettings | None) -> Kept | None:
+def _choose_decoded(figures: Figures, settings: DatasetSettings | None) -> Kept | None:
     """Return what a cache may keep decoded; ``None``: nothing, or there is a cache."""
     if settings is None or settings.cache is not None:
         return None

@@ -157,7 +157,7 @@ class _Request:
 DIGITS = "0123456789"
 
 
-def counted_range(urls: Collection[str]) -> str | None:
+def find_counted_range(urls: Collection[str]) -> str | None:
     """Return the range that stands for exactly these URLs; ``None``: none does, or it is secret."""
     if len(urls) < 2:
         return None
@@ -166,8 +166,8 @@ def counted_range(urls: Collection[str]) -> str | None:
     one, other = (re.fullmatch(r"(\d+)(.*)", url[len(head) :], re.DOTALL) for url in (first, last))
     if not one or not other or int(other[1]) - int(one[1]) + 1 != len(urls):
         return None
-    found = f"{head}{{{one[1]}..{other[1]}}}{other[2]}"
-    return found if masked(found) == found and _stands_for(found, urls) else None
+    pattern = f"{head}{{{one[1]}..{other[1]}}}{other[2]}"
+    return pattern if masked(pattern) == pattern and _stands_for(pattern, urls) else None
 
 
 def _stands_for(source: str, urls: Collection[str]) -> bool:
@@ -200,22 +200,22 @@ async def measure_listing(
     before = budget.spent.requests
     async with budget.in_time(), stores_of(settings, budget) as stores:
         started = time.perf_counter()
-        found = {
+        infos = {
             info.url: info
             for source in settings.components.values()
             for info in await stores.resolve(source)
         }
         seconds = time.perf_counter() - started
         requests = budget.spent.requests - before
-        shards = await _with_sizes([found[url] for url in sorted(found)], stores)
-    known = [info.size for info in shards if info.size is not None]
-    total = round(sum(known) / len(known) * len(shards))
+        shards = await _with_sizes([infos[url] for url in sorted(infos)], stores)
+    sizes = [info.size for info in shards if info.size is not None]
+    total = round(sum(sizes) / len(sizes) * len(shards))
     listing = Listing(
         shards=len(shards),
         bytes=total,
         requests=requests,
         seconds=seconds,
-        counted=counted_range(found) if _is_one_glob(settings) else None,
+        counted=find_counted_range(infos) if _is_one_glob(settings) else None,
     )
     return listing, shards
 
@@ -228,8 +228,8 @@ async def _with_sizes(shards: Sequence[ObjectInfo], stores: Stores) -> list[Obje
     """Return the shards with the sizes of some of those that have none."""
     unknown = [number for number, info in enumerate(shards) if info.size is None]
     sample = unknown[:: -(-len(unknown) // SAMPLE) or 1]
-    found = await together(_looked_up(shards[number], stores) for number in sample)
-    sizes = dict(zip(sample, found, strict=True))
+    infos = await together(_looked_up(shards[number], stores) for number in sample)
+    sizes = dict(zip(sample, infos, strict=True))
     return [sizes.get(number, info) for number, info in enumerate(shards)]
 
 
@@ -440,8 +440,8 @@ class Benchmark:
         )
 
     def _note_sample(self, sample: Sample) -> None:
-        taken = rate(sample.bytes / sample.seconds if sample.seconds else 0.0)
-        self._watch.note(f"{taken} in batches")
+        speed = rate(sample.bytes / sample.seconds if sample.seconds else 0.0)
+        self._watch.note(f"{speed} in batches")
 
     def _leave_out(self, what: str, why: Exception) -> None:
         self._unfinished.append(f"{what}: {why}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from streamrec.config import Settings
-from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parsed
+from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
 from streamrec.report.words import duration, money, number, percent, rate, seconds, size
 
 if TYPE_CHECKING:
@@ -268,9 +268,9 @@ def plan(text: str, *, prices: Mapping[str, float] = NO_PRICES) -> CapacityPlan:
     Raises:
         ConfigError: The text is wrong.
     """
-    job = parsed(Workload, text, where="the plan")
-    own = {name: price for name, price in prices.items() if name not in job.model_fields_set}
-    given, job = job.model_fields_set, job.model_copy(update=own)
+    job = parse_settings(Workload, text, where="the plan")
+    defaults = {name: price for name, price in prices.items() if name not in job.model_fields_set}
+    given, job = job.model_fields_set, job.model_copy(update=defaults)
     assumed = {name: getattr(job, name) for name in Workload.model_fields if name not in given}
     return CapacityPlan(
         given=text,

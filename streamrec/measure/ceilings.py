@@ -60,8 +60,8 @@ class Resources:
             *(self._requests, self._link, self._throttling, self._event_loop),
             *(self._decoding, self._transform, self._cores, self._trainer, self._listing),
         )
-        found = [ceiling for ceiling in (law() for law in laws) if ceiling is not None]
-        return sorted(found, key=lambda ceiling: ceiling.bytes_per_second)
+        ceilings = [ceiling for ceiling in (law() for law in laws) if ceiling is not None]
+        return sorted(ceilings, key=lambda ceiling: ceiling.bytes_per_second)
 
     @cached_property
     def reading(self) -> Reading | None:
@@ -87,10 +87,10 @@ class Resources:
     @cached_property
     def first_byte(self) -> float | None:
         """The mean time to the first byte, without what the engine would not wait for."""
-        found = self.figures.first_byte
-        if found is None:
+        measured = self.figures.first_byte
+        if measured is None:
             return None
-        return fmean([min(s, SLOW * found.p50) for s in found.seconds] or [found.p50])
+        return fmean([min(s, SLOW * measured.p50) for s in measured.seconds] or [measured.p50])
 
     def seconds_of(self, range_bytes: float) -> float | None:
         """Return the time of one request: to its first byte, and of its body."""

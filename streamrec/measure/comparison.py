@@ -10,7 +10,7 @@ import numpy as np
 
 from streamrec.masking import printable
 from streamrec.measure.plots import place_of
-from streamrec.measure.view import STEPS, VerdictText, advice_of, cleaned
+from streamrec.measure.view import STEPS, VerdictText, advice_of, clean
 from streamrec.report.tables import Grid, Square, arrange
 from streamrec.report.verdict import on_path
 from streamrec.report.words import money, rate, seconds
@@ -46,7 +46,7 @@ class Estimate:
         return self.low <= other.high and other.low <= self.high
 
 
-def measured_once(value: float) -> Estimate:
+def estimate_once(value: float) -> Estimate:
     """Return a figure without repetitions."""
     return _within(value, value, value, ONCE)
 
@@ -59,7 +59,7 @@ def job_rate(job: Job, name: str) -> Estimate:
     """
     value = getattr(job, name) / job.seconds if job.seconds > 0 else 0.0
     if len(job.samples) < BLOCKS:
-        return measured_once(value)
+        return estimate_once(value)
     places = np.array_split(np.arange(len(job.samples)), BLOCKS)
     rates = [_rate_of([job.samples[place] for place in part], name) for part in places]
     margin = STUDENT * float(np.std(rates, ddof=1)) / math.sqrt(BLOCKS)
@@ -171,7 +171,7 @@ def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -
         other: The second one.
         names: What to call them.
     """
-    one, other = cleaned(one), cleaned(other)
+    one, other = clean(one), clean(other)
     names = printable(names[0]), printable(names[1])
     ratios = [_ratio(*pair) for pair in _pairs(one, other)]
     headline, judgement = _headline(ratios, names)
@@ -184,23 +184,23 @@ def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -
         differences=list(_differences(_facts(one), _facts(other))),
         ratios=ratios,
         sweep=_sweep(one, other),
-        waits=_waits(one, other),
+        waits=_compare_waits(one, other),
         bottlenecks=(_bottleneck(one), _bottleneck(other)),
     )
 
 
-def plain(found: ComparisonView) -> dict[str, Any]:
+def plain(view: ComparisonView) -> dict[str, Any]:
     """Return a comparison as the JSON of ``streamrec bench compare --json``."""
     return {
         "version": VERSION,
-        "names": found.names,
-        "taken": found.taken,
-        "headline": found.headline,
-        "judgement": found.judgement,
-        "bottlenecks": found.bottlenecks,
+        "names": view.names,
+        "taken": view.taken,
+        "headline": view.headline,
+        "judgement": view.judgement,
+        "bottlenecks": view.bottlenecks,
         "differences": [
             {"name": name, "before": before, "after": after}
-            for name, before, after in found.differences
+            for name, before, after in view.differences
         ],
         "figures": [
             {
@@ -210,12 +210,12 @@ def plain(found: ComparisonView) -> dict[str, Any]:
                 "more_is_faster": one.is_rate,
                 "judgement": one.judgement,
             }
-            for one in found.ratios
+            for one in view.ratios
         ],
-        "sweep": [asdict(one) for one in found.sweep],
+        "sweep": [asdict(one) for one in view.sweep],
         "waits": [
             {"stage": stage, "before": before, "after": after}
-            for stage, before, after in found.waits
+            for stage, before, after in view.waits
         ],
     }
 
@@ -241,10 +241,10 @@ def _figures(figures: Figures) -> Iterator[tuple[str, _Figure]]:
     yield from _store(figures)
     for name in STEPS:
         if figures.processing and (step := getattr(figures.processing, name)):
-            yield f"{name}, on one core", _rate(measured_once(step.bytes_per_second))
+            yield f"{name}, on one core", _rate(estimate_once(step.bytes_per_second))
     if figures.costs and figures.costs.epoch is not None:
         epoch, currency = figures.costs.epoch, figures.costs.currency
-        yield f"one epoch, in {currency}", _time(measured_once(epoch), money(epoch, currency))
+        yield f"one epoch, in {currency}", _time(estimate_once(epoch), money(epoch, currency))
 
 
 def _job(figures: Figures) -> Iterator[tuple[str, _Figure]]:
@@ -253,7 +253,7 @@ def _job(figures: Figures) -> Iterator[tuple[str, _Figure]]:
     yield "job", _rate(job_rate(job, "bytes"))
     records = job_rate(job, "records")
     yield "job, records", _Figure(records, f"{records.value:,.0f}/s", is_rate=True)
-    yield "first batch", _time(measured_once(job.first_batch_seconds))
+    yield "first batch", _time(estimate_once(job.first_batch_seconds))
 
 
 def _store(figures: Figures) -> Iterator[tuple[str, _Figure]]:
@@ -263,11 +263,11 @@ def _store(figures: Figures) -> Iterator[tuple[str, _Figure]]:
             yield f"first byte, {name.replace('999', '99.9')}", _time(estimate)
     if sweep := figures.sweep:
         if sweep.connection_bytes_per_second is not None:
-            yield "one connection", _rate(measured_once(sweep.connection_bytes_per_second))
+            yield "one connection", _rate(estimate_once(sweep.connection_bytes_per_second))
         best = max((cell.bytes_per_second for cell in sweep.cells), default=0.0)
-        yield "best of the sweep", _rate(measured_once(best))
+        yield "best of the sweep", _rate(estimate_once(best))
     if figures.listing:
-        yield "listing", _time(measured_once(figures.listing.seconds))
+        yield "listing", _time(estimate_once(figures.listing.seconds))
 
 
 def _rate(estimate: Estimate) -> _Figure:
@@ -311,7 +311,7 @@ def _headline(ratios: list[Ratio], names: tuple[str, str]) -> tuple[str, Judgeme
 def _facts(figures: Figures) -> dict[str, str]:
     """Return what a benchmark depends on, as text."""
     target, job = figures.target, figures.job
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "measured": target.kind,
         "urls": ", ".join(target.urls),
         "simulation": target.simulation,
@@ -320,7 +320,7 @@ def _facts(figures: Figures) -> dict[str, str]:
         **{name.replace("_", " "): value for name, value in figures.machine.model_dump().items()},
         **{f"limit of {name}": value for name, value in figures.limits.model_dump().items()},
     }
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def _differences(one: dict[str, str], other: dict[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -330,16 +330,16 @@ def _differences(one: dict[str, str], other: dict[str, str]) -> Iterator[tuple[s
             yield name, before, after
 
 
-def _waits(one: Figures, other: Figures) -> list[tuple[str, float, float]]:
+def _compare_waits(one: Figures, other: Figures) -> list[tuple[str, float, float]]:
     if not (one.job and other.job):
         return []
-    first, second = _parts(one.job.waits), _parts(other.job.waits)
+    first, second = _parts_of(one.job.waits), _parts_of(other.job.waits)
     stages = on_path(first | second)
     rows = ((name, first.get(name, 0.0), second.get(name, 0.0)) for name in stages)
     return [row for row in rows if max(row[1:]) > 0]
 
 
-def _parts(waits: dict[str, float]) -> dict[str, float]:
+def _parts_of(waits: dict[str, float]) -> dict[str, float]:
     whole = sum(waits.values()) or 1.0
     return {name: wait / whole for name, wait in waits.items()}
 
@@ -360,7 +360,7 @@ def _sweep(one: Figures, other: Figures) -> list[SweepChange]:
             concurrency=concurrency,
             before=first,
             after=second,
-            judgement=_judgement(measured_once(first), measured_once(second), is_rate=True),
+            judgement=_judgement(estimate_once(first), estimate_once(second), is_rate=True),
         )
         for (range_bytes, concurrency), first, second in common
     ]

@@ -87,14 +87,14 @@ def costs(figures: Figures, prices: Prices) -> Costs | None:
     if store is None:
         return None
     pages = figures.listing.requests if figures.listing else 0
-    spent = _of_requests(store, figures.spent.requests - pages, pages)
+    spent = _cost_of_requests(store, figures.spent.requests - pages, pages)
     gets = _gets_of_an_epoch(figures)
-    requests = None if gets is None else _of_requests(store, gets, pages)
-    bytes_of_epoch = _of_bytes(store, figures.listing.bytes if figures.listing else 0, prices)
+    requests = None if gets is None else _cost_of_requests(store, gets, pages)
+    bytes_of_epoch = _cost_of_bytes(store, figures.listing.bytes if figures.listing else 0, prices)
     return Costs(
         currency=prices.currency,
         prices=f"{store.name}, read in the {prices.reader}, {prices.taken}: {store.source}",
-        spent=spent + _of_bytes(store, figures.spent.bytes, prices),
+        spent=spent + _cost_of_bytes(store, figures.spent.bytes, prices),
         epoch=None if requests is None else requests + bytes_of_epoch,
         epoch_requests=requests,
     )
@@ -106,7 +106,7 @@ def most_costs(target: Target, limits: Limits, prices: Prices) -> float | None:
     if store is None:
         return None
     dearest = max(store.get_per_1000, store.list_per_1000)
-    return limits.requests / 1000 * dearest + _of_bytes(store, limits.bytes, prices)
+    return limits.requests / 1000 * dearest + _cost_of_bytes(store, limits.bytes, prices)
 
 
 def _store_prices(target: Target, prices: Prices) -> StorePrices | None:
@@ -123,9 +123,9 @@ def _gets_of_an_epoch(figures: Figures) -> float | None:
     return job.requests * listing.bytes / job.bytes_read
 
 
-def _of_requests(store: StorePrices, gets: float, pages: int) -> float:
+def _cost_of_requests(store: StorePrices, gets: float, pages: int) -> float:
     return gets / 1000 * store.get_per_1000 + pages / 1000 * store.list_per_1000
 
 
-def _of_bytes(store: StorePrices, size: int, prices: Prices) -> float:
+def _cost_of_bytes(store: StorePrices, size: int, prices: Prices) -> float:
     return size / GB * store.egress_per_gb[prices.reader]

@@ -57,29 +57,29 @@ class Finding:
         return [one for one in self.ceilings if one.resource != self.bottleneck]
 
 
-def find(figures: Figures, known: Sequence[Ceiling], gain: float = 1.0) -> Finding | None:
+def find(figures: Figures, ceilings: Sequence[Ceiling], gain: float = 1.0) -> Finding | None:
     """Return the bottleneck; ``None``: nothing was measured that tells one.
 
     Args:
         figures: What was measured.
-        known: The ceilings that follow from the parts, the lowest first.
+        ceilings: The ceilings that follow from the parts, the lowest first.
         gain: Bytes that a job gets for each byte that the store sends.
     """
-    listing = next((one for one in known if one.resource == "listing"), None)
-    stream = [one for one in known if one.resource != "listing"]
+    listing = next((one for one in ceilings if one.resource == "listing"), None)
+    stream = [one for one in ceilings if one.resource != "listing"]
     job = figures.job
     if job is not None and job.batches and job.bytes:  # none of a cache of batches counts
-        finding = _of_job(figures, job, stream, gain)
+        finding = _find_in_job(figures, job, stream, gain)
     elif stream:
         finding = Finding(stream[0].resource, stream[0].bytes_per_second, stream)
     else:
         return None
-    return finding if listing is None else _with_listing(finding, listing)
+    return finding if listing is None else _add_listing(finding, listing)
 
 
-def _with_listing(stream: Finding, listing: Ceiling) -> Finding:
+def _add_listing(stream: Finding, listing: Ceiling) -> Finding:
     """Add the listing, which comes before the stream and not beside it."""
-    ceilings = _sorted([*stream.ceilings, listing])
+    ceilings = _sort([*stream.ceilings, listing])
     longest = _longest_part(stream.job, is_busy=stream.busy is not None) if stream.job else 1.0
     if longest * listing.bytes_per_second > stream.rate or not _is_long(stream.job):
         return replace(stream, ceilings=ceilings)
@@ -99,24 +99,24 @@ def _longest_part(job: Job, *, is_busy: bool) -> float:
     verdict tells before all else.
     """
     behind = job.seconds - job.waits.get("list", 0.0)
-    spent = [*waits_by_group(job.waits, _asked_steps(job)).values()]
+    spent = [*waits_by_group(job.waits, _seconds_of_steps(job)).values()]
     longest = max([*spent, 0.0 if is_busy else behind - sum(spent)])
     return longest / behind if behind > 0 else 1.0
 
 
-def _of_job(figures: Figures, job: Job, known: Sequence[Ceiling], gain: float) -> Finding:
+def _find_in_job(figures: Figures, job: Job, of_parts: Sequence[Ceiling], gain: float) -> Finding:
     rate = steady_rate(job)
     busy = busy_part(job, figures.machine.cores)
-    accused = judge(evidence_of(figures, job, known, gain)).resource
-    ceilings = [_named(_reached(one, rate), accused, job, rate) for one in known]
+    accused = judge(evidence_of(figures, job, of_parts, gain)).resource
+    ceilings = [_name_by_setting(_raise_to(one, rate), accused, job, rate) for one in of_parts]
     if accused is not None and all(one.resource != accused for one in ceilings):
         why = "other programs used them" if accused == "cores" else "the job waits for it"
         ceilings.append(Ceiling(resource=accused, bytes_per_second=rate, why=why))
-    ceilings = sorted(_sorted(ceilings), key=lambda one: one.resource != accused)
+    ceilings = sorted(_sort(ceilings), key=lambda one: one.resource != accused)
     return Finding(accused, rate, ceilings, job, busy)
 
 
-def _reached(ceiling: Ceiling, rate: float) -> Ceiling:
+def _raise_to(ceiling: Ceiling, rate: float) -> Ceiling:
     """Raise a ceiling to the rate that the job has reached."""
     if ceiling.bytes_per_second >= rate:
         return ceiling
@@ -125,16 +125,18 @@ def _reached(ceiling: Ceiling, rate: float) -> Ceiling:
     )
 
 
-def _named(ceiling: Ceiling, accused: Bottleneck | None, job: Job, rate: float) -> Ceiling:
+def _name_by_setting(
+    ceiling: Ceiling, accused: Bottleneck | None, job: Job, rate: float
+) -> Ceiling:
     """Call the ceiling of the requests by the setting that bounds them, where that is to blame."""
-    kept = kept_back_by(job.concurrency_seconds)
+    cause = kept_back_by(job.concurrency_seconds)
     if (
         accused not in ("memory budget", "max_concurrency")
         or ceiling.resource not in REQUESTS
-        or kept is None
+        or cause is None
     ):
         return ceiling
-    why = f"for {kept[1]:.0%} of its wait it sent no more requests because of it"
+    why = f"for {cause[1]:.0%} of its wait it sent no more requests because of it"
     if not explains(ceiling, rate, CONTRADICTS):
         # What is measured is the ceiling then: the law leaves something out.
         why += f", and got less than such requests alone give ({_text(ceiling)})"
@@ -147,19 +149,19 @@ def _text(ceiling: Ceiling) -> str:
     return rate_text(ceiling.bytes_per_second)
 
 
-def _sorted(ceilings: list[Ceiling]) -> list[Ceiling]:
+def _sort(ceilings: list[Ceiling]) -> list[Ceiling]:
     return sorted(ceilings, key=lambda one: one.bytes_per_second)
 
 
 def evidence_of(
-    figures: Figures, job: Job, known: Sequence[Ceiling], gain: float = 1.0
+    figures: Figures, job: Job, ceilings: Sequence[Ceiling], gain: float = 1.0
 ) -> Evidence:
     """Return what the judge is told of a job.
 
     Args:
         figures: What was measured.
         job: The job.
-        known: The ceilings that follow from the parts, without the listing; the lowest first.
+        ceilings: The ceilings that follow from the parts, without the listing; the lowest first.
         gain: Bytes that a job gets for each byte that the store sends.
     """
     resources, cores = Resources(figures, None), figures.machine.cores
@@ -173,8 +175,8 @@ def evidence_of(
         rates=Rates(
             rate=steady_rate(job),
             came=read_rate(job) * gain,
-            ceilings=known,
-            step_seconds=_asked_steps(job),
+            ceilings=ceilings,
+            step_seconds=_seconds_of_steps(job),
             is_of_feeder=figures.target.kind == "feeder",
             cores=cores,
             core_seconds=job.core_seconds or 0.0,
@@ -187,7 +189,7 @@ def evidence_of(
     )
 
 
-def _asked_steps(job: Job) -> float:
+def _seconds_of_steps(job: Job) -> float:
     """Return the seconds that the steps of a simulated trainer were asked to take."""
     return (job.step_seconds or 0.0) * job.batches
 
@@ -200,11 +202,11 @@ SHOWN = 0.02
 
 def longest_wait(job: Job) -> str:
     """Return what a job waited longest for, and for how much of its time."""
-    held = {stage: spent for stage, spent in job.waits.items() if stage != "client"}
-    stage = longest_stage(held)
+    waits = {stage: spent for stage, spent in job.waits.items() if stage != "client"}
+    stage = longest_stage(waits)
     if stage is None or not job.seconds:
         return "nothing"
-    return f"{_noun_of(stage)} ({held[stage] / job.seconds:.0%} of its time)"
+    return f"{_noun_of(stage)} ({waits[stage] / job.seconds:.0%} of its time)"
 
 
 def _noun_of(stage: str) -> str:
@@ -213,10 +215,10 @@ def _noun_of(stage: str) -> str:
 
 def sentences_of(figures: Figures) -> list[str]:
     """Return what speaks for a verdict, a sentence each."""
-    return [*_of_waits(figures.job), *_of_sweep(figures), *_of_requests(figures.job)]
+    return [*_tell_waits(figures.job), *_tell_sweep(figures), *_tell_requests(figures.job)]
 
 
-def _of_waits(job: Job | None) -> list[str]:
+def _tell_waits(job: Job | None) -> list[str]:
     if job is None or not job.seconds:
         return []
     largest = sorted(job.waits.items(), key=lambda wait: -wait[1])
@@ -225,21 +227,21 @@ def _of_waits(job: Job | None) -> list[str]:
         for stage, seconds in largest
         if seconds >= SHOWN * job.seconds
     ]
-    said = [f"The job's time went to {', '.join(parts)}."] if parts else []
+    sentences = [f"The job's time went to {', '.join(parts)}."] if parts else []
     if job.step_seconds:
-        said.append(
+        sentences.append(
             f"A trainer with steps of {job.step_seconds * 1e3:.0f} ms waits for {job.stalled:.0%} "
             "of its time."
         )
     if listed := job.waits.get("list", 0.0):
-        said.append(
+        sentences.append(
             f"The listing takes {listed:.2g} s of the {job.first_batch_seconds:.2g} s to the first"
             " batch."
         )
-    return said
+    return sentences
 
 
-def _of_sweep(figures: Figures) -> list[str]:
+def _tell_sweep(figures: Figures) -> list[str]:
     sweep = figures.sweep
     if sweep is None or not sweep.cells:
         return []
@@ -257,27 +259,27 @@ def _of_sweep(figures: Figures) -> list[str]:
     ]
 
 
-def _of_requests(job: Job | None) -> list[str]:
+def _tell_requests(job: Job | None) -> list[str]:
     if job is None:
         return []
-    said = []
+    sentences = []
     if job.loop_busy is not None:
-        said.append(f"In the job the event loop's thread used {job.loop_busy:.0%} of a core.")
+        sentences.append(f"In the job the event loop's thread used {job.loop_busy:.0%} of a core.")
     if job.core_seconds is not None:
-        said.append(
+        sentences.append(
             f"Its threads ran for {job.core_seconds:.2g} s, and waited for a core for "
             f"{job.core_wait_seconds or 0:.2g} s."
         )
     if job.throttled:
-        said.append(f"{job.throttled} of {job.requests} requests were told to slow down.")
-    if told := longest_reason(job):
-        said.append(f"At most {job.concurrency} requests were under way at a time: {told}.")
-    return said
+        sentences.append(f"{job.throttled} of {job.requests} requests were told to slow down.")
+    if reason := longest_reason(job):
+        sentences.append(f"At most {job.concurrency} requests were under way at a time: {reason}.")
+    return sentences
 
 
 def longest_reason(job: Job) -> str:
     """Return the cause for which a job had no more requests, for longest; empty: it is not told."""
-    kept = kept_back_by(job.concurrency_seconds)
-    if kept is None or job.concurrency is None:
+    cause = kept_back_by(job.concurrency_seconds)
+    if cause is None or job.concurrency is None:
         return job.concurrency_reason or ""
-    return f"for {kept[1]:.0%} of the wait for the store, {kept[0].text}"
+    return f"for {cause[1]:.0%} of the wait for the store, {cause[0].text}"

@@ -152,7 +152,7 @@ class Trainer:
     def job(self, ended: Ended) -> Job:
         """Return the figures of the job, which is over."""
         self._close()
-        told, seconds = self._counted, self.seconds
+        counters, seconds = self._counted, self.seconds
         first = seconds if self._first is None else self._first
         rest = seconds - first
         ran, waited = self._core_seconds or (None, None)
@@ -162,14 +162,14 @@ class Trainer:
             first_batch_seconds=first,
             batches=self._batches,
             records=self._records,
-            bytes=told.get("bytes_used", 0),
-            **{name: told.get(name, 0) for name in COUNTED},
+            bytes=counters.get("bytes_used", 0),
+            **{name: counters.get(name, 0) for name in COUNTED},
             step_seconds=self._step_seconds,
             stalled=min(1.0, (self.waited - first) / rest) if rest > 0 else 0.0,
-            waits=told["waits"],
-            concurrency=told.get("concurrency"),
-            concurrency_reason=told.get("concurrency_reason"),
-            concurrency_seconds=told.get("concurrency_seconds", {}),
+            waits=counters["waits"],
+            concurrency=counters.get("concurrency"),
+            concurrency_reason=counters.get("concurrency_reason"),
+            concurrency_seconds=counters.get("concurrency_seconds", {}),
             loop_busy=self._loop_busy,
             core_seconds=ran,
             core_wait_seconds=waited,
@@ -207,16 +207,16 @@ class Trainer:
             await asyncio.sleep(SAMPLE_SECONDS)
             self._take_sample(self._statistics())
 
-    def _take_sample(self, told: Mapping[str, Any]) -> None:
+    def _take_sample(self, counters: Mapping[str, Any]) -> None:
         before, nbytes, records = self._sampled
         self._core_seconds = self._cores.seconds()
-        self._sampled = now, received, _ = self._now(), told.get("bytes_used", 0), self._records
+        self._sampled = now, received, _ = self._now(), counters.get("bytes_used", 0), self._records
         sample = Sample(
             at=now - self._began,
             seconds=now - before,
             bytes=received - nbytes,
             records=self._records - records,
-            in_flight=told.get("in_flight"),
+            in_flight=counters.get("in_flight"),
         )
         self._samples.append(sample)
         self._on_sample(sample)
@@ -290,7 +290,7 @@ async def run_job(
             await finish(dataset.aclose())
 
     trainer = Trainer(step_seconds, on_sample, statistics, spans)
-    return trainer.job(await _ended(read(), seconds))
+    return trainer.job(await _why_ended(read(), seconds))
 
 
 async def run_feeder_job(
@@ -343,10 +343,10 @@ async def run_feeder_job(
             await finish(opened.aclose())
 
     trainer = Trainer(step_seconds, on_sample, statistics, spans)
-    return trainer.job(await _ended(read(), seconds))
+    return trainer.job(await _why_ended(read(), seconds))
 
 
-async def _ended(reading: Coroutine[Any, Any, None], seconds: float) -> Ended:
+async def _why_ended(reading: Coroutine[Any, Any, None], seconds: float) -> Ended:
     """Read until something ends it, and say what."""
     limit = asyncio.timeout(seconds)
     try:
@@ -363,14 +363,14 @@ async def _ended(reading: Coroutine[Any, Any, None], seconds: float) -> Ended:
     return "stream"
 
 
-def _waits_of_client(trainer: Trainer, told: Mapping[str, float]) -> dict[str, float]:
+def _waits_of_client(trainer: Trainer, waits: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of a feeder's client by stage.
 
     The feeder tells what it did while its client had room for a batch. It reads ahead, and the
     client holds batches, so the trainer has not waited for all of that: its wait has the same
     proportions. What it waited beyond that was the wire.
     """
-    feeder = {stage: seconds for stage, seconds in told.items() if stage != "client"}
+    feeder = {stage: seconds for stage, seconds in waits.items() if stage != "client"}
     total, waited = sum(feeder.values()), trainer.waited
     part = min(1.0, waited / total) if total else 0.0
     waits = {stage: seconds * part for stage, seconds in feeder.items()}

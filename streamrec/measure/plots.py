@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.report.charts import Line
 from streamrec.report.tables import Square, arrange, size_of_range
-from streamrec.report.words import counted, percent, rate, seconds
+from streamrec.report.words import count_of, percent, rate, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,11 +53,11 @@ def _shade(bytes_per_second: float, best: float) -> str:
 
 
 def _detail(cell: Cell) -> str:
-    at_a_time = counted(cell.concurrency, "request", "requests")
+    at_a_time = count_of(cell.concurrency, "request", "requests")
     parts = [
         f"{at_a_time} of {size_of_range(cell.range_bytes)} at a time",
         rate(cell.bytes_per_second),
-        f"{counted(cell.requests, 'request', 'requests')} in {cell.seconds:.1f} s",
+        f"{count_of(cell.requests, 'request', 'requests')} in {cell.seconds:.1f} s",
         f"event loop {percent(cell.loop_busy)} of a core",
     ]
     throttled = [f"{cell.throttled:,} told to slow down"] if cell.throttled else []

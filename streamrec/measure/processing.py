@@ -290,10 +290,10 @@ def _zstd_ratio(stored: Sequence[ShardStart]) -> float | None:
     if any(one.compression != "none" for one in stored):
         return None
     parts = [one.data[:COMPRESSED] for one in stored]
-    return sum(map(len, parts)) / sum(map(_compressed, parts))
+    return sum(map(len, parts)) / sum(map(_compress, parts))
 
 
-def _compressed(part: ByteArray) -> int:
+def _compress(part: ByteArray) -> int:
     compressor = Compressor("zstd")
     return len(compressor.compress(part.data)) + len(compressor.finish())
 

@@ -24,10 +24,10 @@ def parse_seconds(text: str) -> float:
     Raises:
         ValueError: It is not a time, or has no unit; the message goes on from a setting's name.
     """
-    found = re.fullmatch(rf"{_NUMBER}\s*({'|'.join(_TIMES)})", text)
-    if found is None:
+    match = re.fullmatch(rf"{_NUMBER}\s*({'|'.join(_TIMES)})", text)
+    if match is None:
         raise ValueError(f"is {text!r}; write a time and its unit, such as 50ms or 2s")
-    return float(found[1]) * _TIMES[found[2]]
+    return float(match[1]) * _TIMES[match[2]]
 
 
 def parse_part(text: str) -> float:
@@ -36,17 +36,17 @@ def parse_part(text: str) -> float:
     Raises:
         ValueError: The text is not such a part; the message goes on from a setting's name.
     """
-    found = re.fullmatch(rf"{_NUMBER}\s*(%?)", text)
-    if found is None:
+    match = re.fullmatch(rf"{_NUMBER}\s*(%?)", text)
+    if match is None:
         raise ValueError(f"is {text!r}; write a part, such as 30% or 0.3")
-    return float(found[1]) / (100 if found[2] else 1)
+    return float(match[1]) / (100 if match[2] else 1)
 
 
 def _parse_rate(text: str) -> float:
-    found = re.fullmatch(rf"{_NUMBER}\s*(?:/s)?", text)
-    if found is None:
+    match = re.fullmatch(rf"{_NUMBER}\s*(?:/s)?", text)
+    if match is None:
         raise ValueError(f"is {text!r}; write a number a second, such as 3500/s")
-    return float(found[1])
+    return float(match[1])
 
 
 def _parse_bytes(text: str) -> int:
@@ -83,7 +83,7 @@ ByteRate = Annotated[int, _reader(_parse_byte_rate), Field(gt=0)]
 _Model = TypeVar("_Model", bound=Settings)
 
 
-def parsed(
+def parse_settings(
     model: type[_Model], text: str, *, where: str, plain: Mapping[str, Any] | None = None
 ) -> _Model:
     """Build settings from a text of ``NAME=VALUE``, separated by commas.

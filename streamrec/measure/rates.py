@@ -100,10 +100,10 @@ class Requests(NamedTuple):
 def requests_of(job: Job) -> Requests | None:
     """Return the requests of a job; ``None``: too few were seen under way."""
     listed = job.waits.get("list", 0.0)
-    seen = [one.in_flight for one in job.samples if one.in_flight is not None and one.at > listed]
-    if len(seen) < FEWEST_SAMPLES or not job.requests:
+    counts = [one.in_flight for one in job.samples if one.in_flight is not None and one.at > listed]
+    if len(counts) < FEWEST_SAMPLES or not job.requests:
         return None
-    count = fmean(seen)
+    count = fmean(counts)
     # Little: requests under way = requests a second x seconds of each.
     seconds = count * (job.seconds - listed) / job.requests
     return Requests(count, seconds, job.bytes_read / job.requests)

@@ -1,4 +1,4 @@
-"""A simulated bucket: a loopback store whose network and limits are given as a text."""
+"""A simulate_store bucket: a loopback store whose network and limits are given as a text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from streamrec.measure.quantities import (
     Seconds,
     parse_part,
     parse_seconds,
-    parsed,
+    parse_settings,
 )
 from streamrec.surroundings import absolute, temporary_directory
 
@@ -133,7 +133,7 @@ def _stall(value: Any) -> Any:
 
 
 class Simulation(Settings):
-    """The network and the limits of a simulated store."""
+    """The network and the limits of a simulate_store store."""
 
     latency: Seconds = 0.0
     """Seconds before each answer, on average."""
@@ -179,7 +179,7 @@ class Simulation(Settings):
 
 @dataclass(frozen=True)
 class SimulatedStore:
-    """A running simulated store."""
+    """A running simulate_store store."""
 
     source: str
     """The URL of all shards."""
@@ -197,11 +197,11 @@ def parse_simulation(text: str) -> Simulation:
     Raises:
         ConfigError: The text is not of this form, or settings are wrong.
     """
-    return parsed(Simulation, text, where="the simulation")
+    return parse_settings(Simulation, text, where="the simulation")
 
 
 @contextmanager
-def simulated(
+def simulate_store(
     text: str,
     shards: int,
     shard_bytes: int,

@@ -73,10 +73,10 @@ class Spans:
         for span in sorted(self.all, key=lambda span: span.began):
             tracks[span.track].append(span)
         if "wait" in tracks:
-            tracks["wait"] = [*_joined(tracks["wait"])]
+            tracks["wait"] = [*_join(tracks["wait"])]
         rows: dict[tuple[str, int], list[Span]] = defaultdict(list)
         for track in (name for name in GROUPS if name in tracks):
-            for row, span in _placed(tracks[track]):
+            for row, span in _place(tracks[track]):
                 rows[track, row].append(span)
         return dict(rows)
 
@@ -96,7 +96,7 @@ class Spans:
         return json.dumps(self.to_dict())
 
 
-def _joined(waits: Iterable[Span]) -> Iterator[Span]:
+def _join(waits: Iterable[Span]) -> Iterator[Span]:
     """Join waits for the same stage that follow each other."""
     before: Span | None = None
     for span in waits:
@@ -110,7 +110,7 @@ def _joined(waits: Iterable[Span]) -> Iterator[Span]:
         yield before
 
 
-def _placed(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
+def _place(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
     """Give each span its row: its lane, or the lowest one that is free."""
     busy: list[tuple[float, int]] = []
     free: list[int] = []

@@ -45,10 +45,10 @@ SHADES = {
 def render(figures: Figures) -> Group:
     """Return what the report shows, for a terminal; rich's markup in texts has no effect."""
     view = view_of(figures)
-    return Group(*_parts(view))
+    return Group(*_render_parts(view))
 
 
-def _parts(view: FiguresView) -> Iterator[RenderableType]:
+def _render_parts(view: FiguresView) -> Iterator[RenderableType]:
     yield Text.assemble(("streamrec bench ", "bold"), view.title, (f"  {view.taken}", "dim"))
     yield from _section("", _advice(view.advice))
     if view.facts:
@@ -74,29 +74,27 @@ def _parts(view: FiguresView) -> Iterator[RenderableType]:
         yield from _section("Left out", _bullets(view.unfinished))
 
 
-def render_comparison(found: ComparisonView) -> Group:
+def render_comparison(view: ComparisonView) -> Group:
     """Return what the report of two benchmarks shows, for a terminal."""
-    return Group(*_compared(found))
+    return Group(*_render_compared(view))
 
 
-def _compared(found: ComparisonView) -> Iterator[RenderableType]:
-    yield Text(found.headline, SHADES[found.judgement] if found.judgement != "noise" else "bold")
-    for name, taken, advice in zip(found.names, found.taken, found.verdicts, strict=True):
-        head = Text.assemble((name, "bold"), (f" {taken}\n", "dim"), advice.headline)
+def _render_compared(view: ComparisonView) -> Iterator[RenderableType]:
+    yield Text(view.headline, SHADES[view.judgement] if view.judgement != "noise" else "bold")
+    for name, date, advice in zip(view.names, view.taken, view.verdicts, strict=True):
+        head = Text.assemble((name, "bold"), (f" {date}\n", "dim"), advice.headline)
         yield from _section("", head, *_now(advice))
-    if found.differences:
-        yield from _section("What differs", _table(("", *found.names), found.differences))
-    if found.ratios:
-        rows = [(one.name, one.one, one.other, one.ratio, one.verdict) for one in found.ratios]
-        styles = [SHADES[one.judgement] for one in found.ratios]
-        yield from _section(
-            "Rates and times", _table(("", *found.names, "ratio", ""), rows, styles)
-        )
-    if found.grid:
-        yield from _section("Ratios by range size and requests at a time", _grid(found.grid))
-    if found.waits:
-        parts = [(name, percent(one), percent(other)) for name, one, other in found.waits]
-        yield from _section("Where the time goes", _table(("", *found.names), parts))
+    if view.differences:
+        yield from _section("What differs", _table(("", *view.names), view.differences))
+    if view.ratios:
+        rows = [(one.name, one.one, one.other, one.ratio, one.verdict) for one in view.ratios]
+        styles = [SHADES[one.judgement] for one in view.ratios]
+        yield from _section("Rates and times", _table(("", *view.names, "ratio", ""), rows, styles))
+    if view.grid:
+        yield from _section("Ratios by range size and requests at a time", _grid(view.grid))
+    if view.waits:
+        parts = [(name, percent(one), percent(other)) for name, one, other in view.waits]
+        yield from _section("Where the time goes", _table(("", *view.names), parts))
     yield from _section("", Text(NOISE, "dim"))
 
 

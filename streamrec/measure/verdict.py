@@ -45,13 +45,13 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
     resources = Resources(figures, settings)
     finding = find(figures, resources.ceilings(), resources.gain)
     if job is not None and _is_short(figures, job, finding):
-        return _too_short(figures, settings, job)
+        return _refuse_to_judge(figures, settings, job)
     if finding is None:
         return None
     advice = advise(figures, settings, finding)
     return Verdict(
         bottleneck=finding.bottleneck,
-        summary=" ".join(_summary(figures, finding, advice)),
+        summary=" ".join(_summarize(figures, finding, advice)),
         evidence=sentences_of(figures),
         ceilings=finding.ceilings,
         changes=advice.changes,
@@ -73,11 +73,11 @@ def _is_short(figures: Figures, job: Job, finding: Finding | None) -> bool:
     return job.seconds < SHORTEST or job.batches < fewest
 
 
-def _too_short(figures: Figures, settings: DatasetSettings | None, job: Job) -> Verdict:
+def _refuse_to_judge(figures: Figures, settings: DatasetSettings | None, job: Job) -> Verdict:
     """Return a verdict that names nothing, and says what makes the job longer."""
     parts = figures.model_copy(update={"job": None})
     rate = job.bytes / job.seconds if job.seconds else 0.0
-    longer = Change(setting=None, why=_longer(figures, settings, job))
+    longer = Change(setting=None, why=_say_how_longer(figures, settings, job))
     batches = "batch" if job.batches == 1 else "batches"
     return Verdict(
         bottleneck=None,
@@ -93,7 +93,7 @@ def _too_short(figures: Figures, settings: DatasetSettings | None, job: Job) -> 
     )
 
 
-def _longer(figures: Figures, settings: DatasetSettings | None, job: Job) -> str:
+def _say_how_longer(figures: Figures, settings: DatasetSettings | None, job: Job) -> str:
     """Return what makes a job longer, by what ended it."""
     if job.ended == "stream" and settings is None:
         return "Let the feeder's dataset have more epochs, and measure again."
@@ -108,22 +108,22 @@ def _longer(figures: Figures, settings: DatasetSettings | None, job: Job) -> str
     return "Let it run for longer."
 
 
-def _summary(figures: Figures, finding: Finding, advice: Advice) -> Iterator[str]:
+def _summarize(figures: Figures, finding: Finding, advice: Advice) -> Iterator[str]:
     if finding.busy is not None:
-        yield _busy(figures, finding.busy)
-    yield _cause(finding)
+        yield _say_busy(figures, finding.busy)
+    yield _say_cause(finding)
     if finding.job is not None and not is_steady(finding.job):
         yield (
             f"Its rate was not steady ({rate_text(mean_rate(finding.job))} in the mean): measure "
             "for longer."
         )
-    yield from _as_near(finding)
-    yield from _to_do(advice)
+    yield from _say_as_near(finding)
+    yield from _say_what_to_do(advice)
     if finding.bottleneck is not None:
-        yield _then(finding, advice)
+        yield _say_what_then(finding, advice)
 
 
-def _busy(figures: Figures, part: float) -> str:
+def _say_busy(figures: Figures, part: float) -> str:
     store = ", the simulated store among them" if figures.target.kind == "simulation" else ""
     return (
         f"This machine was busy with other programs{store}: they had its cores for {part:.0%} of "
@@ -131,25 +131,25 @@ def _busy(figures: Figures, part: float) -> str:
     )
 
 
-def _cause(finding: Finding) -> str:
+def _say_cause(finding: Finding) -> str:
     rate = rate_text(finding.rate)
-    own = next((one for one in finding.ceilings if one.resource == finding.bottleneck), None)
-    if finding.bottleneck is None or own is None:
-        return f"The job reads {rate}. {_unexplained(finding, finding.job)}"
-    named = f"{RESOURCES[finding.bottleneck].words}: {own.why}."
+    ceiling = next((one for one in finding.ceilings if one.resource == finding.bottleneck), None)
+    if finding.bottleneck is None or ceiling is None:
+        return f"The job reads {rate}. {_say_unexplained(finding, finding.job)}"
+    named = f"{RESOURCES[finding.bottleneck].words}: {ceiling.why}."
     if finding.job is None:
         return f"No job was measured. By its parts, {rate} is the most; the limit is {named}"
     return f"The job reads {rate}. What holds it back is {named}"
 
 
-def _unexplained(finding: Finding, job: Job | None) -> str:
+def _say_unexplained(finding: Finding, job: Job | None) -> str:
     waited = f" It waited longest for {longest_wait(job)}." if job else ""
     lowest = finding.ceilings[0] if finding.ceilings else None
     least = f"; the lowest ceiling is {rate_text(lowest.bytes_per_second)}" if lowest else ""
     return f"Nothing that was measured explains this rate{least}.{waited}"
 
 
-def _as_near(finding: Finding) -> list[str]:
+def _say_as_near(finding: Finding) -> list[str]:
     """Name the ceilings that cannot be told from the bottleneck's."""
     if finding.bottleneck is None:
         return []
@@ -161,23 +161,23 @@ def _as_near(finding: Finding) -> list[str]:
     return [f"As near {verb} {' and '.join(near)}."] if near else []
 
 
-def _to_do(advice: Advice) -> list[str]:
+def _say_what_to_do(advice: Advice) -> list[str]:
     set_ = [one for one in advice.changes if one.setting is not None]
     other = [one.why for one in advice.changes if one.setting is None]
-    values = " and ".join(f"{one.setting} to {_shown(one.value)}" for one in set_)
+    values = " and ".join(f"{one.setting} to {_show(one.value)}" for one in set_)
     reasons = "; ".join(dict.fromkeys(one.why for one in set_))
     return [f"Set {values}: {reasons}.", *other] if set_ else other
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     return (
         ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else f"{value}"
     )
 
 
-def _then(finding: Finding, advice: Advice) -> str:
+def _say_what_then(finding: Finding, advice: Advice) -> str:
     if finding.bottleneck == "trainer":
-        return _without_trainer(finding)
+        return _say_without_trainer(finding)
     if advice.next is None and advice.rate <= finding.rate:
         return "What comes next was not measured; measure again after the change."
     if advice.next is None:
@@ -192,7 +192,7 @@ def _then(finding: Finding, advice: Advice) -> str:
     )
 
 
-def _without_trainer(finding: Finding) -> str:
+def _say_without_trainer(finding: Finding) -> str:
     stream = [one for one in finding.others if one.resource != "listing"]
     if not stream:
         return "What the stream would give without it was not measured."

@@ -13,7 +13,7 @@ from streamrec.measure.plots import grid_of, lines_of
 from streamrec.report.charts import HistogramChart, Line, histogram_of
 from streamrec.report.tables import BarRow, Grid
 from streamrec.report.verdict import LEAST, longest_stage, on_path
-from streamrec.report.words import counted, memory, money, percent, rate, seconds, size
+from streamrec.report.words import count_of, memory, money, percent, rate, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +104,7 @@ class FiguresView:
 
 def view_of(figures: Figures) -> FiguresView:
     """Return what is shown of figures."""
-    figures = cleaned(figures)
+    figures = clean(figures)
     urls, job, verdict = figures.target.urls, figures.job, figures.verdict
     more = [f"and {len(urls) - MOST_URLS:,} more"] if len(urls) > MOST_URLS else []
     return FiguresView(
@@ -113,7 +113,7 @@ def view_of(figures: Figures) -> FiguresView:
         urls=urls[:MOST_URLS] + more,
         advice=advice_of(verdict),
         facts=_numbers(figures),
-        waits=_waits(job) if job else [],
+        waits=_rows_of_waits(job) if job else [],
         ceilings=_ceilings(verdict) if verdict else [],
         lines=_lines(verdict) if verdict else [],
         grid=grid_of(figures.sweep) if figures.sweep and figures.sweep.cells else None,
@@ -131,7 +131,7 @@ def view_of(figures: Figures) -> FiguresView:
     )
 
 
-def cleaned(figures: Figures) -> Figures:
+def clean(figures: Figures) -> Figures:
     """Return figures whose texts hold no credentials and no control characters."""
     return type(figures).model_validate(_printable(figures.model_dump()))
 
@@ -148,7 +148,7 @@ def _printable(value: Any) -> Any:
 
 def _title(figures: Figures) -> str:
     first, *others = figures.target.urls or [figures.target.kind]
-    return f"{first} and {counted(len(others), 'other', 'others')}" if others else first
+    return f"{first} and {count_of(len(others), 'other', 'others')}" if others else first
 
 
 def advice_of(verdict: Verdict | None) -> VerdictText:
@@ -173,13 +173,13 @@ def advice_of(verdict: Verdict | None) -> VerdictText:
 
 def _headline(verdict: Verdict) -> str:
     if verdict.is_short:
-        found = TOO_SHORT
+        headline = TOO_SHORT
     else:
-        found = RESOURCES[verdict.bottleneck].headline if verdict.bottleneck else UNEXPLAINED
+        headline = RESOURCES[verdict.bottleneck].headline if verdict.bottleneck else UNEXPLAINED
     if verdict.busy is None:
-        return found
+        return headline
     busy = f"Other programs had this machine's cores for {percent(verdict.busy)} of the time."
-    return busy if verdict.bottleneck == "cores" else f"{busy} {found}"
+    return busy if verdict.bottleneck == "cores" else f"{busy} {headline}"
 
 
 def _change(setting: str | None, value: Any) -> str:
@@ -188,27 +188,27 @@ def _change(setting: str | None, value: Any) -> str:
 
 def _numbers(figures: Figures) -> list[tuple[str, str]]:
     job, first, sweep = figures.job, figures.first_byte, figures.sweep
-    found: list[tuple[str, str]] = []
+    numbers: list[tuple[str, str]] = []
     if job:
         whole = job.seconds or 1.0
-        found += [
+        numbers += [
             ("Whole job", rate(job.bytes / whole)),
             ("Records", f"{job.records / whole:,.0f}/s"),
             ("Trainer stalled", percent(job.stalled)),
             ("First batch", seconds(job.first_batch_seconds)),
         ]
     if first:
-        found.append(("First byte, p50", seconds(first.p50)))
+        numbers.append(("First byte, p50", seconds(first.p50)))
     if sweep and sweep.connection_bytes_per_second is not None:
-        found.append(("One connection", rate(sweep.connection_bytes_per_second)))
+        numbers.append(("One connection", rate(sweep.connection_bytes_per_second)))
     if sweep and sweep.cells:
-        found.append(("Best of the sweep", rate(max(c.bytes_per_second for c in sweep.cells))))
+        numbers.append(("Best of the sweep", rate(max(c.bytes_per_second for c in sweep.cells))))
     if figures.listing:
-        found.append(("Dataset", size(figures.listing.bytes)))
-    return found
+        numbers.append(("Dataset", size(figures.listing.bytes)))
+    return numbers
 
 
-def _waits(job: Job) -> list[BarRow]:
+def _rows_of_waits(job: Job) -> list[BarRow]:
     whole, longest = sum(job.waits.values()) or 1.0, longest_stage(job.waits)
     return [
         BarRow(
@@ -268,8 +268,8 @@ def _job(job: Job) -> list[tuple[str, str]]:
     if job.bytes:
         rows.append(("Bytes read over used", f"{job.bytes_read / job.bytes:.2f}"))
     if job.concurrency is not None:
-        told = longest_reason(job)
-        reason = f" ({told})" if told else ""
+        reason = longest_reason(job)
+        reason = f" ({reason})" if reason else ""
         rows.append(("Requests at a time", f"{job.concurrency:,}{reason}"))
     if job.loop_busy is not None:
         rows.append(("Event loop", f"{percent(job.loop_busy)} of a core"))
@@ -326,13 +326,13 @@ def _costs(costs: Costs) -> list[tuple[str, str]]:
 def spent_of(spent: Limits, limits: Limits) -> list[BarRow]:
     """Return the parts of a budget that were spent."""
     return [
-        _of("seconds", spent.seconds, limits.seconds, lambda count: f"{count:,.0f}"),
-        _of("bytes", spent.bytes, limits.bytes, size),
-        _of("requests", spent.requests, limits.requests, lambda count: f"{count:,}"),
+        _row_of_budget("seconds", spent.seconds, limits.seconds, lambda count: f"{count:,.0f}"),
+        _row_of_budget("bytes", spent.bytes, limits.bytes, size),
+        _row_of_budget("requests", spent.requests, limits.requests, lambda count: f"{count:,}"),
     ]
 
 
-def _of(name: str, some: float, limit: float, text: Callable[[float], str]) -> BarRow:
+def _row_of_budget(name: str, some: float, limit: float, text: Callable[[float], str]) -> BarRow:
     part = min(max(some / limit, 0.0), 1.0) if limit > 0 else 0.0
     return BarRow(name, percent(part), part, f"{text(some)} of {text(limit)}")
 
@@ -341,7 +341,7 @@ def _machine(figures: Figures) -> list[tuple[str, str]]:
     machine = figures.machine
     slow = "" if machine.kernel == "native" else " (slow: build the one in C)"
     return [
-        ("CPU", f"{machine.cpu}, {counted(machine.cores, 'core', 'cores')}"),
+        ("CPU", f"{machine.cpu}, {count_of(machine.cores, 'core', 'cores')}"),
         ("Memory", memory(machine.memory_bytes)),
         ("System", machine.system),
         ("Python", machine.python),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.report.words import counted, percent, seconds
+from streamrec.report.words import count_of, percent, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -147,7 +147,7 @@ def histogram_of(times: Sequence[float], marks: dict[str, float]) -> HistogramCh
     places = (logs - low) / (high - low)
     counts, edges = np.histogram(places[: len(times)], COLUMNS, (0, 1))
     bounds = 10.0 ** (low + edges * (high - low))
-    ticks = _round(10.0**low, 10.0**high)
+    ticks = _round_times(10.0**low, 10.0**high)
     on_axis = (np.log10(ticks) - low) / (high - low)
     named = zip(places[len(times) :].tolist(), marks.items(), strict=True)
     return HistogramChart(
@@ -167,14 +167,14 @@ def _columns(
             edges[index + 1] - edges[index],
             count / most,
             f"{seconds(bounds[index])} to {seconds(bounds[index + 1])}: "
-            f"{counted(count, 'request', 'requests')}, {percent(count / total)}",
+            f"{count_of(count, 'request', 'requests')}, {percent(count / total)}",
         )
         for index, count in enumerate(counts)
         if count
     ]
 
 
-def _round(low: float, high: float) -> list[float]:
+def _round_times(low: float, high: float) -> list[float]:
     """Return the round times between two, fewer where there are many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = TICKS if len(powers) <= 4 else TICKS[:1]

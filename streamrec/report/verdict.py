@@ -131,9 +131,9 @@ def judge(evidence: Evidence) -> Blame:
     """Return who holds a job back."""
     stage = longest_stage(evidence.waits)
     if evidence.rates is not None:
-        return Blame(stage, _by_rates(evidence, evidence.rates))
-    known = TABLE.get(stage) if stage is not None else None
-    return Blame(stage, _by_waits(known.group, evidence) if known else None)
+        return Blame(stage, _judge_by_rates(evidence, evidence.rates))
+    entry = TABLE.get(stage) if stage is not None else None
+    return Blame(stage, _judge_by_waits(entry.group, evidence) if entry else None)
 
 
 def longest_stage(waits: Mapping[str, float]) -> str | None:
@@ -142,11 +142,11 @@ def longest_stage(waits: Mapping[str, float]) -> str | None:
     Returns:
         The stage; ``None``: nobody waited, and nobody was busy.
     """
-    held = {stage: spent for stage, spent in on_path(waits).items() if stage != "client"}
+    parts = {stage: spent for stage, spent in on_path(waits).items() if stage != "client"}
     if waits.get("client", 0.0) >= FAST * (sum(waits.values()) or 1.0):
         return "client"
-    longest = max(held, key=lambda stage: held[stage], default=None)
-    return longest if longest is not None and held[longest] else None
+    longest = max(parts, key=lambda stage: parts[stage], default=None)
+    return longest if longest is not None and parts[longest] else None
 
 
 def on_path(waits: Mapping[str, float]) -> dict[str, float]:
@@ -178,7 +178,7 @@ def explains(ceiling: KnownCeiling | None, rate: float, part: float = EXPLAINS) 
     return ceiling is not None and rate >= part * ceiling.bytes_per_second
 
 
-def _by_rates(evidence: Evidence, rates: Rates) -> Bottleneck | None:
+def _judge_by_rates(evidence: Evidence, rates: Rates) -> Bottleneck | None:
     """Return the resource to blame; ``None``: none explains the rate.
 
     Only the time and the ceilings near the rate decide: how high another ceiling is says nothing.
@@ -196,7 +196,7 @@ def _by_rates(evidence: Evidence, rates: Rates) -> Bottleneck | None:
     parts = {group: spent / total for group, spent in seconds.items() if total}
     order = sorted(parts, key=lambda group: -parts[group])
     if rates.is_of_feeder:
-        return _of_feeder(order[0], parts, evidence) if order else "feeder"
+        return _judge_feeder(order[0], parts, evidence) if order else "feeder"
     order = [group for group in order if seconds[group] >= LEAST * evidence.seconds]
     much = [group for group in order if parts[group] >= MUCH]
     on_cores = sum(parts.get(group, 0.0) for group in _ON_CORES)
@@ -219,15 +219,17 @@ def _by_rates(evidence: Evidence, rates: Rates) -> Bottleneck | None:
         # More of the cores would bring no more than the link gives.
         if rates.is_capped and "network" in order and _is_full(ceilings, came):
             return "link"
-        return _slowed(much, ceilings, evidence, rates) or "cores"
+        return _find_slowed(much, ceilings, evidence, rates) or "cores"
     if rates.used >= FULL:
         # What takes the cores says more than that they are taken.
         longest = [group for group in much[:1] if group in _ON_CORES]
-        return _likely(longest, ceilings, rates.rate) or "cores"
-    return _likely(much, ceilings, rates.rate) or _unmeasured(order, parts, ceilings, evidence)
+        return _find_likely(longest, ceilings, rates.rate) or "cores"
+    return _find_likely(much, ceilings, rates.rate) or _find_unmeasured(
+        order, parts, ceilings, evidence
+    )
 
 
-def _slowed(
+def _find_slowed(
     much: Sequence[Group], ceilings: Sequence[KnownCeiling], evidence: Evidence, rates: Rates
 ) -> Bottleneck | None:
     """Return the step that a job on a busy machine waited for, and that took its core time.
@@ -265,7 +267,7 @@ def _exceeds(rate: float, ceiling: KnownCeiling) -> bool:
     return EXPLAINS * rate > ceiling.bytes_per_second
 
 
-def _likely(
+def _find_likely(
     much: Sequence[Group], ceilings: Sequence[KnownCeiling], rate: float
 ) -> Bottleneck | None:
     """Return a resource that was waited for and whose ceiling at least does not contradict.
@@ -280,7 +282,7 @@ def _likely(
     return None
 
 
-def _unmeasured(
+def _find_unmeasured(
     order: Sequence[Group],
     parts: Mapping[Group, float],
     ceilings: Sequence[KnownCeiling],
@@ -292,14 +294,14 @@ def _unmeasured(
     group = order[0]
     if parts[group] < MOST or _lowest(group, ceilings) is not None:
         return None
-    return _by_waits(group, evidence)
+    return _judge_by_waits(group, evidence)
 
 
 def _lowest(group: Group, ceilings: Sequence[KnownCeiling]) -> KnownCeiling | None:
     return next((one for one in ceilings if one.resource in GROUPS[group]), None)
 
 
-def _of_feeder(group: Group, parts: Mapping[Group, float], evidence: Evidence) -> Bottleneck:
+def _judge_feeder(group: Group, parts: Mapping[Group, float], evidence: Evidence) -> Bottleneck:
     """Return what a feeder's client waits for, of which ``group`` is the longest wait.
 
     While a full link is waited for, the feeder works ahead, and nothing is left to wait for of its
@@ -308,10 +310,10 @@ def _of_feeder(group: Group, parts: Mapping[Group, float], evidence: Evidence) -
     work = sum(parts.get(one, 0.0) for one in _ON_CORES)
     if group in _ON_CORES or (group == "wire" and work >= MUCH):
         return "feeder"
-    return _by_waits(group, evidence)
+    return _judge_by_waits(group, evidence)
 
 
-def _by_waits(group: Group, evidence: Evidence) -> Bottleneck:
+def _judge_by_waits(group: Group, evidence: Evidence) -> Bottleneck:
     """Return the resource of a group whose parts were not measured."""
     if group != "network":
         return GROUPS[group][0]

@@ -14,13 +14,13 @@ MOST_TEXT = 400
 DAY, HOUR, MINUTE = 86400, 3600, 60
 
 
-def clipped(text: object, most: int = MOST_TEXT) -> str:
+def clip(text: object, most: int = MOST_TEXT) -> str:
     """Return foreign text on one line, without control characters, cut behind ``most`` of them."""
     plain = " ".join(printable(str(text)).split())
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"
 
 
-def counted(count: int, one: str, many: str) -> str:
+def count_of(count: int, one: str, many: str) -> str:
     """Return a number of things."""
     return f"{count:,} {one if count == 1 else many}"
 

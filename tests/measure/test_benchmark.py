@@ -20,8 +20,8 @@ from streamrec.measure.benchmark import (
     MOST_AT_A_TIME,
     SAMPLE,
     Benchmark,
-    counted_range,
     describe_machine,
+    find_counted_range,
     measure_first_byte,
     measure_listing,
     together,
@@ -132,14 +132,14 @@ async def test_an_error_comes_alone() -> None:
 @given(st.integers(0, 3000), st.integers(1, 50), st.sampled_from([0, 5]), st.sampled_from("-a7"))
 def test_it_is_expanded_to_the_same_shards(start: int, more: int, width: int, end: str) -> None:
     names = [f"s3://b/v2/part{end}-{n:0{width}}.rec" for n in range(start, start + more + 1)]
-    found = counted_range(sorted(names))
+    found = find_counted_range(sorted(names))
     assert found is not None
     assert expand(found) == names
 
 
 def test_the_usual_names() -> None:
     names = expand("gs://b/train@128")
-    assert counted_range(names) == "gs://b/train-{00000..00127}-of-00128"
+    assert find_counted_range(names) == "gs://b/train-{00000..00127}-of-00128"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_the_usual_names() -> None:
     ],
 )
 def test_other_names_have_none(names: list[str]) -> None:
-    assert counted_range(names) is None
+    assert find_counted_range(names) is None
 
 
 def put(store: DevStore, count: int) -> None:

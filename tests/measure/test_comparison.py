@@ -13,8 +13,8 @@ from streamrec.measure.comparison import (
     ComparisonView,
     Estimate,
     compare,
+    estimate_once,
     job_rate,
-    measured_once,
     plain,
     quantile,
 )
@@ -39,7 +39,7 @@ def job(rates: list[float]) -> Job:
 
 @given(st.floats(0, 1e12))
 def test_what_was_measured_once_is_true_to_a_twentieth(value: float) -> None:
-    estimate = measured_once(value)
+    estimate = estimate_once(value)
     assert estimate.value == value
     assert estimate.low == pytest.approx(0.95 * value)
     assert estimate.high == pytest.approx(1.05 * value)
@@ -61,9 +61,9 @@ def test_a_steady_job_is_not_trusted_more_than_two_runs_agree() -> None:
 
 
 def test_a_job_of_few_samples_was_measured_once() -> None:
-    assert job_rate(job([1e6, 2e6]), "bytes") == measured_once(1.5e6)
+    assert job_rate(job([1e6, 2e6]), "bytes") == estimate_once(1.5e6)
     stopped = job([]).model_copy(update={"seconds": 0.0})
-    assert job_rate(stopped, "bytes") == measured_once(0.0)
+    assert job_rate(stopped, "bytes") == estimate_once(0.0)
 
 
 @pytest.mark.parametrize("part", [0.5, 0.9, 0.99])

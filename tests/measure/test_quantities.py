@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamrec.config import Settings
 from streamrec.errors import ConfigError
-from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parsed
+from streamrec.measure.quantities import ByteRate, Bytes, Part, Rate, Seconds, parse_settings
 
 
 class Given(Settings):
@@ -18,7 +18,7 @@ class Given(Settings):
 
 
 def given_by(text: str) -> Given:
-    return parsed(Given, text, where="--given")
+    return parse_settings(Given, text, where="--given")
 
 
 @pytest.mark.parametrize(

@@ -37,18 +37,18 @@ def test_numbers(function: object, value: float, text: str) -> None:
 
 
 def test_counts() -> None:
-    assert words.counted(1, "batch", "batches") == "1 batch"
-    assert words.counted(1200, "batch", "batches") == "1,200 batches"
+    assert words.count_of(1, "batch", "batches") == "1 batch"
+    assert words.count_of(1200, "batch", "batches") == "1,200 batches"
 
 
 def test_foreign_text_is_one_bounded_line() -> None:
     hostile = "a\n\tb\x1b[31m\u202e" + "x" * 10_000
-    shown = words.clipped(hostile)
+    shown = words.clip(hostile)
     assert shown.startswith("a b?[31m?xxx")
     assert len(shown) == words.MOST_TEXT
     assert shown.endswith("…")
-    assert words.clipped("https://me:secret@host/a?X-Amz-Signature=1") == "https://host/a?..."
-    assert words.clipped("short", 5) == "short"
+    assert words.clip("https://me:secret@host/a?X-Amz-Signature=1") == "https://host/a?..."
+    assert words.clip("short", 5) == "short"
 
 
 @pytest.mark.parametrize(

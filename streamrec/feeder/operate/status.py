@@ -85,12 +85,12 @@ def application(feeder: Feeder, samples: Samples) -> web.Application:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def status_json(_: web.Request) -> web.Response:
-        text = await asyncio.to_thread(json.dumps, samples.added_to(feeder.snapshot()))
+        text = await asyncio.to_thread(json.dumps, samples.add_to(feeder.snapshot()))
         return web.Response(text=text, content_type="application/json")
 
     async def page(request: web.Request) -> web.Response:
         refreshes = "still" not in request.query
-        shown = samples.added_to(feeder.snapshot())
+        shown = samples.add_to(feeder.snapshot())
         text = await asyncio.to_thread(render.page, shown, refreshes=refreshes)
         return web.Response(text=text, content_type="text/html", headers=render.headers())
 

@@ -43,7 +43,7 @@ class Samples:
             self._samples.append(_sample(self._taken[-1], now, snapshot))
         self._taken.append(now)
 
-    def added_to(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    def add_to(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
         """Return a snapshot with the samples, and with the rates of its subscriptions."""
         now = _Totals.of(snapshot, self._clock())
         subscriptions = [
@@ -126,14 +126,14 @@ def _sample(before: _Totals, now: _Totals, snapshot: Mapping[str, Any]) -> dict[
         "bytes_per_second": rates["bytes_per_second"],
         "records_per_second": rates["records_per_second"],
         "first_byte_p50": quantile(answers, 0.5),
-        "waits": _since(before.waits, now.waits),
-        "kept_back": _since(before.kept_back, now.kept_back),
+        "waits": _grown_since(before.waits, now.waits),
+        "kept_back": _grown_since(before.kept_back, now.kept_back),
         "subscriptions": len(now.subscriptions),
         "memory": snapshot["budget"]["used"],
     }
 
 
-def _since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+def _grown_since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
     """Return what has grown, and by how much."""
     grown = {name: total - before.get(name, 0.0) for name, total in now.items()}
     return {name: seconds for name, seconds in grown.items() if seconds > 0}

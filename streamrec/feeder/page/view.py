@@ -10,9 +10,9 @@ from streamrec.flow.timings import added
 from streamrec.report.charts import Line
 from streamrec.report.verdict import Evidence, judge
 from streamrec.report.words import (
-    clipped,
+    clip,
     clock,
-    counted,
+    count_of,
     duration,
     memory,
     percent,
@@ -69,27 +69,27 @@ class PathStage:
         return ", ".join(some) if len(some) > 1 or (some and parts[0][0] != self.name) else ""
 
 
-def _listed(snapshot: Mapping[str, Any]) -> Fill:
+def _open_datasets(snapshot: Mapping[str, Any]) -> Fill:
     states = [dataset["state"] for dataset in snapshot["datasets"].values()]
     is_open = states.count("open")
     return Fill(f"{is_open} of {len(states)} datasets open", _part(is_open, len(states)))
 
 
 def _requests(snapshot: Mapping[str, Any]) -> Fill:
-    now = _now(snapshot)
+    now = _add_up_now(snapshot)
     under_way, limit = now.get("in_flight", 0), now.get("concurrency", 0)
     return Fill(f"{under_way:,} of {limit:,} requests", _part(under_way, limit))
 
 
 def _buffers(snapshot: Mapping[str, Any]) -> Fill:
-    now = _now(snapshot)
+    now = _add_up_now(snapshot)
     used, limit = now.get("bytes_in_memory", 0), now.get("bytes_budgeted", 0)
     return Fill(f"{memory(used)} of {memory(limit)} buffers", _part(used, limit))
 
 
 def _ready(snapshot: Mapping[str, Any]) -> Fill:
-    now = _now(snapshot)
-    batches = counted(now.get("batches_ready", 0), "batch", "batches")
+    now = _add_up_now(snapshot)
+    batches = count_of(now.get("batches_ready", 0), "batch", "batches")
     return Fill(f"{batches}, {memory(now.get('bytes_ready', 0))}")
 
 
@@ -99,11 +99,11 @@ def _sent(snapshot: Mapping[str, Any]) -> Fill:
 
 
 def _clients(snapshot: Mapping[str, Any]) -> Fill:
-    return Fill(counted(len(snapshot["subscriptions"]), "subscription", "subscriptions"))
+    return Fill(count_of(len(snapshot["subscriptions"]), "subscription", "subscriptions"))
 
 
 _FILLS: Final[Mapping[Box, Callable[[Mapping[str, Any]], Fill]]] = {
-    "list": _listed,
+    "list": _open_datasets,
     "fetch": _requests,
     "order": _buffers,
     "queue": _ready,
@@ -125,7 +125,7 @@ def path_of(snapshot: Mapping[str, Any]) -> list[PathStage]:
         for box, parts in BOXES.items()
     ]
     waits = {part: share for stage in stages for part, share in stage.waits.items()}
-    blame = judge(Evidence(waits=waits, kept_back=_lately(snapshot, "kept_back")))
+    blame = judge(Evidence(waits=waits, kept_back=_add_up_lately(snapshot, "kept_back")))
     return [
         replace(stage, is_limit=True, longest=blame.stage, kept_back=_kept_back(stage, blame))
         if blame.stage is not None and blame.stage in stage.waits
@@ -149,7 +149,7 @@ def verdict_of(path: list[PathStage]) -> str:
 
 def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:
     """Return the part of the last minute that each stage held back, of all subscriptions."""
-    total = _lately(snapshot, "waits")
+    total = _add_up_lately(snapshot, "waits")
     whole = sum(total.values())
     return {stage: wait / whole for stage, wait in total.items()} if whole else {}
 
@@ -160,7 +160,7 @@ def _kept_back(limit: PathStage, blame: Blame) -> str:
     return resource.meanwhile if resource is not None and limit.name == "fetch" else ""
 
 
-def _lately(snapshot: Mapping[str, Any], name: str) -> dict[str, float]:
+def _add_up_lately(snapshot: Mapping[str, Any], name: str) -> dict[str, float]:
     """Return seconds by name, added up over the last minute."""
     parts, covered = [], 0.0
     for sample in reversed(snapshot["samples"]):
@@ -173,7 +173,7 @@ def _lately(snapshot: Mapping[str, Any], name: str) -> dict[str, float]:
     return added(parts)
 
 
-def _now(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+def _add_up_now(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     return added(dataset["now"] for dataset in snapshot["datasets"].values())
 
 
@@ -238,12 +238,12 @@ def view_of(snapshot: Mapping[str, Any]) -> View:
     path, series, is_ready = path_of(snapshot), _series(snapshot), snapshot["obstacle"] is None
     datasets, subscriptions = list(_datasets(snapshot)), snapshot["subscriptions"]
     return View(
-        state="ready" if is_ready else f"not ready: {clipped(snapshot['obstacle'], MOST_STATE)}",
+        state="ready" if is_ready else f"not ready: {clip(snapshot['obstacle'], MOST_STATE)}",
         is_ready=is_ready,
         taken=clock(snapshot["taken"]),
         up=duration(snapshot["taken"] - snapshot["started"]),
         workers=_workers(snapshot["workers"], snapshot["workers_lost"]),
-        build={name: clipped(value, MOST_NAME) for name, value in snapshot["build"].items()},
+        build={name: clip(value, MOST_NAME) for name, value in snapshot["build"].items()},
         is_slow=snapshot["build"]["kernel"] != "native",
         facts=_facts(snapshot, series),
         memory=_memory(snapshot["budget"]),
@@ -259,7 +259,7 @@ def view_of(snapshot: Mapping[str, Any]) -> View:
 
 
 def _workers(ready: int, lost: int) -> str:
-    text = counted(ready, "worker", "workers")
+    text = count_of(ready, "worker", "workers")
     return f"{text} ({lost:,} lost)" if lost else text
 
 
@@ -307,9 +307,9 @@ def _datasets(snapshot: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     for name, one in snapshot["datasets"].items():
         fetch = one["fetch"]
         yield {
-            "name": clipped(name, MOST_NAME),
-            "state": clipped(one["state"], MOST_NAME),
-            "problem": clipped(one["problem"] or ""),
+            "name": clip(name, MOST_NAME),
+            "state": clip(one["state"], MOST_NAME),
+            "problem": clip(one["problem"] or ""),
             "shards": f"{one['shards']:,}",
             "clients": f"{one['now']['subscriptions']:,}",
             "rate": rate(rates.get(name, 0.0)),
@@ -324,13 +324,13 @@ def _datasets(snapshot: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 def _subscription(each: Mapping[str, Any]) -> dict[str, str]:
     now = each["now"]
     return {
-        "dataset": clipped(each["dataset"], MOST_NAME),
+        "dataset": clip(each["dataset"], MOST_NAME),
         "rank": f"{each['rank']:,} of {each['world_size']:,}",
         "step": f"{each['step']:,}",
         "rate": rate(now["bytes_per_second"]),
         "records": f"{now['records_per_second']:,.0f}/s",
         "stalled": percent(now["stalled"]),
-        "peer": clipped(each["peer"], MOST_NAME),
+        "peer": clip(each["peer"], MOST_NAME),
         "since": clock(each["since"]),
     }
 
@@ -339,9 +339,9 @@ def _error(error: Mapping[str, Any]) -> dict[str, str]:
     rank = error.get("rank")
     return {
         "time": clock(error["time"]),
-        "type": clipped(error["type"], MOST_NAME),
-        "dataset": clipped(error.get("dataset") or "", MOST_NAME),
+        "type": clip(error["type"], MOST_NAME),
+        "dataset": clip(error.get("dataset") or "", MOST_NAME),
         "rank": "" if rank is None else f"{rank:,}",
-        "peer": clipped(error.get("peer") or "", MOST_NAME),
-        "message": clipped(error["message"]),
+        "peer": clip(error.get("peer") or "", MOST_NAME),
+        "message": clip(error["message"]),
     }

@@ -200,7 +200,7 @@ async def test_the_last_minutes_are_sampled() -> None:
     samples = Samples(clock=asyncio.get_running_loop().time)
     async with status.sampling(feeder, samples):
         await asyncio.sleep(30 * 60)
-    kept = samples.added_to(feeder.snapshot())["samples"]
+    kept = samples.add_to(feeder.snapshot())["samples"]
     assert len(kept) == MOST
     assert {sample["seconds"] for sample in kept} == {EVERY}
 

@@ -38,5 +38,5 @@ def snapshot(
             facts = {"rank": rank, "world_size": clients, "batch_size": 8, "peer": "10.0.0.5"}
             subscription = stack.enter_context(feeder.statistics.subscribed(name, **facts))
             feeder.statistics.sent(subscription, 41, 8, 1000)
-        found = counted.added_to(feeder.snapshot())
+        found = counted.add_to(feeder.snapshot())
     return {**found, "samples": list(samples), **changes}

@@ -69,7 +69,7 @@ def test_a_sample_is_what_has_happened_between_two_snapshots() -> None:
         kept_back={"buffers": 3.0},
     )
     samples.take(now)
-    shown = samples.added_to(now)
+    shown = samples.add_to(now)
     assert shown.items() > {key: now[key] for key in ("taken", "budget", "timings")}.items()
     (sample,) = shown["samples"]
     assert sample == {
@@ -91,7 +91,7 @@ def test_where_nothing_happens_there_is_no_first_byte() -> None:
     for _ in range(2):
         samples.take(snapshot(clock))
         clock.now += 5
-    (sample,) = samples.added_to(snapshot(clock))["samples"]
+    (sample,) = samples.add_to(snapshot(clock))["samples"]
     assert (sample["bytes_per_second"], sample["first_byte_p50"]) == (0.0, None)
 
 
@@ -104,7 +104,7 @@ def test_the_ring_is_bounded_and_counters_that_fall_are_no_rates(
     for count in sent:
         samples.take(snapshot(clock, sent=count, waits={"body": float(count)}))
         clock.now += 2
-    kept = samples.added_to(snapshot(clock))["samples"]
+    kept = samples.add_to(snapshot(clock))["samples"]
     assert len(kept) == min(most, max(len(sent) - 1, 0))
     rates = [max(b - a, 0) / 2 for a, b in pairwise(sent)]
     assert [sample["bytes_per_second"] for sample in kept] == rates[-most:]
@@ -116,11 +116,11 @@ def test_a_clock_that_stands_still_makes_no_sample() -> None:
     samples = Samples(clock=clock)
     for _ in range(3):
         samples.take(snapshot(clock))
-    assert samples.added_to(snapshot(clock))["samples"] == []
+    assert samples.add_to(snapshot(clock))["samples"] == []
 
 
 def rates(samples: Samples, clock: Clock, each: dict[str, Any]) -> dict[str, float]:
-    (shown,) = samples.added_to(snapshot(clock, subscriptions=[each]))["subscriptions"]
+    (shown,) = samples.add_to(snapshot(clock, subscriptions=[each]))["subscriptions"]
     now: dict[str, float] = shown["now"]
     return now
 
