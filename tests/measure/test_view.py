@@ -6,7 +6,8 @@ import pytest
 
 from streamrec.measure.figures import Costs, Limits, Sweep, Target, Verdict
 from streamrec.measure.view import advice_of, view_of
-from tests.measure.samples import bare, figures, processing
+from streamrec.report.words import rate
+from tests.measure.samples import CONNECTION, bare, figures, processing
 
 
 def verdict(**changes: Any) -> Verdict:
@@ -83,6 +84,7 @@ def test_numbers() -> None:
     facts = dict(view_of(figures()).facts)
     assert facts["Whole job"] == "467.4 MB/s"
     assert facts["First byte, p50"] == "48 ms"
+    assert facts["One connection"] == rate(CONNECTION)
     assert facts["Dataset"] == "148.0 GB"
     assert view_of(bare()).facts == []
 

@@ -491,6 +491,8 @@ def test_whose_code_it_is() -> None:
 def test_the_setting_that_cannot_be_sent_is_named(program: Any) -> None:
     functions = {"filter": program.by_global, "map": program.with_lock}
     assert "setting 'map' is own_program:with_lock" in str(SentFunctions.of(functions).error)
+    functions = {"filter": program.with_lock, "map": program.by_global}
+    assert "setting 'filter' is own_program:with_lock" in str(SentFunctions.of(functions).error)
 
 
 def test_what_cannot_be_loaded() -> None:

@@ -18,8 +18,8 @@ from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.replicas import Readings, Replica, ReplicaReader
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline.batch.decoder import size_of
 from streamrec.pipeline.dataset import Dataset
+from streamrec.values.columns import size_of
 from tests.feeder import fake_dataset
 from tests.feeder.client.test_client import all_of, check, dataset_at, listening
 from tests.feeder.fake_dataset import ROWS, FakeDataset
@@ -117,6 +117,7 @@ async def test_those_in_step_read_once() -> None:
         assert fixture.dataset.taken == 100
         assert fixture.starts == 1
         assert first.statistics()["batches"] == 100
+        assert "client" in first.statistics()["waits"]
     fixture.check_all_closed()
 
 

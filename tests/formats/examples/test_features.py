@@ -449,3 +449,17 @@ def test_a_column_that_stays_empty_is_told_once(caplog: pytest.LogCaptureFixture
         assert [columns[name].to_list() for name in ("rgb", "id", "no")] == [[[]], [[b"v1"]], [[]]]
     (message,) = caplog.messages
     assert "feature rgb has no value: the record is a SequenceExample" in message
+
+
+def test_a_fault_names_the_columns_of_a_feature_with_another_name() -> None:
+    record = encode_example({"encoded": [b"a", b"b"], "plain": [1, 2]})
+    specs = {
+        "thumbnail": FixedLenFeature((), "bytes", key="encoded"),
+        "plain": FixedLenFeature((2,), "int64"),
+    }
+    with pytest.raises(WrongFeatureType, match="column 'thumbnail'"):
+        parse_single_example(record, specs)
+    wrong = {"plain": FixedLenFeature((3,), "int64")}
+    with pytest.raises(WrongFeatureType) as caught:
+        parse_single_example(record, wrong)
+    assert "column" not in caught.value.message

@@ -56,3 +56,10 @@ def test_arrays_that_are_not_there(size: int) -> None:
 def test_columns_that_need_another_look_have_no_layout(dtypes: tuple[str, ...]) -> None:
     assert layout(described(*dtypes)) is None
     assert layout(described("int8", rows=0)) is None
+
+
+def test_the_bytes_that_are_left() -> None:
+    reader = PayloadReader((memoryview(bytes(8)), memoryview(bytes(5))))
+    assert reader.left == 13
+    reader.array("int64", (1,))
+    assert reader.left == 5
