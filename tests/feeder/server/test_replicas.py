@@ -117,7 +117,8 @@ async def test_those_in_step_read_once() -> None:
         assert fixture.dataset.taken == 100
         assert fixture.starts == 1
         assert first.statistics()["batches"] == 100
-        assert "client" in first.statistics()["waits"]
+        waits = first.measures.waits
+        assert not waits.enter("decode"), "the client has a batch, and waits for nothing"
     fixture.check_all_closed()
 
 
