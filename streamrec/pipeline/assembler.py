@@ -287,7 +287,7 @@ class Assembler:
                 self._waits.produce(self.fetcher.stage(sublane) if stage == "fetch" else stage)
                 await self.fetcher.wait_for(sublane, or_others=not self._plan.settings.ordered)
         except TimeoutError:
-            raise self._stalled(lane) from None
+            raise self._stall_of(lane) from None
         finally:
             self._waits.produce("order")
 
@@ -295,7 +295,7 @@ class Assembler:
         """Return the sublane of the lane's next record."""
         return lane + self._lanes[lane].component * len(self._lanes)
 
-    def _stalled(self, lane: int) -> StreamrecError:
+    def _stall_of(self, lane: int) -> StreamrecError:
         """Make the error that names the stage that the lane waits for."""
         queues, seconds = self.fetcher.queues, self._plan.settings.stall_timeout
         stored = (queue.stored for queue in (queues[self._sublane_of(lane)], *queues))

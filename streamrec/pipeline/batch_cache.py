@@ -115,7 +115,7 @@ class CachedRun(Run):
         except EndOfStream:
             self.position = self._plan.next_run(self.position)
             raise
-        batch = await self._decoded(self._next)
+        batch = await self._wait_for(self._next)
         self._next = None
         self._count(batch)
         return batch
@@ -137,7 +137,7 @@ class CachedRun(Run):
         return {
             **dict.fromkeys(COUNTERS, 0),
             **(self._inner.statistics() if self._inner else {}),
-            **self._delivered(),
+            **self._counts(),
             "batches_ready": len(self._channel),
             "cached_batches": min(self._batches, self._cached),  # they come before all others
         }
@@ -179,7 +179,7 @@ class CachedRun(Run):
             if batch is None:
                 return
             self._cached += 1
-            await self._send(batch, self._transformed, copies=1)
+            await self._send(batch, self._transform, copies=1)
         raise EndOfStream
 
     async def _send_read(self) -> None:
@@ -225,9 +225,9 @@ class CachedRun(Run):
 
     def _kept(self, batch: Batch, before: Position, work: Work) -> Batch:
         self._cache.keep(batch, before)
-        return self._transformed(batch, before, work)
+        return self._transform(batch, before, work)
 
-    def _transformed(self, batch: Batch, _before: Position, work: Work) -> Batch:
+    def _transform(self, batch: Batch, _before: Position, work: Work) -> Batch:
         transform = self._plan.functions.transform
         if transform is None:
             return batch
@@ -279,14 +279,14 @@ class BatchKeys:
         position = self._earlier(batch.next_position)
         return replace(batch, epoch=batch.epoch - self._epochs, next_position=position)
 
-    def restored(self, batch: Batch, before: Position) -> Batch:
+    def restore(self, batch: Batch, before: Position) -> Batch:
         """Return a kept batch as the one behind a position."""
         kept = batch.next_position
         position = replace(
             before,
             step=before.step + 1,
             epoch=kept.epoch + self._epochs,
-            lanes=self._moved(kept.lanes, 1),
+            lanes=self._move(kept.lanes, 1),
             sizes=kept.sizes,
             sources=kept.sources,
         )
@@ -304,11 +304,11 @@ class BatchKeys:
             since=since,
             run_epoch=since[0] if since else 0,
             epoch=position.epoch - self._epochs,
-            lanes=self._moved(position.lanes, -1),
+            lanes=self._move(position.lanes, -1),
             origin=position.origin if position.since else position.origin - self._epochs,
         )
 
-    def _moved(self, lanes: Structured, direction: int) -> Structured:
+    def _move(self, lanes: Structured, direction: int) -> Structured:
         if not self._epochs or not len(lanes):
             return lanes
         moved = lanes.copy()
@@ -426,7 +426,7 @@ class BatchCache:
         metadata, content = memory[HEADER:begin].tobytes(), memory[begin + header.padding :].data
         message = BatchMessage(metadata, (content,) if len(content) else ())
         batch = payload.decode(message, before.fingerprint, before.rank, before.world_size)
-        return self._keys.restored(batch, before)
+        return self._keys.restore(batch, before)
 
     def _save(self, key: str, header: Header, message: BatchMessage) -> None:
         memory = self._memory.allocate(_size(header))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
-from streamrec.pipeline.dataset_checks import check_batches, uncounted
+from streamrec.pipeline.dataset_checks import check_batches, uncounting_stage
 from streamrec.pipeline.terms.memory_needs import MemoryNeeds
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.record_run import RecordRun
@@ -157,7 +157,8 @@ class Arithmetic:
             )
         if not self._identity.is_counted:
             raise ConfigError(
-                f"the position of a step is unknown with {uncounted(self._settings)}; load a state"
+                f"the position of a step is unknown with {uncounting_stage(self._settings)}; load "
+                "a state"
             )
         batch_size, settings = fingerprint.global_batch, self._settings
         length = self.length(batch_size and batch_size // world_size, world_size)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.functions import Functions
 
 
-def uncounted(settings: DatasetSettings) -> str:
+def uncounting_stage(settings: DatasetSettings) -> str:
     """Name the stage that makes an unknown number of rows of its records; "" if there is none."""
     return next((name for name in ("pack", "filter") if getattr(settings, name) is not None), "")
 
@@ -44,7 +44,7 @@ def _check_ends(settings: DatasetSettings, lanes: int, world_size: int) -> None:
             'each other for ever; set exhausted to "repeat", and steps_per_epoch to the number '
             "of batches every rank is to get"
         )
-    stage, serves = uncounted(settings), "set"
+    stage, serves = uncounting_stage(settings), "set"
     is_counted = settings.index is not None and not stage
     if is_counted or settings.epochs is None or settings.steps_per_epoch is not None:
         return
@@ -124,7 +124,7 @@ def check_places(settings: DatasetSettings, batch_size: int | None) -> None:
     Raises:
         ConfigError: An index counts the records, damage is skipped, and there is no batch size.
     """
-    counted = settings.index is not None and not uncounted(settings)
+    counted = settings.index is not None and not uncounting_stage(settings)
     if counted and settings.on_corrupt != "raise" and batch_size is None:
         raise ConfigError(
             f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.pipeline.batch.origin import Components
-from streamrec.pipeline.dataset_checks import uncounted
+from streamrec.pipeline.dataset_checks import uncounting_stage
 from streamrec.plan.order.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
@@ -88,7 +88,7 @@ class Identity:
     @property
     def is_counted(self) -> bool:
         """True if an index counts the records, and no stage makes more or fewer of them."""
-        return self._index is not None and not uncounted(self._settings)
+        return self._index is not None and not uncounting_stage(self._settings)
 
     @property
     def record_order(self) -> RecordOrder | None:

@@ -80,7 +80,7 @@ async def _find_in(
     index = None
     if settings.index is not None:
         index = await read_index(settings, settings.index, stores, objects)
-        settings = indexed_settings(settings, index)
+        settings = apply_index(settings, index)
     is_inferred = settings.features == "infer"
     if is_inferred:
         settings = await with_inferred_features(settings, stores, objects)
@@ -132,7 +132,7 @@ async def read_index(
     for url in places:
         with suppress(ObjectNotFound):
             index = await _read(settings, stores, url, urls if named is True else ())
-            return await in_thread(_selected, index, objects)
+            return await in_thread(_select, index, objects)
     raise ObjectNotFound(
         "there is no index; write one with `streamrec index`, or set index to its URL",
         url=places[0],
@@ -149,7 +149,7 @@ async def _read(
         return await in_thread(partial(Index.parse, data, url=url))
 
 
-def _selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
+def _select(index: Index, objects: Sequence[ObjectInfo]) -> Index:
     """Return the entries of these shards."""
     names = names_apart([found.url for found in objects])
     entries = (_entry(index, name, found) for name, found in zip(names, objects, strict=True))
@@ -168,7 +168,7 @@ def _entry(index: Index, name: str, found: ObjectInfo) -> ShardEntry:
     return entry
 
 
-def indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings:
+def apply_index(settings: DatasetSettings, index: Index) -> DatasetSettings:
     """Check the settings against an index, and set ``compression`` to "none", as an index requires.
 
     Raises:

@@ -164,7 +164,7 @@ class Run:
             self.position = self._plan.next_run(self.position)
             raise
         try:
-            batch = await self._decoded(self._next)
+            batch = await self._wait_for(self._next)
         except SuspectPayload:  # a lane can read the record once more, and tell which one it is
             await finish(self._begin_again(replace(self._plan, is_suspicious=True)))
             batch = await self._take()
@@ -214,7 +214,7 @@ class Run:
         # It may have come to its end before it could be stopped.
         return None if channel.is_closed else self._assembler.sent
 
-    async def _decoded(self, decoding: Decoding) -> Batch:
+    async def _wait_for(self, decoding: Decoding) -> Batch:
         """Wait for a batch to be decoded; cancelling the wait does not lose it."""
         batch, waits = decoding.batch, self.measures.waits
         if not batch.done():
@@ -235,12 +235,12 @@ class Run:
     def statistics(self) -> dict[str, Any]:
         """Return counters since the start, and current sizes."""
         return {
-            **self._delivered(),
+            **self._counts(),
             **self._assembler.statistics(),
             **(self._corruption_log.statistics() if self._corruption_log else {}),
         }
 
-    def _delivered(self) -> dict[str, Any]:
+    def _counts(self) -> dict[str, Any]:
         """Return counters of what was received."""
         named = {"components": dict(self._of_components)} if self._plan.components else {}
         waits = self.measures.waits.seconds()

@@ -126,7 +126,7 @@ async def _beginning(stores: OpensStores, url: str, compression: str, largest: i
             kind = detect(stored[:HEAD].tobytes(), of_name(url, info.encoding))
         data, whole, finish = stored, len(stored) == info.size, _nothing
         if kind != "none":
-            data, whole, finish = await in_thread(_decompressed, kind, url, stored, most, whole)
+            data, whole, finish = await in_thread(_decompress, kind, url, stored, most, whole)
         scanner = FrameScanner(url=masked(url), most=largest)
         blocks, _ = scanner.scan(data, more=not whole)
         records = [bytes(p) for block in blocks for p in RecordRows.from_block(block).payloads()]
@@ -148,7 +148,7 @@ def _first_frame(data: ByteArray) -> int:
     return HEADER + int.from_bytes(data[:8].tobytes(), "little") + FOOTER
 
 
-def _decompressed(
+def _decompress(
     kind: Compression, url: str, stored: ByteArray, most: int, whole: bool
 ) -> tuple[ByteArray, bool, Callable[[], None]]:
     """Decompress at most ``most`` bytes of a shard's beginning.

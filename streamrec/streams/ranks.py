@@ -88,7 +88,7 @@ def confirm(known: Assignment, *, is_open: bool) -> Assignment:
     )
 
 
-def logged(assignment: Assignment) -> Assignment:
+def log_assignment(assignment: Assignment) -> Assignment:
     """Log once which rank was found, and by what."""
     if not assignment.is_given and not assignment.is_logged:
         log.info("rank %d of %d (%s)", *assignment.rank, assignment.source)

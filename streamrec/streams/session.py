@@ -114,7 +114,7 @@ class LoopSession:
 
     async def receive(self) -> Batch:
         """Return the next batch; raise ``EndOfStream`` at the end of a run."""
-        await self._begun()
+        await self._wait_for_begin()
         return await self._run.receive()
 
     def subscribe(self) -> None:
@@ -129,7 +129,7 @@ class LoopSession:
 
     async def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
-        await self._begun()
+        await self._wait_for_begin()
         return await self._run.halt()
 
     def statistics(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class LoopSession:
             measures=measures,
         )
 
-    async def _begun(self) -> None:
+    async def _wait_for_begin(self) -> None:
         """Wait until the run has begun, or raise the error by which it has not."""
         await self._ready.wait()
         if self._failure is not None:
@@ -215,7 +215,7 @@ class _InThread(Generic[Inner]):
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
-        self._bridge.call(_called(self._session.subscribe))
+        self._bridge.call(_call(self._session.subscribe))
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the present run."""
@@ -255,7 +255,7 @@ class ThreadFeed(_InThread["AsyncHealingFeed"]):
         super().__init__(AsyncHealingFeed.open(address, **route))
 
 
-async def _called(function: Callable[[], None]) -> None:
+async def _call(function: Callable[[], None]) -> None:
     function()
 
 

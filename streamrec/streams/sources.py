@@ -72,10 +72,10 @@ def infer_features(
         "storage_options": options_of(storage_options),
     }
     with Bridge() as loop:
-        return loop.call(_inferred(validate(DatasetSettings, values)))
+        return loop.call(_infer(validate(DatasetSettings, values)))
 
 
-async def _inferred(settings: DatasetSettings) -> dict[str, FeatureSpec]:
+async def _infer(settings: DatasetSettings) -> dict[str, FeatureSpec]:
     from streamrec.pipeline.dataset import Dataset
 
     dataset = await Dataset.open(settings)

@@ -326,7 +326,7 @@ class Stream(Stateful, Generic[Item]):
 
     def _start(self) -> tuple[Rank, ResumePoint]:
         self._check_division()
-        self._assignment = ranks.logged(self._assignment)
+        self._assignment = ranks.log_assignment(self._assignment)
         return self._assignment.rank, self._cursor.resume_point(self._assignment.rank)
 
     def _sync(self) -> PlainSession:

@@ -255,7 +255,7 @@ class Ragged(_Rows):
         first, lengths = int(self.row_splits[0]), np.diff(self.row_splits)
         values = array_of(cut(self.values, first, int(self.row_splits[-1])), default)
         places = np.arange(int(lengths.max(initial=0)) if width is None else width)
-        dense = _filled((len(self), len(places), *values.shape[1:]), values, default)
+        dense = _fill((len(self), len(places), *values.shape[1:]), values, default)
         taken = places < lengths[:, None]
         if width is not None:
             values = values[(self.row_splits[:-1, None] - first + places)[taken]]
@@ -309,7 +309,7 @@ def array_of(values: Values, default: Any = None) -> npt.NDArray[Any]:
     return objects.reshape(len(values), *values.item_shape)
 
 
-def _filled(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> npt.NDArray[Any]:
+def _fill(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> npt.NDArray[Any]:
     """Make an array of the values' dtype, filled with ``default`` (``None``: 0 or ``b""``)."""
     if values.dtype == object:
         return np.full(shape, b"" if default is None else default, object)
@@ -343,7 +343,7 @@ class Sparse(_Rows):
     def to_dense(self, default: Any = None) -> npt.NDArray[Any]:
         """Return one array of ``dense_shape``; places without a value get ``default``."""
         values = array_of(self.values)
-        dense = _filled(self.dense_shape, values, default)
+        dense = _fill(self.dense_shape, values, default)
         dense[tuple(self.indices.T)] = values
         return dense
 

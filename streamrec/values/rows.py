@@ -50,7 +50,7 @@ def _rows(column: Any, first: int, last: int) -> Any:
     return column[first:last]
 
 
-def joined(columns: Sequence[Any]) -> Any:
+def join_columns(columns: Sequence[Any]) -> Any:
     """Join columns of one feature, in their order.
 
     Raises:
@@ -63,18 +63,18 @@ def joined(columns: Sequence[Any]) -> Any:
             raise ValueError(f"first {form_of(first)}, then {form_of(column)}")
     match first:
         case BytesColumn():
-            offsets = _joined_offsets([column.offsets for column in columns])
-            values = joined([_rows(one, 0, len(one)).values for one in columns])
+            offsets = _join_offsets([column.offsets for column in columns])
+            values = join_columns([_rows(one, 0, len(one)).values for one in columns])
             return BytesColumn(values, offsets, first.item_shape, sum(map(len, columns)))
         case Arrays():
-            offsets = _joined_offsets([column.offsets for column in columns])
-            values = joined([_rows(one, 0, len(one)).values for one in columns])
+            offsets = _join_offsets([column.offsets for column in columns])
+            values = join_columns([_rows(one, 0, len(one)).values for one in columns])
             return Arrays(values, offsets, np.concatenate([column.shapes for column in columns]))
         case Ragged():
-            splits = _joined_offsets([column.row_splits for column in columns])
-            return Ragged(joined([_rows(one, 0, len(one)).values for one in columns]), splits)
+            splits = _join_offsets([column.row_splits for column in columns])
+            return Ragged(join_columns([_rows(one, 0, len(one)).values for one in columns]), splits)
         case Sparse():
-            return _joined_sparse(columns)
+            return _join_sparse(columns)
     whole = empty((sum(map(len, columns)), *first.shape[1:]), first.dtype)
     return np.concatenate(columns, out=whole)
 
@@ -95,14 +95,14 @@ def _kind(column: Any) -> tuple[Any, ...]:
     raise TypeError(f"{type(column).__name__} is not a column")
 
 
-def _joined_offsets(offsets: Sequence[Any]) -> Any:
+def _join_offsets(offsets: Sequence[Any]) -> Any:
     return offsets_of(np.concatenate([np.diff(one) for one in offsets]))
 
 
-def _joined_sparse(columns: Sequence[Sparse]) -> Sparse:
+def _join_sparse(columns: Sequence[Sparse]) -> Sparse:
     begins = offsets_of(np.array([len(column) for column in columns], np.int64))
     indices = np.concatenate([column.indices for column in columns])
     indices[:, 0] += np.repeat(begins[:-1], [len(column.indices) for column in columns])
     shape = np.max([column.dense_shape[1:] for column in columns], axis=0).tolist()
-    values = joined([column.values for column in columns])
+    values = join_columns([column.values for column in columns])
     return Sparse(indices, values, (int(begins[-1]), *shape))

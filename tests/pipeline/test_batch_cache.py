@@ -566,9 +566,9 @@ def test_a_batch_is_kept_as_one_of_the_first_epoch_that_is_like_its_own() -> Non
     kept = keys.kept(batch)
     assert (kept.epoch, kept.next_position.epoch) == (1, 1)
     assert kept.next_position.lanes.tolist() == plan_of(epoch=1, shards=5).position.lanes.tolist()
-    restored = keys.restored(kept, replace(plan.position, step=plan.position.step + 7))
-    assert (restored.epoch, restored.next_position.epoch) == (5, 5)
-    assert restored.next_position == replace(plan.position, step=plan.position.step + 8)
+    restore = keys.restore(kept, replace(plan.position, step=plan.position.step + 7))
+    assert (restore.epoch, restore.next_position.epoch) == (5, 5)
+    assert restore.next_position == replace(plan.position, step=plan.position.step + 8)
 
 
 MIB = 1 << 20

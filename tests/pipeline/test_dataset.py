@@ -196,8 +196,8 @@ def test_a_large_dataset_is_made_apart_from_the_loop(
 
     monkeypatch.setattr(Dataset, "__init__", noting("dataset", Dataset.__init__))
     monkeypatch.setattr(Index, "parse", noting("index", Index.parse))
-    monkeypatch.setattr(RecordOrder, "_permuted", noting("order", RecordOrder._permuted))
-    monkeypatch.setattr(DealtShards, "_drawn", noting("order", DealtShards._drawn))
+    monkeypatch.setattr(RecordOrder, "_permute", noting("order", RecordOrder._permute))
+    monkeypatch.setattr(DealtShards, "_draw", noting("order", DealtShards._draw))
 
     async def main() -> None:
         index = True if by_record else None

@@ -18,7 +18,7 @@ from streamrec.pipeline.dataset_checks import (
     check_pictures,
     check_places,
     check_ranks,
-    uncounted,
+    uncounting_stage,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def outcome(check: Callable[..., None], *arguments: Any) -> str:
 
 @pytest.mark.parametrize(("more", "stage"), [({}, ""), (FILTER, "filter"), (PACK, "pack")])
 def test_stages_that_make_an_unknown_number_of_rows(more: Any, stage: str) -> None:
-    assert uncounted(settings_of(**more)) == stage
+    assert uncounting_stage(settings_of(**more)) == stage
 
 
 @pytest.mark.parametrize(

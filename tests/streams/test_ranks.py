@@ -11,7 +11,7 @@ import pytest
 import streamrec as sr
 from streamrec.errors import ConfigError
 from streamrec.streams import handle
-from streamrec.streams.ranks import Rank, assign, confirm, logged
+from streamrec.streams.ranks import Rank, assign, confirm, log_assignment
 from tests.pipeline.small_datasets import write
 from tests.support import without_launchers
 
@@ -157,8 +157,8 @@ def test_it_is_logged_once(
 ) -> None:
     environment(monkeypatch, RANK=1, WORLD_SIZE=2)
     with caplog.at_level(logging.INFO, "streamrec"):
-        logged(logged(assign("auto", "auto")))
-        logged(assign(1, 2))
+        log_assignment(log_assignment(assign("auto", "auto")))
+        log_assignment(assign(1, 2))
     assert caplog.messages == ["rank 1 of 2 (RANK and WORLD_SIZE)"]
 
 

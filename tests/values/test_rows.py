@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
-from streamrec.values.rows import joined, row_of
+from streamrec.values.rows import join_columns, row_of
 
 COLUMNS: dict[str, Any] = {
     "array": np.arange(12, dtype=np.float32).reshape(3, 2, 2),
@@ -37,8 +37,8 @@ def test_rows_joined_are_the_column(name: str) -> None:
     column = COLUMNS[name]
     rows = [row_of(column, number) for number in range(3)]
     assert [len(row) for row in rows] == [1, 1, 1]
-    assert plain(joined(rows)) == plain(column)
-    assert plain(joined([*rows[:2], joined(rows[2:])])) == plain(column)
+    assert plain(join_columns(rows)) == plain(column)
+    assert plain(join_columns([*rows[:2], join_columns(rows[2:])])) == plain(column)
     if not isinstance(column, np.ndarray | Sparse):
         for number, row in enumerate(rows):
             assert str(row[0]) == str(column[number])
@@ -64,4 +64,4 @@ def test_a_row_holds_its_own_values_alone() -> None:
 )
 def test_columns_of_several_forms(one: Any, other: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        joined([one, other])
+        join_columns([one, other])

@@ -259,15 +259,15 @@ class Decoder:
         shards, ordinals = rows.shards[:count], rows.ordinals[:count]
         if self._masks or padding is not None:
             padding = padding or 0
-            mask = _padded(ordinals >= 0, padding, fill=False)
-            shards = _padded(shards, padding)
-            ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
+            mask = _pad(ordinals >= 0, padding, fill=False)
+            shards = _pad(shards, padding)
+            ordinals = _pad(np.maximum(ordinals, ~ordinals), padding)
         epochs = chunk.epochs if rows.passes is None else rows.passes
         with self._claims.admitted_by(work.admit):
             if mask is None:
                 columns = self.columns(rows, epochs, work)
             else:
-                columns = self._filled(rows, epochs, mask, work)
+                columns = self._parse_filled(rows, epochs, mask, work)
         size = sum(map(size_of, columns.values()))
         work.settle(size)
         self._made += size  # an estimate: threads may lose a sum
@@ -334,9 +334,9 @@ class Decoder:
                 found[number] = row
                 cache.keep(keys[number], row)
         each = [row for row in found.values() if row is not None]
-        return map_.joined(each, Origin(rows.shards, rows.ordinals), self._urls.__getitem__)
+        return map_.join_rows(each, Origin(rows.shards, rows.ordinals), self._urls.__getitem__)
 
-    def _filled(
+    def _parse_filled(
         self, rows: RecordRows, epochs: Indices, mask: npt.NDArray[np.bool_], work: Work
     ) -> Mapping[str, Column]:
         """Parse the rows; a masked one gets the content of the intact row before it.
@@ -367,7 +367,7 @@ class Decoder:
             raise OutOfMemory.of(error, url=url, record=record) from None
 
 
-def _padded(values: npt.NDArray[Any], padding: int, fill: Any = -1) -> npt.NDArray[Any]:
+def _pad(values: npt.NDArray[Any], padding: int, fill: Any = -1) -> npt.NDArray[Any]:
     return np.concatenate([values, np.full(padding, fill, values.dtype)])
 
 

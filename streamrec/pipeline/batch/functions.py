@@ -18,7 +18,7 @@ from streamrec.masking import type_of
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.origin import Origin
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
-from streamrec.values.rows import joined, row_of
+from streamrec.values.rows import join_columns, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,7 +176,7 @@ class Function:
             return self._columns(columns, origin, url_of, rng)
         each = self._one_by_one(columns, origin, epochs)
         rows = [self._columns(one, place, url_of, rng) for one, place, rng in each]
-        return self.joined(rows, origin, url_of)
+        return self.join_rows(rows, origin, url_of)
 
     def change(self, batch: Batch, url_of: UrlOf) -> dict[str, Column]:
         """Call a transform, which returns columns of as many rows.
@@ -203,7 +203,7 @@ class Function:
             place = Origin(origin.shards[row : row + 1], origin.records[row : row + 1])
             yield one, place, generator_for(self.setting, self._seed, epoch, shard, record)
 
-    def joined(
+    def join_rows(
         self, rows: Sequence[Mapping[str, Column]], origin: Origin, url_of: UrlOf
     ) -> dict[str, Column]:
         """Join what a map gave for each record.
@@ -220,7 +220,7 @@ class Function:
         result: dict[str, Column] = {}
         for name in first:
             try:
-                result[name] = joined([row[name] for row in rows])
+                result[name] = join_columns([row[name] for row in rows])
             except ValueError as error:
                 why = (
                     f"gave {name!r} in several forms ({error}), and all records of a batch must "
@@ -243,7 +243,7 @@ class Function:
         rows = len(origin.shards)
         for name, column in result.items():
             if not isinstance(name, str) or _rows_of(column) != rows:
-                why = f"gave {name!r} as {_words(column)}; {_wanted(column, rows)}"
+                why = f"gave {name!r} as {_words(column)}; {_advice_for(column, rows)}"
                 raise self._failure(why, origin, url_of)
         return dict(result)
 
@@ -371,7 +371,7 @@ def _rows_of(column: Any) -> int:
     return len(column) if isinstance(column, Arrays | BytesColumn | Ragged | Sparse) else -1
 
 
-def _wanted(column: Any, rows: int) -> str:
+def _advice_for(column: Any, rows: int) -> str:
     """Return what to give in place of a column."""
     library = type(column).__module__.partition(".")[0]
     if library == "torch" or hasattr(column, "numpy"):

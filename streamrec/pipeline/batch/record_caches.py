@@ -145,7 +145,7 @@ class MappedCache:
         """Return a record's columns, of one row each; ``None`` if they are not there."""
         data = self._bytes_of(key)
         try:
-            columns = None if data is None else _unpacked(data)
+            columns = None if data is None else _unpack(data)
         except RemoteProtocolError:
             return None
         if columns is not None:
@@ -156,7 +156,7 @@ class MappedCache:
     def keep(self, key: str, columns: Mapping[str, Column]) -> None:
         """Keep a record's columns, of one row each; those that cannot travel are made each time."""
         try:
-            data = _packed(columns)
+            data = _pack(columns)
         except (LocalProtocolError, MemoryError):
             return
         if len(data) <= MOST:
@@ -174,7 +174,7 @@ class MappedCache:
         return data if self._pieces.load(piece, 0, data.data) else None
 
 
-def _packed(columns: Mapping[str, Column]) -> ByteArray:
+def _pack(columns: Mapping[str, Column]) -> ByteArray:
     message = payload.encode_columns(columns, 1)
     length = len(message.metadata)
     head = length.to_bytes(LENGTH, "little") + message.metadata
@@ -182,7 +182,7 @@ def _packed(columns: Mapping[str, Column]) -> ByteArray:
     return np.concatenate([np.frombuffer(part, np.uint8) for part in parts])
 
 
-def _unpacked(data: ByteArray) -> dict[str, Column]:
+def _unpack(data: ByteArray) -> dict[str, Column]:
     end = LENGTH + int.from_bytes(data[:LENGTH].tobytes(), "little")
     content = data[end + -end % ALIGNMENT :]
     parts = (content.data,) if len(content) else ()

@@ -88,33 +88,33 @@ class TensorBatch(dict[str, Any]):
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return self._known().rows
+        return self._facts().rows
 
     @property
     def mask(self) -> Tensor | None:
         """The mask, bool ``[rows]``: False where a row is padding; ``None`` if none ever is."""
-        self._known()
+        self._facts()
         return self._mask
 
     @property
     def epoch(self) -> int:
         """The lowest epoch of the rows, from 0."""
-        return self._known().epoch
+        return self._facts().epoch
 
     @property
     def origin(self) -> Origin:
         """The shard and the record of each row, as NumPy arrays."""
-        return self._known().origin
+        return self._facts().origin
 
     @property
     def source(self) -> npt.NDArray[np.str_]:
         """``[rows]``: the name of the component of a mix that each row came from."""
-        return self._known().source
+        return self._facts().source
 
     @property
     def next_position(self) -> Position:
         """The position of what comes after this batch."""
-        return self._known().next_position
+        return self._facts().next_position
 
     def to(self, device: Any, *, non_blocking: bool = False) -> TensorBatch:
         """Return the batch with its tensors, and its mask, on a device."""
@@ -129,7 +129,7 @@ class TensorBatch(dict[str, Any]):
         columns = {name: each_tensor(column, function) for name, column in self.items()}
         return TensorBatch(columns, self._about, each_tensor(self._mask, function))
 
-    def _known(self) -> About:
+    def _facts(self) -> About:
         if self._about is None:
             raise AttributeError(
                 "this batch was put together from tensors alone, so its mask, epoch, origin and "

@@ -101,7 +101,7 @@ class Cast(NamedTuple):
         if dtype in (None, tensor.dtype) or (self.own is None and not _alike(tensor.dtype, dtype)):
             return tensor
         if tensor.is_complex() or (tensor.is_floating_point() and not dtype.is_floating_point):
-            raise self._refused(f"{tensor.dtype} cannot be cast to {dtype} without loss")
+            raise self._refusal(f"{tensor.dtype} cannot be cast to {dtype} without loss")
         self._check_range(array, tensor.dtype, dtype)
         return tensor.to(dtype)
 
@@ -115,7 +115,7 @@ class Cast(NamedTuple):
             own = VIEWED[array.dtype.name]
             return torch.from_numpy(array.view(f"u{array.dtype.itemsize}")).view(own)
         except (TypeError, KeyError):
-            raise self._refused(f"torch has no dtype like {array.dtype}") from None
+            raise self._refusal(f"torch has no dtype like {array.dtype}") from None
 
     def _check_range(self, array: npt.NDArray[Any], dtype: torch.dtype, to: torch.dtype) -> None:
         least, greatest = limits_of(to)
@@ -125,9 +125,9 @@ class Cast(NamedTuple):
         if dtype.is_floating_point:
             wrong &= np.isfinite(array)
         if wrong.any():
-            raise self._refused(f"the value {array[wrong][0]} does not fit {to}")
+            raise self._refusal(f"the value {array[wrong][0]} does not fit {to}")
 
-    def _refused(self, why: str) -> WrongFeatureType:
+    def _refusal(self, why: str) -> WrongFeatureType:
         return WrongFeatureType(f"{why}; give it another dtype", feature=self.name)
 
 
@@ -167,11 +167,11 @@ def to_tensors(column: Column | Any, cast: Cast) -> Any:
             indices, cast(column.values), column.dense_shape, check_invariants=False
         )
     if isinstance(column, Ragged) and not _holds_strings(column.values):
-        return _ragged(column, cast)
+        return _to_ragged(column, cast)
     return column
 
 
-def _ragged(column: Ragged, cast: Cast) -> Any:
+def _to_ragged(column: Ragged, cast: Cast) -> Any:
     first, last = int(column.row_splits[0]), int(column.row_splits[-1])
     values = to_tensors(cut(column.values, first, last), cast)
     splits = torch.from_numpy(column.row_splits - first if first else column.row_splits)

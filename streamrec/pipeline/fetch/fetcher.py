@@ -86,7 +86,7 @@ class Fetcher:
 
     def __post_init__(self) -> None:
         self._prefaulter = Prefaulter()
-        self.pool = Pool(self._released, self._prefaulter.prefault)
+        self.pool = Pool(self._schedule_again, self._prefaulter.prefault)
         self._downloader = RangeDownloader(
             *(self.shards, self.stores, self.stall_timeout, self.random, self._lend),
             counts=self.counts,
@@ -240,13 +240,13 @@ class Fetcher:
 
     def _start_next(self, group: asyncio.TaskGroup, sublane: int, reach: float) -> bool:
         queue = self.queues[sublane]
-        size = self._allowed_size(sublane, queue, reach)
+        size = self._allowance(sublane, queue, reach)
         if not size:
             return False
         request = queue.planner.next(size)
         if request is None:
             if queue.ended:  # notified once, not for as long as threads work for it
-                self._changed(sublane)
+                self._update(sublane)
             return False
         queue.add(self._start(group, sublane, request, size))
         # A probe of the shard's beginning is not yet the lane's first range.
@@ -265,7 +265,7 @@ class Fetcher:
         if self.next_use is not None:
             self.next_use.reached(sublane, request, self.shards.sizes.get(read.shard))
         self._in_flight += 1
-        self._changed(sublane)
+        self._update(sublane)
         group.create_task(self._read(sublane, read))
         return read
 
@@ -282,7 +282,7 @@ class Fetcher:
         taken = allowed if size > allowed // 2 else size
         return self.pool.acquire(taken, self.queues[sublane].account, allowed)[:size]
 
-    def _allowed_size(self, sublane: int, queue: RangeQueue, reach: float) -> int:
+    def _allowance(self, sublane: int, queue: RangeQueue, reach: float) -> int:
         """Return the bytes that the lane may ask for now.
 
         The lane that the consumer waits for may have its head whatever the budget says, if nothing
@@ -317,7 +317,7 @@ class Fetcher:
             if read.filled == 0:
                 self.queues[sublane].answered = True
                 self._wake.set()  # other ranges may have waited for the shard's size
-            self._changed(sublane)
+            self._update(sublane)
 
         try:
             await self._downloader.download(read, moved)
@@ -327,7 +327,7 @@ class Fetcher:
             self._in_flight -= 1
             if self._at_limit:
                 self._wake.set()
-            self._changed(sublane)
+            self._update(sublane)
 
     async def _adjust_concurrency(self) -> None:
         """Keep adjusting the number of concurrent requests until cancelled."""
@@ -348,11 +348,11 @@ class Fetcher:
             self._was_full = self._full
             self._wake.set()
 
-    def _changed(self, sublane: int) -> None:
+    def _update(self, sublane: int) -> None:
         self.queues[sublane].changed()
         self.notify(sublane)
 
-    def _released(self) -> None:
+    def _schedule_again(self) -> None:
         """Schedule again when memory has come back; called in any thread."""
         if not self._wake.is_set():
             with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over

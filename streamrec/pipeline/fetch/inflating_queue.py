@@ -79,7 +79,7 @@ class Inflater:
             queue.wake, queue.rereads = self.wake, self._reread
         self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)), len(self.queues))
         self._threads = self.ceiling.threads("streamrec-inflate", self._most)
-        self.pool = Pool(self._released)
+        self.pool = Pool(self._schedule_again)
         self._account = Account()
         if self.queues[0].setting != "auto":
             self._reserve()
@@ -136,7 +136,7 @@ class Inflater:
         """Allocate memory for the lane's next step, if the budget has some."""
         if queue.open_piece is not None:
             return True
-        size = self._allowed_size(sublane, queue)
+        size = self._allowance(sublane, queue)
         if size:
             try:
                 queue.begin_piece(self.pool.acquire(size, self._account))
@@ -152,7 +152,7 @@ class Inflater:
         self.fetcher.reserve(max(share, self.pool.in_use))
         self.pool.trim(max(0, share - self.pool.in_use))
 
-    def _allowed_size(self, sublane: int, queue: InflatingQueue) -> int:
+    def _allowance(self, sublane: int, queue: InflatingQueue) -> int:
         """Return the bytes that the lane may have now.
 
         A lane without any bytes may have a head's whatever the budget says. To go on with a record
@@ -196,7 +196,7 @@ class Inflater:
                 await self.ceiling.start(self._threads, self._most)
                 self._has_threads = True
 
-    def _released(self) -> None:
+    def _schedule_again(self) -> None:
         """Schedule again when memory has come back; called in any thread."""
         if not self._wake.is_set():
             with suppress(RuntimeError):  # the loop is closed: the run is over

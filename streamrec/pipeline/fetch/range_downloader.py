@@ -100,7 +100,7 @@ class RangeDownloader:
         first = asyncio.create_task(self._fill(read, moved))
         try:
             while (hedge := await self._until_slow(first, read, started)) is not None:
-                if await self._hedged(first, hedge):
+                if await self._hedge_wins(first, hedge):
                     await end(first)
                     _take_over(read, hedge)
                     return
@@ -162,7 +162,7 @@ class RangeDownloader:
         begin = request.start + read.filled
         return RangeRead(RangeRequest(request.extent, begin, request.stop), memory)
 
-    async def _hedged(self, first: asyncio.Task[None], hedge: RangeRead) -> bool:
+    async def _hedge_wins(self, first: asyncio.Task[None], hedge: RangeRead) -> bool:
         """Return whether the hedge, in its one attempt, is complete before the first request.
 
         A hedge that stalls is given up, so that another one can be sent.
@@ -228,7 +228,7 @@ class RangeDownloader:
             await asyncio.sleep(self._left(since, wait))
             read.resting = False
             if self._left(since, 1.0) <= 0:
-                raise self._stalled(read)
+                raise self._stall_of(read)
 
     def _note(self, error: StoreError) -> None:
         if isinstance(error, StoreUnavailable) and error.throttled:
@@ -258,7 +258,7 @@ class RangeDownloader:
         request, shards, shard = read.request, self.shards, read.shard
         url = shards.urls[shard]
         begin = request.start + read.filled
-        async with self._opened(url, begin, request.stop, shards.etags.get(shard)) as body:
+        async with self._open(url, begin, request.stop, shards.etags.get(shard)) as body:
             shards.learn(shard, body.info)
             moved()  # other ranges of the shard may have waited for its size
             expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
@@ -301,7 +301,7 @@ class RangeDownloader:
             )
 
     @asynccontextmanager
-    async def _opened(
+    async def _open(
         self, url: str, start: int, stop: int, etag: str | None
     ) -> AsyncIterator[RangeBody]:
         """Open a range, and count what it takes: a cache may have some of it, or all."""
@@ -324,7 +324,7 @@ class RangeDownloader:
         """Limit ``wanted`` seconds to those that the range still has before it stalls."""
         return max(0.0, min(wanted, since + self._patience() - self._loop.time()))
 
-    def _stalled(self, read: RangeRead) -> StoreUnavailable:
+    def _stall_of(self, read: RangeRead) -> StoreUnavailable:
         failure = read.last_failure
         return StoreUnavailable(
             f"fetch stalls: no byte came for {self._patience():g} s"

@@ -119,7 +119,7 @@ class Filter:
         if self.features is None:
             return {"records": kernel.gather(rows)}
         if is_pair(self.features):
-            return self._parsed(self.features, rows)
+            return self._columns_of(self.features, rows)
         return _Columns(self.features, rows, self._parse)
 
     def _parse(self, rows: RecordRows, name: str) -> Columns:
@@ -128,9 +128,9 @@ class Filter:
         if name not in self._used:
             self._used = (*self._used, name)
         features = {used: self.features[used] for used in self._used}
-        return self._parsed(features, rows)
+        return self._columns_of(features, rows)
 
-    def _parsed(self, features: dict[str, Any], rows: RecordRows) -> Columns:
+    def _columns_of(self, features: dict[str, Any], rows: RecordRows) -> Columns:
         limits = self.limits
         if limits.max_bytes is not None and len(rows) > 1:
             limits = limits._replace(max_bytes=limits.max_bytes // limits.at_once)
@@ -150,20 +150,20 @@ class _Columns(Mapping[str, Any]):
         self._features = features
         self._rows = rows
         self._parse = parse
-        self._parsed: Columns = {}
+        self._columns_of: Columns = {}
         self.fault: DataError | None = None
         """The error of a record that cannot be parsed."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._features:
             raise KeyError(name)
-        if name not in self._parsed:
+        if name not in self._columns_of:
             try:
-                self._parsed = self._parse(self._rows, name) | self._parsed
+                self._columns_of = self._parse(self._rows, name) | self._columns_of
             except DataError as error:
                 self.fault = error
                 raise
-        return self._parsed[name]
+        return self._columns_of[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._features)
@@ -205,7 +205,7 @@ class FilterStage:
         while True:
             item = self._items[0] if self._items else None
             if isinstance(item, Future) and item.done():
-                return self._filtered(item)
+                return self._take_filtered(item)
             if isinstance(item, Coordinates):
                 self._items.popleft()
                 return item
@@ -228,7 +228,7 @@ class FilterStage:
             self._items.append(item if isinstance(item, Coordinates) else self.submit(item))
         return item is not None
 
-    def _filtered(self, future: Future[RecordSpan]) -> RecordSpan:
+    def _take_filtered(self, future: Future[RecordSpan]) -> RecordSpan:
         span = future.result()
         self._items.popleft()
         number = span.extent.number

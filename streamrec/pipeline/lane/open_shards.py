@@ -144,7 +144,7 @@ class OpenShards:
                 reader = self.readers[number]
                 self._epochs[number] = inf if reader.ended else reader.epoch
             elif len(item):
-                return self._given(number, item)
+                return self._give(number, item)
         return None
 
     def _in_turn(self) -> int:
@@ -163,7 +163,7 @@ class OpenShards:
         """Return the bytes that end the turn."""
         return self.windows.turn(self.lane, self._turn)
 
-    def _given(self, number: int, span: RecordSpan) -> RecordSpan:
+    def _give(self, number: int, span: RecordSpan) -> RecordSpan:
         """Take the records of an open shard that belong to its turn."""
         points = tuple(self._points)
         taken = np.concatenate([[self._taken], span.lengths + FRAME_OVERHEAD]).cumsum()

@@ -174,10 +174,10 @@ class RecordReader:
         found = int.from_bytes(read.memory[: min(self._lead, read.filled)].tobytes(), "little")
         read.scanned, self._lead = self._lead, 0
         if found != self.start.crc:
-            raise self._changed()
+            raise self._change_error()
         return True
 
-    def _changed(self) -> ObjectChanged:
+    def _change_error(self) -> ObjectChanged:
         return ObjectChanged(
             "reading stopped in the middle of another shard: the record before this byte, or at "
             f"it, does not have the CRC {self.start.crc:#010x}; restore the object, or begin anew",
@@ -243,7 +243,7 @@ class RecordReader:
             self._crc = behind.item(0)
             # Where a record is damaged, that is told instead.
             if self._crc and self._expected not in (0, self._crc) and is_intact(block, 0):
-                raise self._changed()
+                raise self._change_error()
         crcs = np.concatenate([[self._crc or 0], behind])
         if len(block):
             self._crc = behind.item(-1)

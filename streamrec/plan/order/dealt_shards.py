@@ -65,7 +65,7 @@ class DealtShards:
     def __post_init__(self) -> None:
         """Make the caches."""
         object.__setattr__(self, "of_lane", lru_cache(KEPT * self.lanes)(self._of_lane))
-        object.__setattr__(self, "_group", lru_cache(KEPT)(self._drawn))
+        object.__setattr__(self, "_group", lru_cache(KEPT)(self._draw))
         object.__setattr__(self, "_places", lru_cache(KEPT)(self._all_places))
 
     def place(self, shard: int, epoch: int, origin: int) -> tuple[int, int]:
@@ -97,7 +97,7 @@ class DealtShards:
         own_shards: Numbers = group.shards[dealt]
         return own_shards
 
-    def _drawn(self, epoch: int) -> _Group:
+    def _draw(self, epoch: int) -> _Group:
         """Draw the group of epochs that begins with this one."""
         rows = self.shards // self.lanes
         indices = np.arange(rows * self.lanes, dtype=np.uint64)

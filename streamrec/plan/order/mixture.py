@@ -87,7 +87,7 @@ class Draws:
         draws = np.arange(count, dtype=np.uint64) + np.uint64(first)
         out = np.empty(count, np.int64)
         for phase, begin, end in self._parts(lane, first, count):
-            out[begin:end] = self._drawn(phase, lane, epoch, draws[begin:end], ended)
+            out[begin:end] = self._draw(phase, lane, epoch, draws[begin:end], ended)
         return out
 
     def weighted(self, lane: int, first: int, count: int) -> npt.NDArray[np.bool_]:
@@ -113,7 +113,7 @@ class Draws:
         """Return the lane's first record that is not before ``record``, which counts all lanes'."""
         return max(0, -((lane - record) // self.lanes))
 
-    def _drawn(
+    def _draw(
         self,
         phase: int,
         lane: int,
@@ -131,7 +131,7 @@ class Draws:
             again = np.flatnonzero(drawn == component)
             if len(again):
                 excluded = (*without, component)
-                drawn[again] = self._drawn(phase, lane, epoch, draws[again], ended, excluded)
+                drawn[again] = self._draw(phase, lane, epoch, draws[again], ended, excluded)
         return drawn
 
 

@@ -100,7 +100,7 @@ class RecordOrder:
         joins = self.joins and not self.shuffle
         units = np.append(before[shards], before[-1]) if joins else before
         object.__setattr__(self, "_units", units)
-        object.__setattr__(self, "_sequence", lru_cache(KEPT)(self._permuted))
+        object.__setattr__(self, "_sequence", lru_cache(KEPT)(self._permute))
         object.__setattr__(self, "_times", lru_cache(KEPT)(self._begins))
 
     def __repr__(self) -> str:
@@ -312,7 +312,7 @@ class RecordOrder:
         wrapped = max(0, begin + surplus - self.lanes)
         return lane * least + min(max(0, lane - begin), surplus - wrapped) + min(lane, wrapped)
 
-    def _permuted(self, epoch: int) -> tuple[Numbers, Numbers]:
+    def _permute(self, epoch: int) -> tuple[Numbers, Numbers]:
         order = np.arange(len(self._units) - 1, dtype=np.int64)
         if self.shuffle:
             since = 0 if self.origin is None else (epoch - self.origin) % self.lanes

@@ -41,7 +41,7 @@ def pack(rows: Numbers) -> str:
     widths = np.array([most.bit_length() for most in above.max(axis=1).tolist()])
     octets = above.astype("<i8").view(np.uint8).reshape(*rows.shape, 8)
     bits = np.unpackbits(octets, axis=2, count=int(widths.max()), bitorder="little")
-    stored = np.packbits(bits[_stored(widths, rows.shape[1])], bitorder="little")
+    stored = np.packbits(bits[_stored_bits(widths, rows.shape[1])], bitorder="little")
     heads = map(_head, widths.tolist(), lowest.tolist())
     return b85encode(b"".join(heads) + stored.tobytes()).decode()
 
@@ -61,11 +61,11 @@ def unpack(text: Any, rows: int, columns: int) -> Numbers:
     Raises:
         MalformedPosition: The text is something else.
     """
-    widths, lowest, data = _heads(_decoded(text), rows)
+    widths, lowest, data = _heads(_decode(text), rows)
     count = columns * int(widths.sum())
     if len(data) != -(-count // 8):
         raise MalformedPosition(_NOT_ALL)
-    stored = _stored(widths, columns)
+    stored = _stored_bits(widths, columns)
     bits = np.zeros(stored.shape, np.uint8)
     flat = np.frombuffer(data, np.uint8)
     bits[stored] = np.unpackbits(flat, count=count, bitorder="little")
@@ -93,14 +93,14 @@ def _heads(data: bytes, rows: int) -> tuple[Numbers, Numbers, bytes]:
     return heads[0], heads[1], data[at:]
 
 
-def _decoded(text: Any) -> bytes:
+def _decode(text: Any) -> bytes:
     try:
         return b85decode(text) if isinstance(text, str) else b""
     except ValueError:
         return b""
 
 
-def _stored(widths: Numbers, columns: int) -> npt.NDArray[np.bool_]:
+def _stored_bits(widths: Numbers, columns: int) -> npt.NDArray[np.bool_]:
     """Return which bits are stored: ``[rows, columns, bits of the widest row]``."""
     bits = np.arange(int(widths.max()))
     return np.broadcast_to(bits < widths[:, None, None], (len(widths), columns, len(bits)))

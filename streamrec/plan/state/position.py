@@ -303,22 +303,22 @@ def check_version(data: Any) -> None:
         )
 
 
-def _damaged(fault: str) -> MalformedPosition:
+def _fault(fault: str) -> MalformedPosition:
     return MalformedPosition(f"{fault}; give the state as it was saved")
 
 
 def _number(data: Mapping[str, Any], name: str, most: int = LARGEST) -> int:
     value = data.get(name)
     if type(value) is not int or not 0 <= value <= most:
-        raise _damaged(f"the state's {name!r} is not a number from 0 to {most}")
+        raise _fault(f"the state's {name!r} is not a number from 0 to {most}")
     return value
 
 
 def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
     if not 0 < lanes <= MOST_LANES:
-        raise _damaged(f"the state names {lanes} lanes, not 1 to {MOST_LANES}")
+        raise _fault(f"the state names {lanes} lanes, not 1 to {MOST_LANES}")
     if not 0 <= rank < world_size or lanes % world_size:
-        raise _damaged(
+        raise _fault(
             f"the state is of rank {rank} of {world_size} over {lanes} lanes, which no stream has"
         )
     return lanes // world_size
@@ -332,15 +332,15 @@ def _arrays(
     if not fingerprint.has_sources:
         count, rest = 0, len(rows) - OWN - 1
     if rest or rows.shape[1:] != (owned,) or (fingerprint.has_sources and count < 1):
-        raise _damaged("the state has other rows than its order has")
+        raise _fault("the state has other rows than its order has")
     end = OWN + POINTS * count
     lanes, sizes = structured(rows[:OWN], LANE), rows[end:].T.copy()
     sources = structured(rows[OWN:end].reshape(POINTS, count, owned), POINT)
     crcs = np.concatenate([lanes["crc"], sources["crc"].ravel()])
     if rows.view(np.uint64).max() > LARGEST or crcs.max() > MOST_CRC:
-        raise _damaged("the state's 'packed' holds something else than its numbers")
+        raise _fault("the state's 'packed' holds something else than its numbers")
     if not fingerprint.shuffle_window and lanes["row"].any():
-        raise _damaged("the state names rows of windows, and nothing is shuffled")
+        raise _fault("the state names rows of windows, and nothing is shuffled")
     return lanes, sources, sizes
 
 
@@ -348,7 +348,7 @@ def _components(data: Mapping[str, Any], owned: int) -> int:
     count = _number(data, "components")
     most = min(MOST_COMPONENTS, MOST_PLACES // owned)
     if not 0 < count <= most:
-        raise _damaged(f"the state names {count} components, not 1 to {most}")
+        raise _fault(f"the state names {count} components, not 1 to {most}")
     return count
 
 
@@ -356,10 +356,10 @@ def _since(data: Mapping[str, Any]) -> tuple[int, int]:
     since = data.get("since")
     limits = _number(data, "run_epoch"), _number(data, "step")
     if not isinstance(since, list) or len(since) != 2:
-        raise _damaged("the state's 'since' is not a list of an epoch and a step")
+        raise _fault("the state's 'since' is not a list of an epoch and a step")
     for value, limit in zip(since, limits, strict=True):
         if type(value) is not int or not 0 <= value <= limit:
-            raise _damaged("the state's 'since' is behind its 'run_epoch' or its 'step'")
+            raise _fault("the state's 'since' is behind its 'run_epoch' or its 'step'")
     return since[0], since[1]
 
 
