@@ -35,7 +35,7 @@ from bench.resharding.sorted_shards import SortedShards
 from bench.results import facts, rows, write
 from bench.services import STORE_KEYS, store
 from bench.shuffling.quality import quality
-from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -171,7 +171,7 @@ def _store(
     caps = {} if link is None else {"link": link}
     with store(latency=LATENCY, bandwidth=None, caps=caps) as served:
         arguments["storage_options"] = options = {"endpoint_url": served.endpoint, **STORE_KEYS}
-        files, _ = filesystem_of("s3://out", options)
+        files, _ = shared_filesystem("s3://out", options)
         for bucket in ("bucket", "out"):
             files.mkdir(bucket)
         for path in shards.directory.glob("x-*.tfrecord"):

@@ -40,7 +40,7 @@ from bench.writing.judging import judge, judge_conversion
 from bench.writing.kinds import KINDS
 from bench.writing.place import Place
 from bench.writing.tables import as_markdown, times
-from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,7 +121,7 @@ def _remote(
     """Write to a store at a distance."""
     with store(latency=LATENCY, bandwidth=None) as served:
         options = {"endpoint_url": served.endpoint, **STORE_KEYS}
-        files, _ = filesystem_of("s3://out", options)
+        files, _ = shared_filesystem("s3://out", options)
         for bucket in ("out", "warm"):
             files.mkdir(bucket)
         return _measured(settings, Place("s3://out", options), "s3://warm", versions)

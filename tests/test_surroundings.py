@@ -23,7 +23,7 @@ from streamrec.errors import ConfigError
 from streamrec.feeder.engine.child import child_environment
 from streamrec.feeder.engine.engine import Engine
 from streamrec.stores.cache.configured_cache import open_cache
-from streamrec.stores.targets import write_object
+from streamrec.stores.writing import write_object
 from streamrec.values.columns import BytesColumn
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.usage import resident_megabytes, usage
 from streamrec.datasets.reshard import Resharding, reshard
 from streamrec.datasets.shard_source import ShardSource
-from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ def copy_files(arguments: dict[str, Any]) -> None:
 
 def copy_objects(arguments: dict[str, Any]) -> None:
     """Copy a store's objects with its filesystem of fsspec, through this machine."""
-    files, pattern = filesystem_of(arguments["source"], arguments["storage_options"])
+    files, pattern = shared_filesystem(arguments["source"], arguments["storage_options"])
     bucket = arguments["dest"].removeprefix("s3://").partition("/")[0]
 
     def copy(path: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bench.measure import Failure
 from streamrec.datasets.verify import check
 from streamrec.flow.bridge import Bridge
-from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,12 +27,12 @@ def judge(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
         Failure: Other records were written, or damaged ones.
     """
     arguments = case.arguments
-    files, directory = filesystem_of(arguments["directory"], arguments["storage_options"])
+    files, directory = shared_filesystem(arguments["directory"], arguments["storage_options"])
     files.invalidate_cache()
     try:
         records = _records(case.name, files, files.find(directory), arguments)
     finally:
-        for where in (directory, filesystem_of(arguments["warm_up"], {})[1]):
+        for where in (directory, shared_filesystem(arguments["warm_up"], {})[1]):
             _clear(files, where)
     if records not in (None, arguments["records"]):
         raise Failure(f"wrote {records} intact records, where there are {arguments['records']}")

@@ -31,6 +31,8 @@ class Scheme(NamedTuple):
     """The module and class of the store, below ``streamrec.stores``."""
     is_own: bool = True
     """True for a store of ours; ``::`` is then part of a name and begins no chain of fsspec's."""
+    is_listed: bool = True
+    """False if the store cannot list."""
     is_local: bool = False
     """True if there is little latency, so that a few ranges hide it, and nothing to log in to."""
     has_buckets: bool = False
@@ -43,7 +45,7 @@ class Scheme(NamedTuple):
     """Variables of the environment that name files which the store's library opens."""
 
 
-_HTTP = Scheme("http", "http.http_store.HttpStore")
+_HTTP = Scheme("http", "http.http_store.HttpStore", is_listed=False)
 _S3 = Scheme("s3", "s3.s3_store.S3Store", has_buckets=True, errors="s3.s3_errors", variables=_AWS)
 _GCS = Scheme(
     "gcs",

@@ -16,7 +16,7 @@ from streamrec.errors import StoreError
 from streamrec.formats.shards.index import ChunkFinder
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.order.shard_names import owned_shards
-from streamrec.stores.targets import open_target
+from streamrec.stores.writing import new_object
 from streamrec.values.record_rows import RecordBlock, RecordRows
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrec.datasets.dataset_manifest import SourcePlace
     from streamrec.datasets.task_log import TaskLog
     from streamrec.plan.order.shard_names import ShardNames, Task
-    from streamrec.stores.targets import Target
+    from streamrec.stores.base import NewObject
     from streamrec.values.columns import ByteArray, BytesColumn, Indices
 
 COMMITS = 8
@@ -52,8 +52,8 @@ class _ShardWriter(TFRecordWriter):
         settings, options = log.part.settings, log.folder.options
         super().__init__(shown, settings.compression, storage_options=options)
 
-    def _new_target(self, storage_options: Mapping[str, Any]) -> Target:
-        return open_target(self._place, storage_options, spooled=self._spooled)
+    def _new_target(self, storage_options: Mapping[str, Any]) -> NewObject:
+        return new_object(self._place, storage_options, spooled=self._spooled)
 
 
 class _Shard:

@@ -5,29 +5,29 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args
 
 from streamrec import kernel
 from streamrec.config import Compression
 from streamrec.config.arguments import options_of, place_text
 from streamrec.config.dataset import compression_name
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, StoreError
 from streamrec.formats.examples.encode import encode_blocks, no_note
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.compression import Compressor, of_name
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, frame
 from streamrec.masking import masked
-from streamrec.stores.foreign_errors import translated
-from streamrec.stores.targets import open_target
+from streamrec.stores.writing import new_object
 from streamrec.values.columns import Bytes, BytesColumn
 from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     import os
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
     from types import TracebackType
 
-    from streamrec.stores.targets import Target
+    from streamrec.stores.base import NewObject
     from streamrec.values.columns import ByteArray
 
 Record: TypeAlias = Bytes | Mapping[str, Any]
@@ -93,7 +93,7 @@ class TFRecordWriter(WholeOrAbsent):
         *,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._target: Target | None = None
+        self._target: NewObject | None = None
         self.url = place_text(path)
         kind = compression_of(compression, self.url)
         self._compressor = None if kind == "none" else Compressor(kind)
@@ -105,7 +105,7 @@ class TFRecordWriter(WholeOrAbsent):
         """The number of bytes written, frames included, before compression."""
         self.stored = 0
         """The number of bytes that the shard has when it is closed; before, of those handed on."""
-        with translated(self.url, writing=True):
+        with self._named():
             self._target = self._new_target(options_of(storage_options))
 
     def __repr__(self) -> str:
@@ -168,11 +168,11 @@ class TFRecordWriter(WholeOrAbsent):
     def flush(self) -> None:
         """Hand buffered bytes to the operating system; the shard still does not appear."""
         self._write_held()
-        file = self._open_target().file
-        with self._translated():
+        target = self._open_target()
+        with self._named():
             if self._compressor is not None:
-                self.stored += file.write(self._compressor.flush())
-            file.flush()
+                self.stored += target.write(self._compressor.flush())
+            target.flush()
 
     def close(self) -> None:
         """Make the shard appear under its name; a second call does nothing.
@@ -185,9 +185,9 @@ class TFRecordWriter(WholeOrAbsent):
         target = self._target
         try:
             self._write_held()
-            with self._translated():
+            with self._named():
                 if self._compressor is not None:
-                    self.stored += target.file.write(self._compressor.finish())
+                    self.stored += target.write(self._compressor.finish())
                 target.commit()
         finally:
             self._target = None
@@ -208,13 +208,18 @@ class TFRecordWriter(WholeOrAbsent):
             )
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
-    def _new_target(self, storage_options: Mapping[str, Any]) -> Target:
-        return open_target(self.url, storage_options)
+    def _new_target(self, storage_options: Mapping[str, Any]) -> NewObject:
+        return new_object(self.url, storage_options)
 
-    def _translated(self) -> AbstractContextManager[None]:
-        return translated(self.url, writing=True, anonymous=self._open_target().anonymous)
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have errors name the shard, which may be written under another name."""
+        try:
+            yield
+        except StoreError as error:
+            raise error.about(self.url) from None
 
-    def _open_target(self) -> Target:
+    def _open_target(self) -> NewObject:
         if self._target is None:
             raise self._closed()
         return self._target
@@ -229,10 +234,10 @@ class TFRecordWriter(WholeOrAbsent):
             self._hand_on(kernel.frame_records(RecordRows.of(held)).data)
 
     def _hand_on(self, frames: Bytes) -> None:
-        file = self._open_target().file
-        with self._translated():
-            self.stored += file.write(
-                frames if self._compressor is None else self._compressor.compress(frames)
+        target, compressor = self._open_target(), self._compressor
+        with self._named():
+            self.stored += target.write(
+                frames if compressor is None else compressor.compress(frames)
             )
 
 

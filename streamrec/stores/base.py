@@ -1,22 +1,25 @@
-"""The protocols of a store and of a range's body, and rules that all stores share."""
+"""The protocols of a store, a range's body and a new object, and rules that all stores share."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from streamrec.config.schemes import SCHEMES
 from streamrec.errors import ConfigError, ObjectChanged
 from streamrec.flow.cleanup import wait_out
 from streamrec.masking import masked_repr
+from streamrec.stores.troubles import tell
 from streamrec.stores.versions import same_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from concurrent.futures import Executor
     from contextlib import AbstractAsyncContextManager
+
+    from streamrec.values.columns import Bytes
 
 _T = TypeVar("_T")
 
@@ -24,8 +27,9 @@ NO_SIZE = 1 << 63
 """The least number of bytes that no object has, as it does not fit a signed number."""
 
 BeforeRequest: TypeAlias = "Callable[[int], None]"
-"""A function that is called before each request that a store sends, of a range, a page or anything
-else, with the bytes of an object that it asks for. What it raises is raised in place of sending."""
+"""A function that is called before each request that asks a store for something, a range, a page or
+anything else, with the bytes of an object that it asks for. What it raises is raised in place of
+sending."""
 
 
 def let_pass(size: int) -> None:
@@ -87,8 +91,32 @@ class RangeBody(Protocol):
         ...
 
 
+class NewObject(Protocol):
+    """An object that is being written, and is not visible until it is committed.
+
+    Its methods block: writers are threads, and to hand each block to a loop costs more than to
+    write it to a disk. ``discard`` follows in any case.
+    """
+
+    def write(self, data: Bytes) -> int:
+        """Append bytes, and return how many; parts that are complete may be sent."""
+        ...
+
+    def flush(self) -> None:
+        """Hand bytes that are held to the operating system, where the object is a file."""
+        ...
+
+    def commit(self) -> None:
+        """Make the object visible under its name, in place of an older one."""
+        ...
+
+    def discard(self) -> None:
+        """Remove what was written, unless it is committed; a second call does nothing."""
+        ...
+
+
 class Store(Protocol):
-    """A source of objects that are read by ranges, without retries or a cache."""
+    """A place of objects, which are read by ranges, without retries or a cache."""
 
     def open_range(
         self, url: str, start: int, stop: int, *, etag: str | None = None
@@ -124,8 +152,62 @@ class Store(Protocol):
         """
         ...
 
+    def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
+        """Begin a new object, which appears complete, or not at all. This blocks.
+
+        Args:
+            url: The object's URL.
+            make_directory: Make a missing directory, if the store has directories.
+            spooled: Keep it in a local temporary file until it is complete: for many objects at
+                once, whose parts would take much memory.
+
+        Raises:
+            ConfigError: The URL names no object.
+            StoreError: As in reading, also from the object's methods.
+        """
+        ...
+
+    async def delete(self, url: str) -> None:
+        """Delete an object; one that is not there is not an error.
+
+        Raises:
+            StoreError: As in reading.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Close connections and files. Bodies that are still open fail."""
+        ...
+
+
+@runtime_checkable
+class Copying(Protocol):
+    """A store that copies an object by itself; for others :func:`publish` reads and writes it."""
+
+    async def copy(self, url: str, other: str, size: int) -> None:
+        """Show an object under another name, in place of an older one.
+
+        A store that can rename it does; elsewhere both names are there.
+
+        Args:
+            url: The object's URL.
+            other: The other name, in the same directory.
+            size: The object's bytes.
+        """
+        ...
+
+
+@runtime_checkable
+class Cleaning(Protocol):
+    """A store in which something is left of a writer that was killed."""
+
+    async def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
+        """Remove what killed writers left of objects whose names begin with a prefix.
+
+        Args:
+            directory: A URL up to its last slash.
+            prefixes: What the names in it begin with.
+        """
         ...
 
 
@@ -173,6 +255,18 @@ def split_bucket(url: str) -> tuple[str, str | None]:
         scheme = url.partition("://")[0]
         raise ConfigError(f"{url}: this names no bucket; write {scheme}://bucket/object")
     return found[1], found[2]
+
+
+def check_new_object(url: str) -> None:
+    """Check that a URL of S3 or GCS names an object that can be written.
+
+    Raises:
+        ConfigError: It names a bucket alone.
+        StoreError: It names a directory.
+    """
+    _, name = split_object(url)
+    if name.endswith("/"):
+        raise tell("directory", url, writing=True)
 
 
 def split_object(url: str) -> tuple[str, str]:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from streamrec.errors import StoreUnavailable
+from streamrec.config.places import FILE
+from streamrec.errors import ObjectNotFound, StoreUnavailable
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread, let_pass
-from streamrec.stores.foreign_errors import local_meaning
+from streamrec.stores.foreign_errors import local_meaning, translated
+from streamrec.stores.new_object import GuardedObject
+from streamrec.stores.part_file import PartFile, remove_left
 from streamrec.stores.regular_file import open_regular
 from streamrec.stores.versions import file_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from concurrent.futures import Executor
     from io import FileIO
 
-    from streamrec.stores.base import BeforeRequest
-
-SCHEME = "file://"
+    from streamrec.stores.base import BeforeRequest, NewObject
 
 
 class LocalBody:
@@ -61,7 +63,7 @@ class LocalBody:
 
 
 class LocalStore:
-    """The store of local files, which are read in threads because a disk may block.
+    """The store of local files; what may wait for a disk is done in threads.
 
     Args:
         _storage_options: A disk has none; stores are made in the same way.
@@ -104,6 +106,31 @@ class LocalStore:
             if recursive:
                 pending += directories
 
+    def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:  # noqa: ARG002 - a file is spooled anyway
+        """Begin a hidden file, which is renamed when it is complete; see :class:`Store`."""
+        path = Path(path_of(url))
+        with translated(url, writing=True):
+            if make_directory:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            return GuardedObject(url, PartFile(path))
+
+    async def delete(self, url: str) -> None:
+        """Remove a file; see :class:`Store`."""
+        with suppress(ObjectNotFound):
+            await self._call(url, Path(path_of(url)).unlink)
+
+    async def copy(self, url: str, other: str, size: int) -> None:  # noqa: ARG002 - of any size
+        """Rename a file; see :class:`~streamrec.stores.base.Copying`."""
+        await self._call(other, Path(path_of(url)).replace, path_of(other))
+
+    async def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
+        """Remove part files without a writer; see :class:`~streamrec.stores.base.Cleaning`."""
+        await self._call(directory, remove_left, Path(path_of(directory)), tuple(prefixes))
+
+    async def _call(self, url: str, function: Callable[..., object], *arguments: object) -> None:
+        with translated(url, writing=True):
+            await in_thread(function, *arguments, executor=self._threads)
+
     async def aclose(self) -> None:
         """Stop the threads; no files are open between ranges."""
         self._threads.shutdown(wait=False)
@@ -111,7 +138,7 @@ class LocalStore:
 
 def path_of(url: str) -> str:
     """Return the path of a ``file://`` URL or path; nothing in it is decoded or expanded."""
-    return url.removeprefix(SCHEME)
+    return url.removeprefix(FILE)
 
 
 async def _open_in_thread(url: str, start: int, stop: int) -> tuple[FileIO, ObjectInfo, int]:

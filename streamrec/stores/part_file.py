@@ -36,9 +36,6 @@ class PartFile:
         ConfigError: The working directory, which the path is below, was deleted.
     """
 
-    anonymous = False
-    """Nobody logs in to a disk."""
-
     def __init__(self, path: Path) -> None:
         path = absolute(path)  # the program may change its directory before the end
         if path.is_dir():
@@ -47,27 +44,28 @@ class PartFile:
             check_regular(path.stat())  # the object's name would replace a device or a FIFO
         self._object = path
         names = _names(path)
-        self._path, self.file = next(filter(None, map(_created, names)))
+        self._path, self._file = next(filter(None, map(_created, names)))
+        self.write, self.flush = self._file.write, self._file.flush
         while _left_by_another(next(names)):
             pass
 
     def commit(self) -> None:
         """Make the object visible: rename the file, and only then release the lock."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._path.replace(self._object)
-        self.file.close()
+        self._file.close()
         _sync_directory(self._object.parent)
 
     def discard(self) -> None:
         """Remove the file, unless it is committed."""
-        if not self.file.closed:
+        if not self._file.closed:
             # Where it may not be removed any more, the next writer of the object removes it.
             with contextlib.suppress(OSError):
                 self._path.unlink()
         # Closing flushes, which fails again on a full disk; the file is removed anyway.
         with contextlib.suppress(OSError):
-            self.file.close()
+            self._file.close()
 
 
 def remove_left(directory: Path, prefixes: tuple[str, ...]) -> None:

@@ -51,8 +51,6 @@ class Session(ABC):
     at_once: int
     """The number of parts that may be sent at the same time; with 1 they are sent in order."""
     loop: asyncio.AbstractEventLoop
-    anonymous: bool = False
-    """True if the requests hold no credentials."""
     begun: datetime | None = None
     """The store's time when the upload began; ``None``: it did not say."""
 
@@ -82,14 +80,29 @@ class Session(ABC):
         """Give up an upload that has begun; a second call does nothing."""
 
 
+def upload(file: str, session: Session) -> None:
+    """Upload a local file in parts.
+
+    Raises:
+        Exception: A part could not be sent; of any library.
+    """
+    target = PartUpload(session)
+    try:
+        with open(file, "rb", buffering=0) as source:  # noqa: PTH123 - it may be of /dev/fd
+            while piece := source.read(PART):
+                target.write(piece)
+        target.commit()
+    finally:
+        target.discard()
+
+
 class PartUpload:
-    """A new object that is uploaded in parts while it is written: a target, and its own file.
+    """A new object that is uploaded in parts while it is written.
 
     It holds the part that is being written and those that are being sent.
     """
 
     def __init__(self, session: Session) -> None:
-        self.file = self
         self._session = session
         self._pieces: list[bytes] = []
         self._held = 0
@@ -97,11 +110,6 @@ class PartUpload:
         self._sending: deque[Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_open = True
-
-    @property
-    def anonymous(self) -> bool:
-        """True if the requests hold no credentials."""
-        return self._session.anonymous
 
     def write(self, data: Bytes) -> int:
         """Take bytes, and send each part that is complete; waits while enough are being sent.

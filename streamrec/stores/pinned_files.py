@@ -2,106 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import StoreError
-from streamrec.flow.bridge import Bridge
-from streamrec.flow.cleanup import all_of
-from streamrec.stores.base import ObjectInfo, check_pin
-from streamrec.stores.open import Stores
-from streamrec.stores.read_range import read_range
+from streamrec.stores.base import check_pin
 from streamrec.stores.regular_file import open_regular
 from streamrec.stores.versions import file_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from streamrec.values.columns import ByteArray
-
-AT_ONCE = 32
-"""Objects that are requested at the same time."""
-
-
-class Ranges:
-    """The stores of objects, for callers without an event loop.
-
-    Args:
-        storage_options: fsspec's options.
-    """
-
-    def __init__(self, storage_options: Mapping[str, Any]) -> None:
-        self._bridge, self._stores = Bridge(), Stores(storage_options)
-        holder = self._bridge.call(_held(self._stores))
-        weakref.finalize(self, _close, self._bridge, holder)
-
-    def read(self, found: ObjectInfo, start: int, stop: int) -> tuple[ByteArray, ObjectInfo]:
-        """Read a range of an object in its version, with retries.
-
-        Raises:
-            StoreError: It cannot be read, or is another version now.
-        """
-        return self._bridge.call(self._read(found, start, stop))
-
-    def read_all(self, found: Sequence[ObjectInfo], most: int | None = None) -> list[Any]:
-        """Return objects' bytes and facts as :meth:`read` does; errors in place of some.
-
-        Args:
-            found: The objects.
-            most: The bytes to read of each; ``None``: all.
-        """
-        return self._bridge.call(self._read_all(found, most))
-
-    async def _read(self, found: ObjectInfo, start: int, stop: int) -> tuple[ByteArray, ObjectInfo]:
-        return await read_range(self._stores.store_for(found.url), found, start, stop)
-
-    async def _read_all(self, found: Sequence[ObjectInfo], most: int | None) -> list[Any]:
-        limit = asyncio.Semaphore(AT_ONCE)
-
-        async def read(one: ObjectInfo) -> Any:
-            try:
-                async with limit:
-                    return await self._read(one, 0, (one.size or 0) if most is None else most)
-            except StoreError as error:
-                return error
-
-        return list(await all_of(map(read, found)))
-
-
-async def _held(stores: Stores) -> asyncio.Task[None]:
-    """Return a task that closes stores when it is cancelled, as the end of a bridge does."""
-    holder = asyncio.get_running_loop().create_task(_hold(stores))
-    await asyncio.sleep(0)  # it has begun
-    return holder
-
-
-async def _hold(stores: Stores) -> None:
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await stores.aclose()
-
-
-def _close(bridge: Bridge, _holder: asyncio.Task[None]) -> None:
-    """End the bridge; the collector may call this in any thread, so nothing is waited for."""
-    if bridge.is_here:
-        bridge.close()
+    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.blocking import BlockingStores
 
 
 class PinnedObject(io.RawIOBase):
     """An object that is read by ranges, each by a request.
 
     Args:
-        ranges: Its store.
+        stores: The stores.
         found: The object, with its size and version.
     """
 
-    def __init__(self, ranges: Ranges, found: ObjectInfo) -> None:
-        self._ranges, self._found, self._at = ranges, found, 0
+    def __init__(self, stores: BlockingStores, found: ObjectInfo) -> None:
+        self._stores, self._found, self._at = stores, found, 0
 
     def readable(self) -> bool:
         """Return true."""
@@ -122,7 +46,7 @@ class PinnedObject(io.RawIOBase):
         stop = min(self._at + len(buffer), self._found.size or 0)
         if stop <= self._at:
             return 0
-        data, _ = self._ranges.read(self._found, self._at, stop)
+        data, _ = self._stores.read(self._found, self._at, stop)
         buffer[: len(data)] = data.data
         self._at += len(data)
         return len(data)

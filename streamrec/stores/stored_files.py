@@ -5,21 +5,20 @@ from __future__ import annotations
 import glob
 import io
 import os
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any
 
 from streamrec.config.places import escape, local_path, unescaped
-from streamrec.errors import StoreError
+from streamrec.config.schemes import line_of
+from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.filesystems import filesystem_of, is_anonymous
+from streamrec.stores.blocking import BlockingStores
 from streamrec.stores.foreign_errors import translated
-from streamrec.stores.fsspec.filesystem_info import size_of, version_of
-from streamrec.stores.pinned_files import PinnedFile, PinnedObject, Ranges, check_file
+from streamrec.stores.pinned_files import PinnedFile, PinnedObject, check_file
 from streamrec.stores.regular_file import check_regular
 from streamrec.stores.source_text import (
     expand,
@@ -28,64 +27,15 @@ from streamrec.stores.source_text import (
     is_pattern,
     split_chain,
     with_holder,
+    with_one_name,
 )
-from streamrec.stores.versions import file_version, same_version
+from streamrec.stores.versions import file_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 BLOCK = 16 << 20
 """Bytes of one request: so many that its round trip does not count."""
-
-
-class _Remote:
-    """The filesystem of a URL, which lists, and the store that reads.
-
-    Each process makes its own.
-    """
-
-    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
-        self._made_of = url, storage_options
-
-    @cached_property
-    def ranges(self) -> Ranges:
-        """Return the store that the objects are read from."""
-        return Ranges(self._made_of[1])
-
-    def url(self, path: str) -> str:
-        """Return the URL of a path in it."""
-        place = split_chain(self._made_of[0])
-        if place.before or place.after:
-            scheme = place.link.partition("://")[0]
-            return "".join(place._replace(link=f"{scheme}://{path}"))
-        return cast("str", self.files.unstrip_protocol(path))
-
-    @cached_property
-    def files(self) -> Any:
-        """Return fsspec's filesystem."""
-        files, _ = filesystem_of(*self._made_of)
-        files.invalidate_cache()  # another process may have written since
-        return files
-
-    @contextmanager
-    def translated(self, place: str) -> Iterator[None]:
-        """Raise streamrec's errors, about a place in it."""
-        with translated(place):
-            anonymous = is_anonymous(place, self.files)
-        with translated(place, anonymous=anonymous):
-            yield
-
-    def path(self, url: str) -> str:
-        """Return a URL's path in it."""
-        link = split_chain(url).link
-        return cast("str", self.files._strip_protocol(link))  # noqa: SLF001 - it has no other name
-
-    def ls(self, path: str) -> list[dict[str, Any]]:
-        """Return what there is to say of the entries of a directory."""
-        return cast("list[dict[str, Any]]", self.files.ls(path, detail=True))
-
-    def __reduce__(self) -> Any:
-        return _Remote, self._made_of
 
 
 @dataclass(frozen=True)
@@ -99,9 +49,9 @@ class StoredFile:
     version: str | None
     """Its version, as the store that reads its ranges names it."""
     path: str = field(repr=False)
-    """The path in its filesystem."""
-    remote: _Remote | None = field(default=None, repr=False, compare=False)
-    """Its filesystem; ``None``: it is local."""
+    """The path on the disk, or in the store."""
+    stores: BlockingStores | None = field(default=None, repr=False, compare=False)
+    """The stores of which one has it; ``None``: it is local."""
 
     __repr__ = masked_repr
 
@@ -116,7 +66,7 @@ class StoredFile:
     @property
     def is_local(self) -> bool:
         """True if the operating system has the file."""
-        return self.remote is None
+        return self.stores is None
 
     def open(self, block: int = BLOCK) -> IO[bytes]:
         """Open it to read it.
@@ -128,9 +78,9 @@ class StoredFile:
             StoreError: It is in a store, and cannot be read; also while it is read.
             OSError: It is local, and cannot be read.
         """
-        if self.remote is None:
+        if self.stores is None:
             return io.BufferedReader(PinnedFile(self.path, self.version))
-        return io.BufferedReader(PinnedObject(self.remote.ranges, self.info), block)
+        return io.BufferedReader(PinnedObject(self.stores, self.info), block)
 
     @property
     def info(self) -> ObjectInfo:
@@ -140,7 +90,7 @@ class StoredFile:
     @property
     def fingerprint(self) -> str | None:
         """The version; of a local file its time, which a copy on another machine has too."""
-        if self.remote is not None or self.version is None:
+        if self.stores is not None or self.version is None:
             return self.version
         return str(int(self.version.split("-")[1], 16))
 
@@ -150,7 +100,7 @@ class StoredFile:
         Raises:
             ObjectChanged: The file is another one now.
         """
-        if self.remote is None:
+        if self.stores is None:
             check_file(self.path, self.version)
 
 
@@ -159,11 +109,11 @@ def file_contents(files: Sequence[StoredFile]) -> Iterator[bytes | Exception]:
 
     Those in a store are requested at the same time.
     """
-    remote = files[0].remote if files else None
-    if remote is None:
+    stores = files[0].stores if files else None
+    if stores is None:
         yield from map(_content, files)
         return
-    for read in remote.ranges.read_all([file.info for file in files]):
+    for read in stores.read_all([file.info for file in files]):
         yield read if isinstance(read, Exception) else read[0].tobytes()
 
 
@@ -194,7 +144,7 @@ def find_files(
         StoreError: The store cannot be listed, or has no such object.
     """
     place = local_path(place)
-    if "://" in place:
+    if line_of(place).name != "file":
         found: Iterable[StoredFile] = _in_stores(place, storage_options, suffixes)
     else:
         name = unescaped(place)
@@ -214,8 +164,14 @@ def named_files(
     """
     listed: dict[str, dict[str, StoredFile]] = {}
     for name in map(local_path, names):
-        if "://" not in name:
+        if line_of(name).name == "file":
             yield _of_path(name) if Path(name).is_file() else None
+            continue
+        if not line_of(name).is_listed:
+            with suppress(ObjectNotFound):
+                yield from find_files(escape(name), storage_options)
+                continue
+            yield None
             continue
         place = split_chain(name)
         last = place.link.rpartition("/")[2]
@@ -234,12 +190,11 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
         StoreError: The store cannot be listed.
     """
     place = local_path(place)
-    if "://" in place:
-        remote = _Remote(place, storage_options)
-        with remote.translated(place):
-            root = remote.path(place).rstrip("/")
-            infos = remote.files.find(root, detail=True).values()
-            files = {file.path[len(root) :].lstrip("/"): file for file in _stored(remote, infos)}
+    if line_of(place).name != "file":
+        root = _directory(place)
+        begin = len(split_chain(root).link.partition("://")[2])
+        stores = BlockingStores(storage_options)
+        files = {file.path[begin:]: file for file in _stored(stores, stores.list_objects(root))}
     else:
         files = {os.path.relpath(path, place): _of_path(path) for path in _walk(place)}
     names = sorted(files, key=lambda name: name.split("/"))
@@ -247,20 +202,30 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
 
 
 def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None:
-    """Return the names in a directory; ``None`` if the place is not a directory."""
+    """Return the names of the files in a directory; ``None`` if the place is not a directory."""
     place = local_path(place)
-    if "://" not in place:
-        return os.listdir(place) if Path(place).is_dir() else None  # noqa: PTH208 - names alone
-    holder, _ = held_in(place, storage_options)
-    if holder and is_pattern(holder):
-        return None
-    remote = _Remote(place, storage_options)
-    with remote.translated(place):
-        path = remote.path(place)
-        # A directory whose name has a star is not looked for.
-        if "*" in path.rpartition("/")[2] or not remote.files.isdir(path):
+    if line_of(place).name == "file":
+        if not Path(place).is_dir():
             return None
-        return [entry["name"].rstrip("/").rpartition("/")[2] for entry in remote.ls(path)]
+        return [entry.name for entry in os.scandir(place) if not entry.is_dir()]
+    holder, _ = held_in(place, storage_options)
+    # A pattern of shards, whose directory no job need have the right to list, names no directory.
+    last = split_chain(place).link.rpartition("/")[2]
+    if (holder and is_pattern(holder)) or "*" in last or not line_of(place).is_listed:
+        return None
+    root, stores = _directory(place), BlockingStores(storage_options)
+    infos = stores.list_objects(root, recursive=False)
+    # Without files of its own it may still hold directories; the first name below tells.
+    if not infos and not stores.has_any(root):
+        return None
+    return [file.name for file in _objects(stores, infos)]
+
+
+def _directory(place: str) -> str:
+    """Return the URL of a directory, with a slash at the end of its own link."""
+    chain = split_chain(place)
+    link = chain.link if chain.link.endswith("/") else f"{chain.link}/"
+    return "".join(chain._replace(link=link))
 
 
 def _of_path(path: str) -> StoredFile:
@@ -305,35 +270,70 @@ def _in_stores(
 def _in_store(
     place: str, storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
 ) -> list[StoredFile]:
-    link = split_chain(place)
-    literal = unescaped(place)
-    remote = _Remote("".join(link._replace(after=unescaped(link.after))), storage_options)
-    with remote.translated(place):
-        is_name = is_pattern(place) and _is_there(literal, remote)
-        names = [literal] if is_name else expand(place)
-        globs = set() if is_name else set(filter(is_glob, names))
-        paths = {remote.path(n if n in globs else unescaped(n)): n for n in names}
-        if len(paths) > 1:
-            # The listing of a directory stays in memory, and answers for each of its objects.
-            for parent in sorted({path.rpartition("/")[0] for path in paths}):
-                remote.ls(parent)
-        infos: list[dict[str, Any]] = []
-        for path, name in paths.items():
-            if name in globs:
-                infos += remote.files.glob(path, detail=True).values()
-            elif remote.files.isdir(path):
-                infos += [one for one in remote.ls(path) if one["name"].endswith(suffixes)]
-            else:
-                infos.append(remote.files.info(path))
-        return _stored(remote, infos)
+    stores = BlockingStores(storage_options)
+    literal = unescaped(with_one_name(place))
+    if is_pattern(place) and _is_there(literal, stores):
+        return _stored(stores, _named(literal, stores, suffixes))
+    names = expand(place)
+    infos = _parents(names, stores)
+    found: list[ObjectInfo] = []
+    for name in names:
+        if is_glob(name):
+            found += stores.match(name)
+        elif (url := unescaped(name)) in infos:
+            found.append(infos[url])
+        else:
+            found += _named(url, stores, suffixes)
+    return _stored(stores, found)
 
 
-def _is_there(url: str, remote: _Remote) -> bool:
-    """Return whether there is an object of this very name, or a directory if it ends in a slash."""
-    if url.endswith("/"):
-        return bool(remote.files.isdir(remote.path(url)))
+def _parents(names: Sequence[str], stores: BlockingStores) -> dict[str, ObjectInfo]:
+    """Return all objects beside several names, by URL: one listing answers for each of them."""
+    plain = [unescaped(name) for name in names if not is_glob(name)]
+    if len(plain) < 2 or not line_of(plain[0]).is_listed:
+        return {}
+    roots = {_directory_of(url) for url in plain}
+    infos = [info for root in sorted(roots) for info in stores.list_objects(root, recursive=False)]
+    return {info.url: info for info in infos}
+
+
+def _directory_of(url: str) -> str:
+    chain = split_chain(url)
+    return "".join(chain._replace(link=chain.link[: chain.link.rfind("/") + 1]))
+
+
+def _named(url: str, stores: BlockingStores, suffixes: tuple[str, ...]) -> list[ObjectInfo]:
+    """Return the object of a name, or those of the directory that it names.
+
+    A job may have the right to read an object and not that to list its directory. So the object is
+    asked for first.
+
+    Raises:
+        StoreError: There is neither.
+    """
+    missing: StoreError | None = None
+    if not split_chain(url).link.endswith("/"):
+        try:
+            return [stores.read(ObjectInfo(url), 0, 1)[1]]
+        except StoreError as error:
+            if error.retryable or not line_of(url).is_listed:
+                raise
+            missing = error
     try:
-        remote.ranges.read(ObjectInfo(url), 0, 1)
+        infos = stores.list_objects(_directory(url), recursive=False)
+    except StoreError as error:
+        raise missing or error from None
+    if missing is not None and not infos and not stores.has_any(_directory(url)):
+        raise missing
+    return [info for info in infos if split_chain(info.url).link.endswith(suffixes)]
+
+
+def _is_there(url: str, stores: BlockingStores) -> bool:
+    """Return whether there is an object of this very name, or a directory if it ends in a slash."""
+    if split_chain(url).link.endswith("/"):
+        return stores.has_any(url)
+    try:
+        stores.read(ObjectInfo(url), 0, 1)
     except StoreError as error:
         if error.retryable:
             raise
@@ -341,29 +341,22 @@ def _is_there(url: str, remote: _Remote) -> bool:
     return True
 
 
-def _stored(remote: _Remote, infos: Iterable[dict[str, Any]]) -> list[StoredFile]:
-    infos = [
-        info for info in infos if info["type"] != "directory" and not info["name"].endswith("/")
+def _objects(stores: BlockingStores, infos: Iterable[ObjectInfo]) -> list[StoredFile]:
+    """Return the files of objects, but for those that mark directories."""
+    links = [(info, split_chain(info.url).link) for info in infos]
+    return [
+        StoredFile(info.url, info.size or 0, info.etag, link.partition("://")[2], stores)
+        for info, link in links
+        if not link.endswith("/")
     ]
-    files = [
-        StoredFile(
-            remote.url(info["name"]), size_of(info) or 0, version_of(info), info["name"], remote
-        )
-        for info in infos
-    ]
-    has_sizes = all(size_of(info) is not None for info in infos)
-    if not files or (has_sizes and _is_listed_as_read(files[0])):
-        return files
-    return [_as_read(file, remote) for file in files]
 
 
-def _is_listed_as_read(file: StoredFile) -> bool:
-    """Return whether a listing tells the version that is told where an object is read."""
-    found = _as_read(file, cast("_Remote", file.remote)).version
-    return file.version is not None and found is not None and same_version(file.version, found)
-
-
-def _as_read(file: StoredFile, remote: _Remote) -> StoredFile:
-    """Return a file with the size and the version that are told where it is read."""
-    _, info = remote.ranges.read(ObjectInfo(file.url), 0, 1)
-    return replace(file, size=info.size or 0, version=info.etag)
+def _stored(stores: BlockingStores, infos: Sequence[ObjectInfo]) -> list[StoredFile]:
+    """Return the files of objects, with the size and version of those that no listing told."""
+    unknown = [one for one in infos if one.size is None or one.etag is None]
+    told: dict[str, ObjectInfo] = {}
+    for answer in stores.read_all(unknown, 1) if unknown else ():
+        if isinstance(answer, Exception):
+            raise answer
+        told[answer[1].url] = answer[1]
+    return _objects(stores, [told.get(info.url, info) for info in infos])

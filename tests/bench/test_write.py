@@ -20,7 +20,7 @@ from bench.writing.judging import judge, judge_conversion, rates
 from bench.writing.kinds import FRAME, KINDS, shard_nbytes
 from bench.writing.place import Place
 from bench.writing.tables import as_markdown
-from streamrec.stores.filesystems import filesystem_of
+from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ def test_other_records_are_a_failure(
 def test_writers_to_a_store(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     with store(latency=0.0, bandwidth=None) as served:
         options = {"endpoint_url": served.endpoint, **STORE_KEYS}
-        files, _ = filesystem_of("s3://out", options)
+        files, _ = shared_filesystem("s3://out", options)
         for bucket in ("out", "warm"):
             files.mkdir(bucket)
         case = cases(Place("s3://out", options), "s3://warm")["ShardedWriter, columns"]

@@ -13,7 +13,9 @@ from streamrec.devstore import DevStore
 from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.formats.shards.index import Index
 from streamrec.stores.folder import Folder
-from streamrec.stores.targets import open_target
+from streamrec.stores.new_object import GuardedObject
+from streamrec.stores.part_upload import PartUpload
+from streamrec.stores.writing import new_object
 from streamrec.streams.read_records import read_records
 from tests.datasets.datasets import manifest, names, records
 
@@ -56,9 +58,11 @@ def test_uploads_of_a_run_that_was_killed_are_aborted() -> None:
             ) as writer:
                 writer.write(b"record")
         for name in ("x.streamrec-index", "x-00001-of-00002", "y-00001-of-00002"):
-            target = open_target(f"s3://b/{name}", options)
-            target.file.write(bytes(9 << 20))  # as if its process had been killed here
-            target._wait()  # type: ignore[union-attr]
+            target = new_object(f"s3://b/{name}", options)
+            target.write(bytes(9 << 20))  # as if its process had been killed here
+            assert isinstance(target, GuardedObject)
+            assert isinstance(target.target, PartUpload)
+            target.target._wait()
         merge_index("s3://b/x", storage_options=options)
         assert [upload.key for upload in store._s3._uploads.values()] == ["y-00001-of-00002"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import StoreError
 from streamrec.stores.base import ObjectInfo
+from tests.read_only import ReadOnly
 from tests.stores.piecewise_body import PiecewiseBody
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Body(PiecewiseBody):
 
 
 @dataclass
-class ScriptedStore:
+class ScriptedStore(ReadOnly):
     """A store of the objects in a mapping.
 
     ``faults`` are used up, one a request: an error before the answer, or (bytes, error) for a body

@@ -17,6 +17,7 @@ from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow import cleanup
 from streamrec.pipeline.terms import memory_needs
 from streamrec.stores.base import ObjectInfo
+from tests.read_only import ReadOnly
 from tests.stores.piecewise_body import PiecewiseBody
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ NO_TROUBLE = Trouble()
 
 
 @dataclass
-class SimulatedStore:
+class SimulatedStore(ReadOnly):
     """A store of the objects in a mapping."""
 
     objects: Mapping[str, bytes]

@@ -6,11 +6,13 @@ import asyncio
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
+from streamrec.stores.publishing import publish
 from streamrec.stores.versions import same_version
 from tests.support import asynchronous
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from streamrec.devstore import DevStore
-    from streamrec.stores.base import ObjectInfo, RangeBody, Store
+    from streamrec.stores.base import NewObject, ObjectInfo, RangeBody, Store
 
 DATA = bytes(range(256)) * 40
 LARGE = os.urandom(3 << 20)
@@ -326,6 +328,134 @@ class ListingConformance:
             async for info in bench.store.list(bench.url("list/")):
                 assert info.size == 1
                 break
+
+
+PARTS = os.urandom((9 << 20) + 1)
+"""More than a part of an upload."""
+
+
+async def begin(store: Store, url: str, *pieces: bytes, **how: bool) -> NewObject:
+    """Begin an object, and write pieces of it."""
+    target = await asyncio.to_thread(partial(store.put, url, **how))
+    try:
+        for piece in pieces:
+            assert await asyncio.to_thread(target.write, piece) == len(piece)
+    except BaseException:
+        await asyncio.to_thread(target.discard)
+        raise
+    return target
+
+
+async def write(store: Store, url: str, *pieces: bytes, **how: bool) -> None:
+    """Write an object of pieces."""
+    target = await begin(store, url, *pieces, **how)
+    try:
+        await asyncio.to_thread(target.flush)
+        await asyncio.to_thread(target.commit)
+    finally:
+        await asyncio.to_thread(target.discard)
+
+
+async def sizes(store: Store, prefix: str) -> dict[str, int | None]:
+    """Return the sizes of all objects below a prefix, by what follows it."""
+    return {info.url.removeprefix(prefix): info.size async for info in store.list(prefix)}
+
+
+class WritingConformance:
+    """Writing and deleting: for every store that can list."""
+
+    @pytest.mark.parametrize("spooled", [False, True])
+    @asynchronous
+    async def test_what_is_written_is_listed_and_read(
+        self, backend: Backend, spooled: bool
+    ) -> None:
+        objects = {"one": b"x", "whole": DATA, "parts": PARTS}
+        async with backend() as bench:
+            bench.put("w/before", b"x")
+            head = bench.url("w/")
+            for name, data in objects.items():
+                pieces = [data[:9], data[9 : 5 << 20], data[5 << 20 :]]
+                await write(bench.store, head + name, *filter(None, pieces), spooled=spooled)
+            found = await sizes(bench.store, head)
+            assert found == {"before": 1} | {name: len(data) for name, data in objects.items()}
+            for name, data in objects.items():
+                assert (await read(bench.store, head + name, 0, len(data)))[0] == data
+
+    @asynchronous
+    async def test_an_empty_object_is_written(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("w/before", b"x")
+            await write(bench.store, bench.url("w/empty"))
+            assert await sizes(bench.store, bench.url("w/")) == {"before": 1, "empty": 0}
+
+    @asynchronous
+    async def test_nothing_is_seen_before_the_end_and_nothing_is_left(
+        self, backend: Backend
+    ) -> None:
+        async with backend() as bench:
+            bench.put("w/old", DATA)
+            head = bench.url("w/")
+            for name in ("old", "new"):
+                for pieces in ((DATA[:5],), (PARTS,)):
+                    target = await begin(bench.store, head + name, *pieces)
+                    visible = await sizes(bench.store, head)
+                    await asyncio.to_thread(target.discard)
+                    await asyncio.to_thread(target.discard)
+                    # A hidden file may be seen while it is written, never under the object's name.
+                    assert visible.get("old") == len(DATA)
+                    assert "new" not in visible
+                    assert await sizes(bench.store, head) == {"old": len(DATA)}
+            assert (await read(bench.store, head + "old", 0, 1 << 20))[0] == DATA
+
+    @asynchronous
+    async def test_an_object_is_replaced(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("w/x", DATA)
+            url = bench.url("w/x")
+            _, before = await read(bench.store, url, 0, 1)
+            await write(bench.store, url, b"another")
+            assert await sizes(bench.store, url) == {"": 7}
+            assert (await read(bench.store, url, 0, 100))[0] == b"another"
+            if before.etag is not None:
+                with suppress(ObjectChanged):  # a cache may have it
+                    old, _ = await read(bench.store, url, 0, 1, etag=before.etag)
+                    assert old == DATA[:1]
+
+    @asynchronous
+    async def test_an_object_is_deleted(self, backend: Backend) -> None:
+        async with backend() as bench:
+            for name in ("x", "y"):
+                bench.put(f"w/{name}", DATA)
+            await bench.store.delete(bench.url("w/x"))
+            await bench.store.delete(bench.url("w/x"))
+            await bench.store.delete(bench.url("w/never"))
+            assert await sizes(bench.store, bench.url("w/")) == {"y": len(DATA)}
+            with pytest.raises(ObjectNotFound):
+                await read(bench.store, bench.url("w/x"), 0, 1)
+
+    @asynchronous
+    async def test_an_object_gets_another_name(self, backend: Backend) -> None:
+        async with backend() as bench:
+            for name, data in {"x": LARGE, "y": DATA}.items():
+                bench.put(f"w/{name}", data)
+            url, other = bench.url("w/x"), bench.url("w/y")
+            await publish(bench.store, url, other, len(LARGE))
+            await bench.store.delete(url)
+            assert await sizes(bench.store, bench.url("w/")) == {"y": len(LARGE)}
+            assert (await read(bench.store, other, 0, len(LARGE)))[0] == LARGE
+
+    @asynchronous
+    async def test_odd_names_are_written_and_deleted(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("x", b"x")  # makes the bucket
+            for name in ODD_NAMES:
+                url = bench.url(f"w/{name}")
+                await write(bench.store, url, name.encode(), make_directory=True)
+                assert (await read(bench.store, url, 0, 1000))[0] == name.encode()
+            assert set(await sizes(bench.store, bench.url("w/"))) == set(ODD_NAMES)
+            for name in ODD_NAMES:
+                await bench.store.delete(bench.url(f"w/{name}"))
+            assert await sizes(bench.store, bench.url("w/")) == {}
 
 
 class AccessConformance:

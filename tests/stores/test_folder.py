@@ -9,7 +9,8 @@ import fsspec
 import pytest
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
-from streamrec.stores.folder import AT_ONCE, Folder
+from streamrec.stores.blocking import WRITES_AT_ONCE as AT_ONCE
+from streamrec.stores.folder import Folder
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -139,5 +140,5 @@ def test_a_working_directory_that_was_deleted(
 
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x")
-    with pytest.raises(StoreError, match="x: this is a FIFO, a device or a socket; name"):
+    with pytest.raises(StoreError, match="x, offset 0: this is a FIFO, a device or a socket; name"):
         Folder(f"{tmp_path}/", {}).read("x")

@@ -16,7 +16,13 @@ import pytest
 import streamrec as sr
 from streamrec.errors import StoreMisbehaved
 from streamrec.stores.folder import Folder
-from tests.stores.conformance import Backend, Bench, ListingConformance, StoreConformance
+from tests.stores.conformance import (
+    Backend,
+    Bench,
+    ListingConformance,
+    StoreConformance,
+    WritingConformance,
+)
 from tests.stores.gcs.test_gcs_store import opened
 from tests.stores.gcs_probes import Api, GCSProbes
 
@@ -86,6 +92,9 @@ DEVIATIONS = {
     "test_only_the_fields_that_are_asked_for": Deviation(
         "fields is ignored", AssertionError, r"assert \{'kind': .* == \{'items': "
     ),
+    "test_odd_names_are_written_and_deleted": Deviation(
+        "a name is cut at a semicolon where it is deleted", AssertionError, r"a&b=c;d.*== \{\}"
+    ),
     "test_an_encoded_object_as_it_is_stored": Deviation(_NO_ENCODING, KeyError, "Content-Encoding"),
     "test_an_encoded_object_is_unpacked_for_others": Deviation(
         _NO_ENCODING, AssertionError, r"assert \(206, .* == \(200, "
@@ -121,7 +130,7 @@ def put(bucket: str, name: str, data: bytes) -> None:
     post(f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(name, safe='')}", data)
 
 
-class TestGCSOnTheEmulator(StoreConformance, ListingConformance):
+class TestGCSOnTheEmulator(StoreConformance, ListingConformance, WritingConformance):
     @pytest.fixture
     def backend(self, bucket: str) -> Backend:
         @asynccontextmanager

@@ -16,6 +16,7 @@ from tests.stores.conformance import (
     Bench,
     ListingConformance,
     StoreConformance,
+    WritingConformance,
     filled,
     read,
 )
@@ -32,7 +33,7 @@ def put(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-class LocalConformance(StoreConformance, ListingConformance):
+class LocalConformance(StoreConformance, ListingConformance, WritingConformance):
     head = ""
 
     @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from streamrec.errors import ConfigError
 from streamrec.stores.part_file import PartFile
-from streamrec.stores.targets import write_object
+from streamrec.stores.writing import write_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +93,7 @@ class TestSeveralWriters:
         writers = [PartFile(tmp_path / "x") for _ in range(3)]
         assert names(tmp_path) == [".x.1.part", ".x.2.part", ".x.part"]
         for number, writer in enumerate(writers):
-            writer.file.write(b"%d" % number)
+            writer.write(b"%d" % number)
         writers[1].commit()
         assert (tmp_path / "x").read_bytes() == b"1"
         writers[0].discard()
@@ -134,7 +134,7 @@ class TestRaces:
         before_lock((tmp_path / ".x.part").unlink)
         writer = PartFile(tmp_path / "x")
         assert names(tmp_path) == [".x.part"]
-        writer.file.write(b"whole")
+        writer.write(b"whole")
         writer.commit()
         assert (tmp_path / "x").read_bytes() == b"whole"
 
@@ -142,7 +142,7 @@ class TestRaces:
         self, tmp_path: Path, before_lock: Callable[[Callable[[], object]], None]
     ) -> None:
         first = PartFile(tmp_path / "x")
-        first.file.write(b"first")
+        first.write(b"first")
         before_lock(first.commit)
         second = PartFile(tmp_path / "x")
         assert (tmp_path / "x").read_bytes() == b"first"

@@ -14,7 +14,9 @@ import pytest
 import streamrec as sr
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
 from streamrec.stores.http.http_store import RangeClient
-from streamrec.stores.targets import open_target, write_object
+from streamrec.stores.new_object import GuardedObject
+from streamrec.stores.part_upload import PartUpload
+from streamrec.stores.writing import new_object, write_object
 from tests.stores.conformance import (
     DATA,
     AccessConformance,
@@ -22,6 +24,7 @@ from tests.stores.conformance import (
     Bench,
     ListingConformance,
     StoreConformance,
+    WritingConformance,
     read,
 )
 from tests.stores.s3.test_s3_store import KEYS, opened
@@ -64,7 +67,7 @@ def bucket(ceph: Any) -> str:
     return name
 
 
-class TestS3OnCeph(StoreConformance, ListingConformance, AccessConformance):
+class TestS3OnCeph(StoreConformance, ListingConformance, WritingConformance, AccessConformance):
     @pytest.fixture
     def backend(self, ceph: Any, bucket: str) -> Backend:
         options = {**KEYS, "endpoint_url": ENDPOINT}
@@ -204,9 +207,11 @@ class TestUploadsOnCeph:
 
     def test_a_dataset_by_size_and_what_a_killed_task_left(self, ceph: Any, bucket: str) -> None:
         place = f"s3://{bucket}/d/"
-        target = open_target(f"{place}.x.task-00000-of-00001-00000.streamrec-part", OPTIONS)
-        target.file.write(bytes(9 << 20))  # as if its process had been killed here
-        target._wait()  # type: ignore[union-attr]
+        target = new_object(f"{place}.x.task-00000-of-00001-00000.streamrec-part", OPTIONS)
+        target.write(bytes(9 << 20))  # as if its process had been killed here
+        assert isinstance(target, GuardedObject)
+        assert isinstance(target.target, PartUpload)
+        target.target._wait()
         assert len(self.uploads(ceph, bucket)) == 1
         with sr.ShardedWriter(
             f"{place}x", shard_bytes=50, labels={"a": 0}, storage_options=OPTIONS

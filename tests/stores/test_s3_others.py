@@ -17,7 +17,13 @@ import pytest
 
 import streamrec as sr
 from streamrec.stores.s3.s3_store import S3Store
-from tests.stores.conformance import Backend, Bench, ListingConformance, StoreConformance
+from tests.stores.conformance import (
+    Backend,
+    Bench,
+    ListingConformance,
+    StoreConformance,
+    WritingConformance,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,7 +65,7 @@ def bucket(client: Any) -> str:
     return name
 
 
-class TestConformance(StoreConformance, ListingConformance):
+class TestConformance(StoreConformance, ListingConformance, WritingConformance):
     @pytest.fixture
     def backend(self, options: dict[str, Any], client: Any, bucket: str) -> Backend:
         @asynccontextmanager

@@ -10,8 +10,10 @@ import pytest
 from streamrec.config.places import escape
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, ObjectNotFound
+from streamrec.stores.base import ObjectInfo
+from streamrec.stores.gcs.gcs_store import GCSStore
+from streamrec.stores.s3.s3_store import S3Store
 from streamrec.stores.stored_files import (
-    _Remote,
     file_contents,
     files_below,
     find_files,
@@ -20,7 +22,7 @@ from streamrec.stores.stored_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 NAMES = ["b.csv", "a.csv", "deep/er/c [1].csv", "deep-er/d.csv", "e"]
@@ -102,8 +104,10 @@ def test_names_of_several(place: Place) -> None:
         "*.no": [],
     }.items():
         assert [file.name for file in find_files(f"{url}/{pattern}", options)] == names
-    assert sorted(names_in(url, options) or []) == ["a.csv", "b.csv", "deep", "deep-er", "e"]
+    assert sorted(names_in(url, options) or []) == ["a.csv", "b.csv", "e"]
+    assert names_in(f"{url}/deep", options) == []
     assert names_in(f"{url}/a.csv", options) is None
+    assert names_in(f"{url}/none", options) is None
 
 
 def test_all_files_below(place: Place) -> None:
@@ -147,24 +151,13 @@ def test_a_thousand_names_are_one_listing() -> None:
             assert store.statistics.requests <= 3
 
 
-@pytest.mark.parametrize(
-    ("chain", "path", "url"),
-    [
-        ("simplecache::s3://b/x", "b/y", "simplecache::s3://b/y"),
-        ("zip://in/x::s3://b/a.zip", "in/y", "zip://in/y::s3://b/a.zip"),
-        ("simplecache::zip://in/x::s3://b/a.zip", "y", "simplecache::zip://y::s3://b/a.zip"),
-    ],
-)
-def test_a_file_of_a_chain_has_all_its_links(chain: str, path: str, url: str) -> None:
-    assert _Remote(chain, {}).url(path) == url
-
-
 def test_one_name_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job may have the right to read an object and not that to list its directory."""
     with DevStore() as store:
         store.put("bucket/dir/x", b"x")
         listed: list[str] = []
-        monkeypatch.setattr(_Remote, "ls", lambda _, path: listed.append(path))
+        for kind in (S3Store, GCSStore):
+            monkeypatch.setattr(kind, "list", lambda _, prefix, **__: listed.append(prefix))
         for scheme, options in (("s3", store.storage_options), ("gs", store.gcs_options)):
             [found] = find_files(f"{scheme}://bucket/dir/x", options)
             assert found.size == 1
@@ -234,13 +227,30 @@ def test_a_copy_has_the_same_fingerprint(tmp_path: Path) -> None:
     assert one.fingerprint == other.fingerprint
 
 
-def test_versions_are_those_that_are_told_where_an_object_is_read(
+def test_the_version_of_what_no_listing_tells_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streamrec.stores.stored_files.version_of", lambda _: '"another"')
+    async def nameless(store: S3Store, prefix: str, **_: bool) -> AsyncIterator[ObjectInfo]:
+        for name in ("a", "b"):
+            yield ObjectInfo(f"{prefix}{name}", 1 if name == "a" else None)
+
+    monkeypatch.setattr(S3Store, "list", nameless)
     with DevStore() as store:
         for name in ("a", "b"):
             store.put(f"bucket/dir/{name}", name.encode())
-        found = find_files("s3://bucket/dir", store.storage_options)
+        found = find_files("s3://bucket/dir/", store.storage_options)
+        assert [(file.size, file.version is None) for file in found] == [(1, False)] * 2
         assert [file.open().read() for file in found] == [b"a", b"b"]
-        assert len({file.version for file in found} | {'"another"'}) == 3
+
+
+def test_files_of_a_server_that_cannot_list() -> None:
+    with DevStore(anonymous=True) as store:
+        store.put("bucket/dir/x-1", b"x")
+        url = f"{store.endpoint}/bucket/dir"
+        [found] = find_files(f"{url}/x-1", {})
+        assert (found.name, found.size) == ("x-1", 1)
+        named = list(named_files([f"{url}/x-1", f"{url}/no"], {}))
+        assert [file and file.name for file in named] == ["x-1", None]
+        assert names_in(url, {}) is None
+        with pytest.raises(ObjectNotFound):
+            find_files(f"{url}/x-{{1,2}}", {})

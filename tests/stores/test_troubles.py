@@ -34,8 +34,8 @@ from streamrec.stores.open import Stores
 from streamrec.stores.refusals import _BY_CODE, _BY_STATUS
 from streamrec.stores.s3.s3_store import S3Store
 from streamrec.stores.stored_files import find_files
-from streamrec.stores.targets import write_object
 from streamrec.stores.troubles import TROUBLES, tell
+from streamrec.stores.writing import write_object
 from tests.stores.conformance import read
 from tests.stores.s3.test_s3_store import KEYS
 
@@ -94,6 +94,17 @@ def writing(url: str, options: dict[str, Any]) -> None:
     write_object(url, b"data", options)
 
 
+def deleting(url: str, options: dict[str, Any]) -> None:
+    async def run() -> None:
+        stores = Stores(options)
+        try:
+            await stores.store_for(url).delete(url)
+        finally:
+            await stores.aclose()
+
+    asyncio.run(run())
+
+
 class Waiting:
     """asyncio for gcsfs, which notes how long it would wait, and does not."""
 
@@ -107,7 +118,7 @@ class Waiting:
         self._waits.append(seconds)
 
 
-WAYS = [reading, listing, writing]
+WAYS = [reading, listing, writing, deleting]
 
 
 def told(way: Any, url: str, options: dict[str, Any]) -> StreamrecError:
@@ -169,6 +180,9 @@ class TestS3:
     def test_a_refusal(self, way: Any, status: int, code: str) -> None:
         region = {"x-amz-bucket-region": "eu-west-3"} if status == 301 else {}
         with devstore(FaultRule(status=status, code=code, headers=region)) as store:
+            if way is deleting and status == 404:
+                way("s3://bucket/x", s3(store))
+                return
             check(told(way, "s3://bucket/x", s3(store)), REFUSALS[status, code])
 
     @pytest.mark.parametrize("way", WAYS)
@@ -367,9 +381,12 @@ class TestGCS:
             patch.setattr("gcsfs.retry.asyncio", Waiting(waits))
             options = store.gcs_options
             store.faults = [FaultRule(status=status)]
+            if way is deleting and status == 404:
+                way("gs://bucket/x", options)
+                return
             check(told(way, "gs://bucket/x", options), row)
         # A writer is told when gcsfs has tried again for half a minute.
-        assert len(waits) == (5 if row.retryable and way is writing else 0)
+        assert len(waits) == (5 if row.retryable and way in (writing, deleting) else 0)
         assert sum(waits) < 40
 
     @pytest.mark.parametrize("way", WAYS)
@@ -512,7 +529,7 @@ class TestLocal:
             raise OSError(number, os.strerror(number))
 
         monkeypatch.setattr("streamrec.stores.local_store.open_regular", fail)
-        monkeypatch.setattr("streamrec.stores.targets.PartFile", fail)
+        monkeypatch.setattr("streamrec.stores.local_store.PartFile", fail)
         check(told(way, str(tmp_path / "x"), {}), row)
 
     @pytest.mark.parametrize("way", [reading, writing])
@@ -578,7 +595,7 @@ class TestCeph:
         error = told(way, f"s3://{bucket}/x", s3(CEPH, key="wrong"))
         check(error, Row(AccessDenied, "not accept these credentials.*InvalidAccessKeyId"))
 
-    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("way", [reading, listing, writing])
     def test_no_bucket(self, way: Any, bucket: str) -> None:
         assert CEPH
         error = told(way, f"s3://{bucket}x/x", s3(CEPH))

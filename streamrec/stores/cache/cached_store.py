@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from streamrec.stores.base import RangeBody, Store
+    from streamrec.stores.base import NewObject, RangeBody, Store
     from streamrec.stores.cache.piece_cache import PieceCache
 
 _T = TypeVar("_T")
@@ -63,6 +63,16 @@ class CachedStore:
     def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """Yield the objects that the store lists; see :class:`~streamrec.stores.base.Store`."""
         return self.store.list(prefix, recursive=recursive)
+
+    def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
+        """Begin an object in the store; see :class:`~streamrec.stores.base.Store`."""
+        self.known.pop(url, None)
+        return self.store.put(url, make_directory=make_directory, spooled=spooled)
+
+    async def delete(self, url: str) -> None:
+        """Delete an object in the store; see :class:`~streamrec.stores.base.Store`."""
+        self.known.pop(url, None)
+        await self.store.delete(url)
 
     async def aclose(self) -> None:
         """Close the store; the cache may serve others."""

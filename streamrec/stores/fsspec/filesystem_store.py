@@ -20,12 +20,13 @@ from streamrec.stores.base import ObjectInfo, check_pin, check_range, let_pass
 from streamrec.stores.foreign_errors import translated
 from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
+from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter, shared_filesystem
 from streamrec.stores.source_text import split_chain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from streamrec.stores.base import BeforeRequest
+    from streamrec.stores.base import BeforeRequest, NewObject
     from streamrec.stores.source_text import ChainedURL
 
 PIECE_BYTES = 8 << 20
@@ -82,6 +83,7 @@ class FilesystemStore:
         self._anonymous = scheme == "s3" and bool(options.get("anon"))
         asynchronous = filesystem_class(scheme).async_impl
         self._calls = FilesystemCalls(options, asynchronous=asynchronous)
+        self._writer = FilesystemWriter(lambda url: shared_filesystem(url, options))
         self._known: dict[str, ObjectInfo] = {}
 
     @asynccontextmanager
@@ -149,8 +151,23 @@ class FilesystemStore:
                 elif recursive and _related(f"{link}/", prefix.link):
                     pending.append(f"{link}/")
 
+    def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
+        """Begin a temporary file, which is uploaded when it is complete; see :class:`Store`."""
+        return self._writer.put(url, make_directory=make_directory, spooled=spooled)
+
+    async def delete(self, url: str) -> None:
+        """Delete an object; see :class:`Store`."""
+        self._before_request(0)
+        await self._writer.delete(url)
+
+    async def copy(self, url: str, other: str, size: int) -> None:  # noqa: ARG002 - of any size
+        """Copy an object; see :class:`~streamrec.stores.base.Copying`."""
+        self._before_request(0)
+        await self._writer.copy(url, other)
+
     async def aclose(self) -> None:
         """Drop every filesystem, and close its connections where it has a method for that."""
+        self._writer.close()
         self._known.clear()
         await self._calls.aclose()
 

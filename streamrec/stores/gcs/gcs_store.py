@@ -16,15 +16,17 @@ from urllib.parse import quote, urlencode
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
 from streamrec.stores.base import (
     ObjectInfo,
+    check_new_object,
     check_range,
     in_thread,
     let_pass,
     split_bucket,
     split_object,
 )
+from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangedGet
-from streamrec.stores.http.transport import OPTIONS, transport_of
+from streamrec.stores.http.transport import OPTIONS, check_proxies, transport_of
 from streamrec.stores.pages import Page, walk
 from streamrec.stores.refusals import Expired, plain
 from streamrec.stores.versions import version_of
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
 
     from gcsfs.core import GCSFileSystem
 
-    from streamrec.stores.base import BeforeRequest
+    from streamrec.stores.base import BeforeRequest, NewObject
     from streamrec.stores.http.http_body import HttpBody
+    from streamrec.stores.part_upload import Session
 
 _T = TypeVar("_T")
 
@@ -63,13 +66,27 @@ class GCSStore:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         before_request: BeforeRequest = let_pass,
     ) -> None:
-        given = dict(storage_options or {})
+        # gcsfs's own session, which writes, takes none of our options for the transport.
+        self._given = given = dict(storage_options or {})
         self._transport = transport_of(given)
         self._options = {name: given[name] for name in given if name not in OPTIONS}
         self._sleep = sleep
         self._before_request = before_request
         self._opening = asyncio.Lock()
         self._client: RangeClient | None = None
+        self._writer = FilesystemWriter(
+            self._find,
+            session=_session,
+            is_anonymous=lambda files: files.credentials.credentials is None,
+        )
+
+    def _find(self, url: str) -> tuple[GCSFileSystem, str]:
+        """Return gcsfs's filesystem for writing, and the path in it."""
+        from streamrec.stores.gcs.google_credentials import filesystem
+
+        split_bucket(url)
+        check_proxies()
+        return filesystem(self._given), url.partition("://")[2]
 
     @asynccontextmanager
     async def open_range(
@@ -98,8 +115,24 @@ class GCSStore:
 
         return walk(fetch, prefix, self._sleep)
 
+    def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
+        """Begin an object, which gcsfs sends in parts; see :class:`Store`."""
+        check_new_object(url)
+        return self._writer.put(url, make_directory=make_directory, spooled=spooled)
+
+    async def delete(self, url: str) -> None:
+        """Delete an object; see :class:`Store`."""
+        self._before_request(0)
+        await self._writer.delete(url)
+
+    async def copy(self, url: str, other: str, size: int) -> None:  # noqa: ARG002 - of any size
+        """Have the store copy an object; see :class:`~streamrec.stores.base.Copying`."""
+        self._before_request(0)
+        await self._writer.copy(url, other)
+
     async def aclose(self) -> None:
         """Close every connection."""
+        self._writer.close()
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -183,6 +216,12 @@ class GCSStore:
 
     def _address(self, path: str, query: Mapping[str, str]) -> str:
         return f"{self._endpoint}{path}?{urlencode({**query, **self._payer}, quote_via=quote)}"
+
+
+def _session(files: GCSFileSystem, path: str) -> Session:
+    from streamrec.stores.gcs.gcs_upload import GCSSession
+
+    return GCSSession(files, path)
 
 
 def _payer(filesystem: GCSFileSystem) -> dict[str, str]:

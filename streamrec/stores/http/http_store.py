@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Mapping
 
-    from streamrec.stores.base import BeforeRequest
+    from streamrec.stores.base import BeforeRequest, NewObject, Store
 
 CONNECT_SECONDS = 10.0
 DNS_SECONDS = 300
@@ -275,7 +275,7 @@ class HttpStore:
         *,
         before_request: BeforeRequest = let_pass,
     ) -> None:
-        options = storage_options or {}
+        self._options = options = storage_options or {}
         self._headers = _headers_of(options)
         self._client = RangeClient(transport=transport_of(options), before_request=before_request)
 
@@ -295,6 +295,19 @@ class HttpStore:
             f"{masked(prefix)}: http cannot list objects; name each shard, or use a range "
             "such as shard-{00000..00127}.tfrecord, or name@128"
         )
+
+    def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
+        """Begin an object, which fsspec posts to the server; see :class:`Store`."""
+        return self._of_fsspec().put(url, make_directory=make_directory, spooled=spooled)
+
+    async def delete(self, url: str) -> None:
+        """Delete an object, if fsspec can; see :class:`Store`."""
+        await self._of_fsspec().delete(url)
+
+    def _of_fsspec(self) -> Store:
+        from streamrec.stores.fsspec.filesystem_store import FilesystemStore
+
+        return FilesystemStore("http", self._options)
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -10,12 +10,19 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, StoreError
-from streamrec.stores.base import check_range, let_pass, split_bucket, split_object
+from streamrec.stores.base import (
+    check_new_object,
+    check_range,
+    let_pass,
+    split_bucket,
+    split_object,
+)
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
+from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.pages import walk
@@ -28,12 +35,19 @@ from streamrec.stores.s3.s3_options import (
     s3_transport,
     sdk_options,
 )
+from streamrec.stores.s3.s3_upload import (
+    S3Session,
+    abort_uploads,
+    copy_object,
+    path_in,
+    writing_filesystem,
+)
 from streamrec.stores.versions import bare_version, same_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from streamrec.stores.base import BeforeRequest, ObjectInfo
+    from streamrec.stores.base import BeforeRequest, NewObject, ObjectInfo
     from streamrec.stores.http.http_body import HttpBody
     from streamrec.stores.pages import Page
     from streamrec.stores.s3.presign import SignedUrl, UnsignedRequest
@@ -79,6 +93,11 @@ class S3Store:
         self._s3fs_store: FilesystemStore | None = None
         self._warned_of: set[str] = set()
         """The buckets for which the log has said that they are read through s3fs."""
+        self._writer = FilesystemWriter(
+            lambda url: (writing_filesystem(url, self._options), path_in(url)),
+            session=S3Session,
+            is_anonymous=lambda files: bool(files.anon),
+        )
         # No redirects: the signature is not valid for another host.
         self._client = RangeClient(
             follow=False, transport=s3_transport(self._options), before_request=before_request
@@ -115,8 +134,34 @@ class S3Store:
 
         return walk(fetch, prefix, self._sleep)
 
+    def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
+        """Begin an object, which s3fs sends in parts; see :class:`Store`."""
+        check_new_object(url)
+        return self._writer.put(url, make_directory=make_directory, spooled=spooled)
+
+    async def delete(self, url: str) -> None:
+        """Delete an object; see :class:`Store`."""
+        self._before_request(0)
+        await self._writer.delete(url)
+
+    async def copy(self, url: str, other: str, size: int) -> None:
+        """Have the store copy an object; see :class:`~streamrec.stores.base.Copying`."""
+        self._before_request(0)
+        source = path_in(url)
+        await self._writer.call(other, lambda files, path: copy_object(files, source, path, size))
+
+    async def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
+        """Abort uploads of killed writers; see :class:`~streamrec.stores.base.Cleaning`."""
+        self._before_request(0)
+        # Some stores do not list uploads, and not every user may; nobody sees what is left.
+        with suppress(StoreError):
+            await self._writer.call(
+                directory, lambda files, path: abort_uploads(files, path, prefixes)
+            )
+
     async def aclose(self) -> None:
         """Close every connection."""
+        self._writer.close()
         try:
             while self._signers:
                 _, signer = self._signers.popitem()

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp.payload import Payload
 
+from streamrec.stores.base import split_bucket
+from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
+from streamrec.stores.http.transport import check_proxies
 from streamrec.stores.pages import Page, Pages
 from streamrec.stores.part_upload import Session, date_of
+from streamrec.stores.s3.login_files import check_login_files
+from streamrec.stores.s3.s3_options import writing_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from aiohttp.abc import AbstractStreamWriter
@@ -149,13 +154,22 @@ class _Body(Payload):
         return bytes(self._view).decode(encoding, errors)
 
 
-def list_directory(filesystem: Any, path: str) -> list[dict[str, Any]]:
-    """Return s3fs's facts of the objects and directories in a directory."""
-    from fsspec.asyn import sync
+def writing_filesystem(url: str, options: Mapping[str, Any]) -> Any:
+    """Return s3fs's filesystem for writing, which fsspec keeps.
 
-    # Of an empty directory, its public ``ls`` would list the one above, too.
-    found: list[dict[str, Any]] = sync(filesystem.loop, filesystem._lsdir, path)  # noqa: SLF001
-    return found
+    Raises:
+        ConfigError: The URL names no bucket, or an option would break writing.
+    """
+    split_bucket(url)
+    check_proxies()
+    check_login_files(options.get("profile"))
+    # Without the path: fsspec takes a ``::`` in it for a chain.
+    return shared_filesystem("s3://", writing_options(options))[0]
+
+
+def path_in(url: str) -> str:
+    """Return s3fs's path of a URL: ``bucket/key``."""
+    return url.partition("://")[2]
 
 
 def copy_object(filesystem: Any, source: str, target: str, size: int) -> None:

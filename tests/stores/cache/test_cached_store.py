@@ -18,6 +18,7 @@ from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.pieces import PIECE
 from streamrec.stores.cache.process_memory import ProcessMemory
 from streamrec.stores.gcs.gcs_store import GCSStore
+from tests.read_only import ReadOnly
 from tests.stores.conformance import (
     LARGE,
     Backend,
@@ -25,6 +26,7 @@ from tests.stores.conformance import (
     FaultConformance,
     ListingConformance,
     StoreConformance,
+    WritingConformance,
     read,
 )
 from tests.support import asynchronous
@@ -91,7 +93,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return made
 
 
-class TestConformance(StoreConformance, ListingConformance, FaultConformance):
+class TestConformance(StoreConformance, ListingConformance, WritingConformance, FaultConformance):
     """A cached store is a store."""
 
 
@@ -224,7 +226,7 @@ async def test_a_cancelled_read_leaves_no_thread_that_reads_its_view(backend: Ba
         assert data == LARGE
 
 
-class Named:
+class Named(ReadOnly):
     """A store of one object, with a given ETag."""
 
     def __init__(self, etag: str | None) -> None:

@@ -31,6 +31,7 @@ from tests.stores.conformance import (
     Bench,
     ListingConformance,
     StoreConformance,
+    WritingConformance,
     filled,
     read,
 )
@@ -66,7 +67,7 @@ def bench_of(
     return make
 
 
-class TestMemory(StoreConformance, ListingConformance):
+class TestMemory(StoreConformance, ListingConformance, WritingConformance):
     @pytest.fixture
     def backend(self, memory: MemoryFileSystem) -> Backend:
         def url(name: str) -> str:
@@ -86,7 +87,7 @@ async def test_slashes_before_the_name(memory: MemoryFileSystem) -> None:
         assert [info.url async for info in store.list("memory:///a/")] == ["memory:///a/x"]
 
 
-class TestLocal(StoreConformance, ListingConformance):
+class TestLocal(StoreConformance, ListingConformance, WritingConformance):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> Backend:
         def put(name: str, data: bytes) -> None:

@@ -35,6 +35,7 @@ from tests.stores.conformance import (
     FaultConformance,
     ListingConformance,
     StoreConformance,
+    WritingConformance,
     read,
 )
 from tests.support import asynchronous
@@ -108,7 +109,9 @@ async def listed(store: Store, prefix: str) -> list[ObjectInfo]:
     return [info async for info in store.list(prefix)]
 
 
-class TestGCSStore(StoreConformance, ListingConformance, AccessConformance, FaultConformance):
+class TestGCSStore(
+    StoreConformance, ListingConformance, WritingConformance, AccessConformance, FaultConformance
+):
     @pytest.fixture
     def backend(self) -> Backend:
         return devstore_bench

@@ -10,7 +10,7 @@ import streamrec as sr
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, StoreError
 from streamrec.stores.folder import Folder
-from streamrec.stores.targets import write_object
+from streamrec.stores.writing import write_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

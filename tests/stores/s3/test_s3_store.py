@@ -31,6 +31,7 @@ from tests.stores.conformance import (
     FaultConformance,
     ListingConformance,
     StoreConformance,
+    WritingConformance,
     read,
 )
 from tests.support import asynchronous
@@ -79,7 +80,9 @@ async def devstore_bench() -> AsyncIterator[Bench]:
             )
 
 
-class TestS3OnDevstore(StoreConformance, ListingConformance, AccessConformance, FaultConformance):
+class TestS3OnDevstore(
+    StoreConformance, ListingConformance, WritingConformance, AccessConformance, FaultConformance
+):
     @pytest.fixture
     def backend(self) -> Backend:
         return devstore_bench

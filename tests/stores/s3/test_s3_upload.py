@@ -15,8 +15,10 @@ import streamrec as sr
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreMisbehaved
 from streamrec.stores.folder import Folder
-from streamrec.stores.s3.s3_upload import CHUNK, ONE_COPY, _Body, abort_uploads
-from streamrec.stores.targets import open_target, write_object
+from streamrec.stores.new_object import GuardedObject
+from streamrec.stores.part_upload import PartUpload
+from streamrec.stores.s3.s3_upload import CHUNK, ONE_COPY, _Body, abort_uploads, writing_filesystem
+from streamrec.stores.writing import new_object, write_object
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def least_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def uploads(store: DevStore) -> list[str]:
     """Return the keys of the uploads that have begun, and of no more than that."""
-    files = Folder("s3://bucket/", store.storage_options)._files
+    files = writing_filesystem("s3://bucket/", store.storage_options)
     found = files.call_s3("list_multipart_uploads", Bucket="bucket")
     return [upload["Key"] for upload in found.get("Uploads", [])]
 
@@ -212,10 +214,12 @@ def test_a_list_of_uploads_without_an_end_is_an_error(marks: dict[str, str]) -> 
 
 def test_what_a_killed_task_left_goes_with_its_next_run(store: DevStore) -> None:
     options: dict[str, Any] = store.storage_options
-    left = [open_target(f"s3://bucket/d/{name}", options) for name in ("x-00000-of-00002", "other")]
+    left = [new_object(f"s3://bucket/d/{name}", options) for name in ("x-00000-of-00002", "other")]
     for target in left:  # as if their process had been killed here
-        target.file.write(bytes(PART + 1))
-        target._wait()  # type: ignore[union-attr]
+        target.write(bytes(PART + 1))
+        assert isinstance(target, GuardedObject)
+        assert isinstance(target.target, PartUpload)
+        target.target._wait()
     assert sorted(uploads(store)) == ["d/other", "d/x-00000-of-00002"]
     with sr.ShardedWriter("s3://bucket/d/x", shards=2, storage_options=options) as writer:
         writer.write(b"one")

@@ -6,9 +6,10 @@ import fsspec
 import pytest
 
 from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.stores.new_object import GuardedObject, SpooledObject
 from streamrec.stores.part_file import PartFile
 from streamrec.stores.part_upload import PartUpload
-from streamrec.stores.targets import Upload, open_target, write_object
+from streamrec.stores.writing import new_object, write_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,12 +19,17 @@ S3 = {"key": "test", "secret": "test", "endpoint_url": "http://127.0.0.1:1"}
 
 @pytest.mark.parametrize(
     ("scheme", "spooled", "kind"),
-    [("s3://b/x", False, PartUpload), ("s3://b/x", True, Upload), ("memory://b/x", False, Upload)],
+    [
+        ("s3://b/x", False, PartUpload),
+        ("s3://b/x", True, SpooledObject),
+        ("memory://b/x", False, SpooledObject),
+    ],
 )
 def test_what_an_object_is_written_to(scheme: str, spooled: bool, kind: type) -> None:
     options: dict[str, Any] = S3 if scheme.startswith("s3") else {}
-    target = open_target(scheme, options, spooled=spooled)
-    assert type(target) is kind
+    target = new_object(scheme, options, spooled=spooled)
+    assert isinstance(target, GuardedObject)
+    assert type(target.target) is kind
     target.discard()
 
 
@@ -33,9 +39,10 @@ def test_a_local_object_appears_whole(form: str, tmp_path: Path) -> None:
     url = form.format(str(path).replace(" ", "%20") if form != "{}" else path)
     with pytest.raises(ObjectNotFound, match="create it first"):
         write_object(url, b"data")
-    target = open_target(url, {}, make_directory=True)
-    assert isinstance(target, PartFile)
-    target.file.write(b"da")
+    target = new_object(url, {}, make_directory=True)
+    assert isinstance(target, GuardedObject)
+    assert isinstance(target.target, PartFile)
+    target.write(b"da")
     target.discard()
     assert list(path.parent.iterdir()) == []
     write_object(url, b"data")

@@ -1,0 +1,183 @@
+"""The stores of objects for callers without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from streamrec.errors import ObjectNotFound, StoreError
+from streamrec.flow.bridge import Bridge
+from streamrec.flow.cleanup import all_of
+from streamrec.stores.base import Cleaning, ObjectInfo
+from streamrec.stores.open import Stores
+from streamrec.stores.publishing import publish
+from streamrec.stores.read_range import read_range
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncGenerator,
+        Callable,
+        Coroutine,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
+
+    from streamrec.stores.base import Store
+    from streamrec.values.columns import ByteArray
+
+T = TypeVar("T")
+
+AT_ONCE = 32
+"""Objects that are read at the same time."""
+WRITES_AT_ONCE = 8
+"""Objects that are copied or deleted at the same time."""
+
+
+class BlockingStores:
+    """Stores whose calls block. Each process opens its own: a pickle holds the options alone.
+
+    Args:
+        storage_options: The stores' options.
+    """
+
+    def __init__(self, storage_options: Mapping[str, Any]) -> None:
+        self._options = storage_options
+        self._opened: tuple[Bridge, Stores] | None = None
+
+    def __reduce__(self) -> Any:
+        return BlockingStores, (self._options,)
+
+    def read(self, found: ObjectInfo, start: int, stop: int) -> tuple[ByteArray, ObjectInfo]:
+        """Read a range of an object in its version, with retries.
+
+        Raises:
+            StoreError: It cannot be read, or is another version now.
+        """
+        return self._call(lambda stores: _read(stores, found, start, stop))
+
+    def read_all(self, found: Sequence[ObjectInfo], most: int | None = None) -> list[Any]:
+        """Return objects' bytes and facts as :meth:`read` does; errors in place of some.
+
+        Args:
+            found: The objects.
+            most: The bytes to read of each; ``None``: all.
+        """
+
+        async def read(stores: Stores, one: ObjectInfo) -> Any:
+            try:
+                return await _read(stores, one, 0, (one.size or 0) if most is None else most)
+            except StoreError as error:
+                return error
+
+        return self._at_once(read, found, AT_ONCE)
+
+    def list_objects(self, prefix: str, *, recursive: bool = True) -> list[ObjectInfo]:
+        """Return the objects whose URLs begin with a prefix."""
+        return self._call(lambda stores: _list(stores, prefix, recursive=recursive))
+
+    def has_any(self, prefix: str) -> bool:
+        """Return whether any object's URL begins with a prefix."""
+        return self._call(lambda stores: _has_any(stores, prefix))
+
+    def match(self, pattern: str) -> list[ObjectInfo]:
+        """Return the objects that a pattern stands for, sorted; none if nothing matches."""
+        try:
+            return self._call(lambda stores: stores.resolve(pattern))
+        except ObjectNotFound:
+            return []
+
+    def delete(self, urls: Iterable[str]) -> None:
+        """Delete objects; those that are not there are passed over."""
+        self._at_once(lambda stores, url: stores.store_for(url).delete(url), urls, WRITES_AT_ONCE)
+
+    def publish(self, others: Mapping[str, str], sizes: Mapping[str, int]) -> None:
+        """Show objects under other names; see :func:`~streamrec.stores.publishing.publish`.
+
+        Args:
+            others: The other URLs by the present ones.
+            sizes: The objects' bytes by their present URLs.
+        """
+        self._at_once(
+            lambda stores, url: publish(stores.store_for(url), url, others[url], sizes[url]),
+            others,
+            WRITES_AT_ONCE,
+        )
+
+    def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
+        """Remove what killed writers left; see :class:`~streamrec.stores.base.Cleaning`."""
+        self._call(lambda stores: _remove_left(stores.store_for(directory), directory, prefixes))
+
+    def _at_once(
+        self,
+        call: Callable[[Stores, T], Coroutine[Any, Any, Any]],
+        items: Iterable[T],
+        most: int,
+    ) -> list[Any]:
+        async def calls(stores: Stores) -> list[Any]:
+            limit = asyncio.Semaphore(most)
+
+            async def one(item: T) -> Any:
+                async with limit:
+                    return await call(stores, item)
+
+            return list(await all_of(map(one, items)))
+
+        return self._call(calls)
+
+    def _call(self, call: Callable[[Stores], Coroutine[Any, Any, T]]) -> T:
+        bridge, stores = self._here()
+        return bridge.call(call(stores))
+
+    def _here(self) -> tuple[Bridge, Stores]:
+        """Return the stores of this process, which a fork opens anew."""
+        if self._opened is None or not self._opened[0].is_here:
+            bridge, stores = self._opened = Bridge(), Stores(self._options)
+            weakref.finalize(self, _close, bridge, bridge.call(_held(stores)))
+        return self._opened
+
+
+async def _read(
+    stores: Stores, found: ObjectInfo, start: int, stop: int
+) -> tuple[ByteArray, ObjectInfo]:
+    return await read_range(stores.store_for(found.url), found, start, stop)
+
+
+async def _list(stores: Stores, prefix: str, *, recursive: bool) -> list[ObjectInfo]:
+    listing = stores.store_for(prefix).list(prefix, recursive=recursive)
+    return [info async for info in listing]
+
+
+async def _has_any(stores: Stores, prefix: str) -> bool:
+    listing = cast("AsyncGenerator[ObjectInfo, None]", stores.store_for(prefix).list(prefix))
+    async with aclosing(listing):
+        async for _ in listing:
+            return True
+    return False
+
+
+async def _remove_left(store: Store, directory: str, prefixes: Sequence[str]) -> None:
+    if isinstance(store, Cleaning):
+        await store.remove_left(directory, prefixes)
+
+
+async def _held(stores: Stores) -> asyncio.Task[None]:
+    """Return a task that closes stores when it is cancelled, as the end of a bridge does."""
+    holder = asyncio.get_running_loop().create_task(_hold(stores))
+    await asyncio.sleep(0)  # it has begun
+    return holder
+
+
+async def _hold(stores: Stores) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await stores.aclose()
+
+
+def _close(bridge: Bridge, _holder: asyncio.Task[None]) -> None:
+    """End the bridge; the collector may call this in any thread, so nothing is waited for."""
+    if bridge.is_here:
+        bridge.close()
