@@ -77,13 +77,21 @@ class Bridge:
 
     def close(self) -> None:
         """Cancel what still runs and end the thread; closing again changes nothing."""
+        self.end()
+        if not isinstance(threading.current_thread(), _BridgeThread):
+            self._thread.join()
+
+    def end(self) -> None:
+        """Cancel what still runs, and do not wait until it and the thread have ended.
+
+        For finalizers: the collector may call one in a thread that holds a lock which the bridge's
+        thread needs to end, such as that of all thread pools.
+        """
         if self._thread.is_alive():
             # The loop refers to its tasks weakly: else the collector could destroy them before the
             # loop has cancelled them.
             self._tasks = asyncio.all_tasks(self._loop)
             self._loop.call_soon_threadsafe(self._end.set)
-            if not isinstance(threading.current_thread(), _BridgeThread):
-                self._thread.join()
 
     def leave_to_parent(self) -> None:
         """Leave the loop and its tasks to the parent process, which has the thread."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import threading
 import weakref
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -32,6 +34,8 @@ T = TypeVar("T")
 
 AT_ONCE = 32
 """Objects that are read at the same time."""
+_BRIDGES = weakref.WeakSet[Bridge]()
+"""Those that are open, which the interpreter waits for at its end, as it holds no lock there."""
 WRITES_AT_ONCE = 8
 """Objects that are copied or deleted at the same time."""
 
@@ -46,6 +50,7 @@ class BlockingStores:
     def __init__(self, storage_options: Mapping[str, Any]) -> None:
         self._options = storage_options
         self._opened: tuple[Bridge, Stores] | None = None
+        self._opening = threading.Lock()
 
     def __reduce__(self) -> Any:
         return BlockingStores, (self._options,)
@@ -133,10 +138,12 @@ class BlockingStores:
 
     def _here(self) -> tuple[Bridge, Stores]:
         """Return the stores of this process, which a fork opens anew."""
-        if self._opened is None or not self._opened[0].is_here:
-            bridge, stores = self._opened = Bridge(), Stores(self._options)
-            weakref.finalize(self, _close, bridge, bridge.call(_held(stores)))
-        return self._opened
+        with self._opening:  # several threads may make the first calls
+            if self._opened is None or not self._opened[0].is_here:
+                bridge, stores = self._opened = Bridge(), Stores(self._options)
+                weakref.finalize(self, _end, bridge, bridge.call(_held(stores))).atexit = False
+                _BRIDGES.add(bridge)
+            return self._opened
 
 
 async def _read(
@@ -177,7 +184,14 @@ async def _hold(stores: Stores) -> None:
         await stores.aclose()
 
 
-def _close(bridge: Bridge, _holder: asyncio.Task[None]) -> None:
+def _end(bridge: Bridge, _holder: asyncio.Task[None]) -> None:
     """End the bridge; the collector may call this in any thread, so nothing is waited for."""
     if bridge.is_here:
-        bridge.close()
+        bridge.end()
+
+
+@atexit.register
+def _close_all() -> None:
+    for bridge in list(_BRIDGES):
+        if bridge.is_here:
+            bridge.close()

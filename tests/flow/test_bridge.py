@@ -178,3 +178,28 @@ def test_tasks_that_only_the_closing_thread_held_are_cancelled() -> None:
     busy.set()
     bridge._thread.join()
     assert ended == [asyncio.CancelledError]
+
+
+def test_an_end_that_is_not_waited_for() -> None:
+    """The collector may close a bridge where it holds a lock that the bridge's thread needs."""
+    bridge, gate = Bridge(), threading.Event()
+    begun = threading.Event()
+
+    async def leave_slowly() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(gate.wait)
+
+    async def begin() -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(leave_slowly())
+
+    task = bridge.call(begin())
+    bridge.call(asyncio.sleep(0))
+    assert begun.is_set()
+    bridge.end()
+    assert not task.done()
+    gate.set()
+    bridge.close()
+    assert task.done()
