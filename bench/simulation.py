@@ -1,4 +1,4 @@
-"""Measures how near the engine comes to the numbers that a simulate_store store was given.
+"""Measures how near the engine comes to the numbers that a simulated store was given.
 
 ::
 
@@ -28,7 +28,7 @@ from streamrec.flow.bridge import new_event_loop
 from streamrec.measure.benchmark import measure_first_byte, measure_listing
 from streamrec.measure.budget import Budget, stores_of
 from streamrec.measure.figures import Limits
-from streamrec.measure.simulation import SimulatedStore, parse_simulation, simulate_store
+from streamrec.measure.simulation import SimulatedStore, parse_simulation, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def probed(text: str) -> tuple[float, float]:
         return listed.seconds, statistics.fmean(times.seconds)
 
     with (
-        simulate_store(text, PAGE, MB) as store,
+        simulated(text, PAGE, MB) as store,
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
         return runner.run(probe(store))
@@ -89,9 +89,9 @@ def link(text: str, nbytes: int) -> tuple[float, float]:
 
 
 def streamed(text: str, nbytes: int, **settings: Any) -> tuple[dict[str, Any], float]:
-    """Read raw records of a simulate_store store; return the stream's counters, and the seconds."""
+    """Read raw records of a simulated store; return the stream's counters, and the seconds."""
     shards = 32
-    with simulate_store(text, shards, nbytes // shards) as store:
+    with simulated(text, shards, nbytes // shards) as store:
         names = f"{{00000..{shards - 1:05}}}-of-{shards:05}.tfrecord"  # which needs no listing
         options = {"storage_options": store.storage_options, **settings}
         began = time.perf_counter()

@@ -30,7 +30,7 @@ from streamrec.feeder.operate.configuration import load
 from streamrec.feeder.operate.metrics import SnapshotCollector
 from streamrec.feeder.page.samples import Samples
 from streamrec.feeder.server.server import Feeder
-from streamrec.flow.stages import TABLE
+from streamrec.flow.stages import BOXES, RESOURCES, TABLE
 from streamrec.streams.opening import connect
 from streamrec.wire import messages
 from tests.by_day import is_day
@@ -337,6 +337,15 @@ def test_every_stage_is_explained() -> None:
     lines = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.+) \|$", text, re.MULTILINE)
     told = [(name, box, re.sub(r"\[(\w+)\]\([^)]*\)", r"\1", words)) for name, box, words in lines]
     assert told == [(name, stage.box, stage.meaning) for name, stage in TABLE.items()]
+
+
+def test_a_page_of_stages_names_those_of_the_table() -> None:
+    """Of the rows by which a reader looks up what to do, and of the ceilings behind a verdict."""
+    watching = section(DOCS / "how-to/watch-a-feeder.md", "## Read what limits it")
+    named = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]+)\|", watching, re.MULTILINE)))
+    assert {*BOXES} <= {*named} <= {*BOXES, *TABLE}
+    ceilings = (DOCS / "explanation/verdict.md").read_text()
+    assert [resource for resource in RESOURCES if resource not in ceilings] == []
 
 
 def test_every_message_is_listed_with_its_fields() -> None:

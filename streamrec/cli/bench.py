@@ -16,11 +16,11 @@ from streamrec.cli.bench_measuring import (
     refuse_settings,
     write_report,
 )
-from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
     debug_option,
     json_option,
     key_values,
+    local_files,
     refuse_unused,
     size_value,
     storage_option,
@@ -50,7 +50,7 @@ SHARDS = 64
     type=click.IntRange(1),
     default=SHARDS,
     show_default=True,
-    help="Shards of the simulate_store bucket.",
+    help="Shards of the simulated bucket.",
 )
 @click.option(
     "--shard-size",
@@ -73,17 +73,17 @@ def simulate(
     world_size: int,
     **how: Any,
 ) -> None:
-    """Measure a simulate_store bucket as `bench` measures a real one.
+    """Measure a simulated bucket as `bench` measures a real one.
 
     NETWORK is a text such as latency=50ms,jitter=30%,bandwidth=60MB/s. The bucket holds copies of
     SHARD, a local file; without it, pictures of about 100 KB with labels.
     """
-    from streamrec.measure.simulation import simulate_store
+    from streamrec.measure.simulation import simulated
     from streamrec.measure.targets import dataset_settings, target_of_dataset
 
     refuse_dataset_alone(config, dataset)
-    refuse_settings(changes, ("source", "storage_options"), "a simulate_store bucket has its own")
-    with simulate_store(network, shards, shard_size, template=shard) as store:
+    refuse_settings(changes, ("source", "storage_options"), "a simulated bucket has its own")
+    with simulated(network, shards, shard_size, template=shard) as store:
         changes = {"storage_options": store.storage_options, **changes}
         settings = dataset_settings([store.source], config, dataset, changes)
         measure(

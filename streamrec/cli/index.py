@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from streamrec.cli.completion import local_files
-from streamrec.cli.options import json_option, shard_options
+from streamrec.cli.options import json_option, local_files, shard_options
 from streamrec.cli.printing import print_json, progress_bar
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from streamrec.cli.completion import local_files
-from streamrec.cli.options import debug_option, storage_option
+from streamrec.cli.options import debug_option, local_files, storage_option
 
 
 @click.command("merge-index")

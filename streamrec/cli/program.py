@@ -12,12 +12,11 @@ import click
 from streamrec import __version__
 from streamrec.cli.bench import bench
 from streamrec.cli.cat import cat
-from streamrec.cli.completion import VARIABLE, complete
 from streamrec.cli.demo import demo
 from streamrec.cli.index import index
 from streamrec.cli.info import info
 from streamrec.cli.merge_index import merge_index
-from streamrec.cli.options import debug_option
+from streamrec.cli.options import VARIABLE, complete, debug_option
 from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve
 from streamrec.cli.top import top

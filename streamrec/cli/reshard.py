@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
     check_dest,
     debug_option,
     dest_option,
     json_option,
+    local_files,
     record_option,
     refuse_unused,
     seed_option,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamrec.cli.completion import local_files
-from streamrec.cli.options import debug_option, json_option, refuse_unused
+from streamrec.cli.options import debug_option, json_option, local_files, refuse_unused
 from streamrec.cli.printing import print_json
 from streamrec.errors import ConfigError, StreamrecError
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.completion import local_files
-from streamrec.cli.options import json_option, shard_options
+from streamrec.cli.options import json_option, local_files, shard_options
 from streamrec.cli.printing import print_json, progress_bar
 from streamrec.masking import masked
 

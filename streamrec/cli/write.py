@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from streamrec.cli.completion import local_files
 from streamrec.cli.options import (
     check_dest,
     debug_option,
     dest_option,
     json_option,
+    local_files,
     refuse_unused,
     seed_option,
     shuffle_option,
@@ -201,7 +201,15 @@ def _write(
         shard_size = 128_000_000
     source, template = _places(source, destination, options["metadata_files"])
     stored = dest_options or options["storage_options"]
-    where = Destination(template, Task.of(task), shards, shard_size, compression, overwrite, stored)
+    where = Destination(
+        template=template,
+        task=Task.of(task),
+        shards=shards,
+        shard_bytes=shard_size,
+        compression=compression,
+        overwrite=overwrite,
+        storage_options=stored,
+    )
     conversion = _conversion(source, where, **options)
     if engine == "ray" and not dry_run:
         with progress_bar("tasks") as progress:

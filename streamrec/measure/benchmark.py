@@ -27,9 +27,8 @@ from streamrec.measure.budget import BudgetSpent, stores_of
 from streamrec.measure.costs import costs
 from streamrec.measure.figures import Figures, FirstByte, Listing, Machine, Sweep
 from streamrec.measure.job import run_feeder_job, run_job
-from streamrec.measure.places import Places
 from streamrec.measure.processing import measure_processing
-from streamrec.measure.sweep import measure_sweep, plateau_of
+from streamrec.measure.sweep import Places, measure_sweep, plateau_of
 from streamrec.measure.verdict import judge
 from streamrec.report.words import memory, rate
 from streamrec.stores.read_range import read_range

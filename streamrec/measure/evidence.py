@@ -113,7 +113,7 @@ def _find_in_job(figures: Figures, job: Job, of_parts: Sequence[Ceiling], gain: 
         why = "other programs used them" if accused == "cores" else "the job waits for it"
         ceilings.append(Ceiling(resource=accused, bytes_per_second=rate, why=why))
     ceilings = sorted(_sort(ceilings), key=lambda one: one.resource != accused)
-    return Finding(accused, rate, ceilings, job, busy)
+    return Finding(bottleneck=accused, rate=rate, ceilings=ceilings, job=job, busy=busy)
 
 
 def _raise_to(ceiling: Ceiling, rate: float) -> Ceiling:

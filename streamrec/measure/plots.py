@@ -28,10 +28,10 @@ def grid_of(sweep: Sweep) -> Grid:
     best = max((cell.bytes_per_second for cell in sweep.cells), default=0.0)
     squares = {
         place_of(cell): Square(
-            _megabytes(cell.bytes_per_second),
-            _shade(cell.bytes_per_second, best),
-            _detail(cell),
-            index == sweep.plateau,
+            text=_megabytes(cell.bytes_per_second),
+            shade=_shade(cell.bytes_per_second, best),
+            detail=_detail(cell),
+            is_plateau=index == sweep.plateau,
         )
         for index, cell in enumerate(sweep.cells)
     }

@@ -1,4 +1,4 @@
-"""A simulate_store bucket: a loopback store whose network and limits are given as a text."""
+"""A simulated bucket: a loopback store whose network and limits are given as a text."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _stall(value: Any) -> Any:
 
 
 class Simulation(Settings):
-    """The network and the limits of a simulate_store store."""
+    """The network and the limits of a simulated store."""
 
     latency: Seconds = 0.0
     """Seconds before each answer, on average."""
@@ -179,7 +179,7 @@ class Simulation(Settings):
 
 @dataclass(frozen=True)
 class SimulatedStore:
-    """A running simulate_store store."""
+    """A running simulated store."""
 
     source: str
     """The URL of all shards."""
@@ -201,7 +201,7 @@ def parse_simulation(text: str) -> Simulation:
 
 
 @contextmanager
-def simulate_store(
+def simulated(
     text: str,
     shards: int,
     shard_bytes: int,
@@ -239,7 +239,13 @@ def simulate_store(
             options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
             source = f"s3://{BUCKET}/shard-*"
             size = _size_of(template) * copies
-            yield SimulatedStore(source, options, endpoint, features, size)
+            yield SimulatedStore(
+                source=source,
+                storage_options=options,
+                endpoint=endpoint,
+                features=features,
+                shard_bytes=size,
+            )
 
 
 def _make_template(

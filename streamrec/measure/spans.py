@@ -59,7 +59,7 @@ class Spans:
     def add(self, track: str, name: str, began: float, ended: float, **facts: Any) -> None:
         """Keep a span; see :class:`streamrec.flow.attribution.Collector`."""
         if len(self.all) < self._most:
-            self.all.append(Span(track, name, began, ended, facts))
+            self.all.append(Span(track=track, name=name, began=began, ended=ended, facts=facts))
         else:
             self.left_out += 1
 

@@ -212,10 +212,10 @@ def _rows_of_waits(job: Job) -> list[BarRow]:
     whole, longest = sum(job.waits.values()) or 1.0, longest_stage(job.waits)
     return [
         BarRow(
-            stage,
-            percent(wait / whole),
-            wait / whole,
-            f"{seconds(wait)}, {TABLE[stage].awaited if stage in TABLE else stage}",
+            name=stage,
+            text=percent(wait / whole),
+            part=wait / whole,
+            detail=f"{seconds(wait)}, {TABLE[stage].awaited if stage in TABLE else stage}",
             is_most=stage == longest != "client" and wait >= LEAST * whole,
         )
         for stage, wait in on_path(job.waits).items()
@@ -227,10 +227,10 @@ def _ceilings(verdict: Verdict) -> list[BarRow]:
     top = _top(verdict)
     return [
         BarRow(
-            one.resource,
-            rate(one.bytes_per_second),
-            min(one.bytes_per_second / top, 1.0),
-            one.why,
+            name=one.resource,
+            text=rate(one.bytes_per_second),
+            part=min(one.bytes_per_second / top, 1.0),
+            detail=one.why,
             is_most=one.resource == verdict.bottleneck,
             is_cut=one.bytes_per_second > top,
         )
@@ -297,10 +297,10 @@ def _steps(processing: Processing) -> list[BarRow]:
     slowest = min(there, key=lambda name: there[name].bytes_per_second)
     return [
         BarRow(
-            name,
-            rate(stage.bytes_per_second),
-            stage.bytes_per_second / top,
-            f"{stage.records_per_second:,.0f} records/s",
+            name=name,
+            text=rate(stage.bytes_per_second),
+            part=stage.bytes_per_second / top,
+            detail=f"{stage.records_per_second:,.0f} records/s",
             is_most=name == slowest,
         )
         for name, stage in there.items()

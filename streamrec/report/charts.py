@@ -66,7 +66,7 @@ def chart_of(values: Sequence[float | None], step: float = STEP) -> Chart:
     pieces = list(_pieces(values, places, top))
     line = " ".join(_path(piece) for piece in pieces)
     area = " ".join(f"{_path(piece)} V{HEIGHT} H{piece[0][0]:.1f} Z" for piece in pieces)
-    return Chart(top, line, area, places, step)
+    return Chart(top=top, line=line, area=area, places=places, step=step)
 
 
 def round_above(value: float) -> float:
@@ -163,10 +163,10 @@ def _columns(
     most = max(counts)
     return [
         Column(
-            edges[index],
-            edges[index + 1] - edges[index],
-            count / most,
-            f"{seconds(bounds[index])} to {seconds(bounds[index + 1])}: "
+            left=edges[index],
+            width=edges[index + 1] - edges[index],
+            part=count / most,
+            detail=f"{seconds(bounds[index])} to {seconds(bounds[index + 1])}: "
             f"{count_of(count, 'request', 'requests')}, {percent(count / total)}",
         )
         for index, count in enumerate(counts)

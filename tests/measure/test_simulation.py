@@ -17,7 +17,7 @@ from streamrec.measure.simulation import (
     Stall,
     parse_simulation,
     sample_records,
-    simulate_store,
+    simulated,
 )
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def statistics(endpoint: str) -> dict[str, Any]:
 
 
 def test_ten_thousand_shards_that_can_be_read() -> None:
-    with simulate_store(EVERYTHING, 10_000, 128_000_000) as store:
+    with simulated(EVERYTHING, 10_000, 128_000_000) as store:
         assert store.shard_bytes == pytest.approx(128_000_000, rel=0.01)
         options = store.storage_options
         shards = "s3://simulation/shard-{00000..00001}-of-10000.tfrecord"
@@ -156,7 +156,7 @@ def test_ten_thousand_shards_that_can_be_read() -> None:
 
 def test_records_of_given_features_and_shards_of_a_template(tmp_path: Path) -> None:
     features = {"x": sr.FixedLenFeature((4,), "float32")}
-    with simulate_store("", 2, 10_000, features=features) as store:
+    with simulated("", 2, 10_000, features=features) as store:
         source, options = store.source, store.storage_options
         with sr.open(
             source, features, batch_size=4, storage_options=options, engine="thread"
@@ -165,7 +165,7 @@ def test_records_of_given_features_and_shards_of_a_template(tmp_path: Path) -> N
     template = tmp_path / "mine{}.tfrecord"
     with sr.TFRecordWriter(template) as writer:
         writer.write_many([b"one", b"two"])
-    with simulate_store("", 3, 100, template=template) as store:
+    with simulated("", 3, 100, template=template) as store:
         source, options = store.source, store.storage_options
         with sr.open(source, None, storage_options=options, lanes=1, engine="thread") as stream:
             assert [bytes(record) for record in stream] == [b"one", b"two"] * 9
@@ -175,5 +175,5 @@ def test_records_of_given_features_and_shards_of_a_template(tmp_path: Path) -> N
 
 def test_a_template_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match=r"/none cannot be repeated as a shard .*No such file"):
-        with simulate_store("", 1, 1, template=Path("/none")):
+        with simulated("", 1, 1, template=Path("/none")):
             pass
