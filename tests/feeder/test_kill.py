@@ -21,7 +21,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import FeedError
-from streamrec.feeder.access.certificates import Certificates
+from streamrec.feeder.access.access import Certificates
 from streamrec.feeder.client import healing
 from streamrec.flow.child_process import ChildProcess
 from tests.by_day import at_night, each_once, is_day

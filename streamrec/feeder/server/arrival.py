@@ -16,7 +16,7 @@ from socket import MSG_PEEK, SHUT_WR
 from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
-from streamrec.feeder.access.certificates import present_handshakes
+from streamrec.feeder.access.access import present_handshakes
 from streamrec.feeder.access.exposure import check_received
 from streamrec.feeder.client.connection import LINGER, AsyncConnection
 from streamrec.feeder.client.watch import Watch
@@ -33,7 +33,7 @@ from streamrec.wire.protocol import Connection, Role
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from streamrec.feeder.access.certificates import Handshake
+    from streamrec.feeder.access.access import Handshake
     from streamrec.feeder.access.tokens import Grant
     from streamrec.feeder.client.shared import Outbox, Outboxes
     from streamrec.feeder.server.service import Service

@@ -24,8 +24,7 @@ from streamrec.errors import (
     Stalled,
     StoreUnavailable,
 )
-from streamrec.feeder.access.access import Access
-from streamrec.feeder.access.certificates import Certificates
+from streamrec.feeder.access.access import Access, Certificates
 from streamrec.feeder.client import healing
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.client.healing import AsyncHealingFeed, BlockingHealingFeed
