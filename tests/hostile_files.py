@@ -35,8 +35,7 @@ from streamrec.datasets.dataset_manifest import (
     WriteSettings,
 )
 from streamrec.errors import ConfigError, MalformedIndex, StateError
-from streamrec.feeder.access.token_file import read_token
-from streamrec.feeder.access.tokens import LEAST, MOST, Tokens
+from streamrec.feeder.access.tokens import LEAST, MOST, Tokens, read_token
 from streamrec.feeder.operate.configuration import faults
 from streamrec.formats.shards.index import Index, ShardEntry
 from streamrec.plan.order.coordinates import OWN, POINTS

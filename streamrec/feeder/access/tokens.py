@@ -9,12 +9,60 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from streamrec.errors import ConfigError, FeederRefused
-from streamrec.feeder.access.secret_files import SecretFiles, read_secret
+from streamrec.feeder.access.secret_files import (
+    SecretFiles,
+    read_file,
+    read_file_async,
+    read_secret,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamrec.config.daemon import DaemonSettings
+
+
+def read_token(token: str | None) -> str | None:
+    """Return a token as it is, or what its file holds now.
+
+    Args:
+        token: The token, or ``file:/path``.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds no token, or several.
+    """
+    if token is None or not token.startswith("file:"):
+        return token
+    path = token.removeprefix("file:")
+    data, _ = read_file(path, "token")
+    return _token_in(data, path)
+
+
+async def read_token_async(token: str | None) -> str | None:
+    """Do what :func:`read_token` does, without a wait of the event loop for a disk."""
+    if token is None or not token.startswith("file:"):
+        return token
+    path = token.removeprefix("file:")
+    return _token_in(await read_file_async(path, "token"), path)
+
+
+def _token_in(data: bytes, path: str) -> str:
+    try:
+        text = data.decode().strip()
+    except UnicodeDecodeError:
+        # The error itself would quote the file.
+        text = ""
+    if not 0 < len(text) <= MOST:
+        raise ConfigError(
+            f"token: {path} is empty, too large, or no text; name a file that holds the token alone"
+        )
+    if len(text.splitlines()) > 1:
+        raise ConfigError(
+            f"token: {path} has several lines, as a feeder's file may; a client shows one token: "
+            "name a file that holds the token alone"
+        )
+    return text
+
 
 LEAST = 16
 """Characters of the shortest token in a file: 64 bits, if they are hexadecimal."""
