@@ -15,8 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, Unpack
 
 from streamrec.errors import FeederLost, StreamrecError
-from streamrec.feeder.access.address import Address
-from streamrec.feeder.access.exposure import check_sending
+from streamrec.feeder.access.address import Address, check_sending
 from streamrec.feeder.client.blocking import BlockingConnection
 from streamrec.feeder.client.connecting import CONNECT_TIMEOUT, connect, connect_async
 from streamrec.feeder.client.connection import AsyncConnection, silence, stalled

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config.daemon import load_daemon
 from streamrec.errors import ConfigError, StreamrecError
-from streamrec.feeder.access.address import Address, host_and_port
-from streamrec.feeder.access.exposure import check_exposure
+from streamrec.feeder.access.address import Address, check_exposure, host_and_port
 from streamrec.formats.examples.descriptions import from_description, is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.masking import masked, shown, without_secrets

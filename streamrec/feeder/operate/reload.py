@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.access import Access
-from streamrec.feeder.access.address import Address
-from streamrec.feeder.access.exposure import check_exposure
+from streamrec.feeder.access.address import Address, check_exposure
 from streamrec.feeder.operate import log_format
 from streamrec.flow.cleanup import end
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused
 from streamrec.feeder.access.access import present_handshakes
-from streamrec.feeder.access.exposure import check_received
+from streamrec.feeder.access.address import check_received
 from streamrec.feeder.client.connection import LINGER, AsyncConnection
 from streamrec.feeder.client.watch import Watch
 from streamrec.feeder.server.conversation import Conversation, common_version, fault_of

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.config.memory_budget import shared_limit
 from streamrec.errors import FeederDraining
-from streamrec.feeder.access.address import Address
-from streamrec.feeder.access.exposure import check_exposure
+from streamrec.feeder.access.address import Address, check_exposure
 from streamrec.feeder.client.shared import Outboxes
 from streamrec.feeder.server.arrival import Visit
 from streamrec.feeder.server.datasets import obstacle_of
