@@ -18,10 +18,9 @@ from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.access.address import Address, check_sending
 from streamrec.feeder.client.blocking import BlockingConnection
 from streamrec.feeder.client.connecting import CONNECT_TIMEOUT, connect, connect_async
-from streamrec.feeder.client.connection import AsyncConnection, silence, stalled
+from streamrec.feeder.client.connection import AsyncConnection, Watch, silence, stalled
 from streamrec.feeder.client.session import NEAR, FeedState, Options
 from streamrec.feeder.client.shared import Inbox, created
-from streamrec.feeder.client.watch import Watch
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire.protocol import Connection, Role
 from streamrec.wire.protocol import State as ConnectionState
