@@ -89,13 +89,13 @@ BREAKS = [
     ),
     Break(
         PYTEST + "tests/feeder/test_other_settings.py -k on_corrupt",
-        "streamrec/feeder/client/welcome.py",
+        "streamrec/feeder/client/session.py",
         '"on_corrupt")',
         ")",
     ),
     Break(
         PYTEST + "tests/feeder/test_other_settings.py -k code",
-        "streamrec/feeder/client/welcome.py",
+        "streamrec/feeder/client/session.py",
         " | dict(codes or {})",
         "",
     ),

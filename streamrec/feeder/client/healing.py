@@ -24,8 +24,7 @@ from streamrec.feeder.access.tokens import read_token, read_token_async
 from streamrec.feeder.client.client import PATIENCE, AsyncFeed, BlockingFeed
 from streamrec.feeder.client.connecting import CONNECT_TIMEOUT, look_up, look_up_async
 from streamrec.feeder.client.failover import Failover, Pause
-from streamrec.feeder.client.session import state_of
-from streamrec.feeder.client.welcome import check_same
+from streamrec.feeder.client.session import check_same, state_of
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish, until_done
 from streamrec.pipeline.terms.memory_needs import COUNTERS
