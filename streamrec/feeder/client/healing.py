@@ -21,8 +21,14 @@ from streamrec.errors import (
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import client_context
 from streamrec.feeder.access.tokens import read_token, read_token_async
-from streamrec.feeder.client.client import PATIENCE, AsyncFeed, BlockingFeed
-from streamrec.feeder.client.connecting import CONNECT_TIMEOUT, look_up, look_up_async
+from streamrec.feeder.client.client import (
+    CONNECT_TIMEOUT,
+    PATIENCE,
+    AsyncFeed,
+    BlockingFeed,
+    look_up,
+    look_up_async,
+)
 from streamrec.feeder.client.failover import Failover, Pause
 from streamrec.feeder.client.session import check_same, state_of
 from streamrec.flow.channel import EndOfStream
