@@ -11,7 +11,7 @@ import subprocess
 from typing import Any, Self
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.engine.child import child_command, child_environment
+from streamrec.feeder.engine.engine import child_command, child_environment
 from streamrec.feeder.workers.link import Link
 
 PROCESS = "streamrec.feeder.operate.worker_process"
