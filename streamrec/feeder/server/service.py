@@ -6,6 +6,7 @@ It knows nothing of sockets: :mod:`streamrec.feeder.server.server` lets clients 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 from collections.abc import Awaitable
 from contextlib import asynccontextmanager
@@ -24,7 +25,6 @@ from streamrec.errors import FeederDraining, FeederRefused
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.functions.map_identity import Codes
 from streamrec.feeder.server.admission import Admission
-from streamrec.feeder.server.heap import Heap
 from streamrec.feeder.server.replicas import WINDOW, Readings
 from streamrec.feeder.server.served_dataset import ServedDataset
 from streamrec.feeder.server.statistics import FeederStatistics
@@ -42,6 +42,41 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.replicas import ReplicaReader
     from streamrec.pipeline.served import Served, ServedRun
     from streamrec.plan.state.position import Position
+
+
+AFTER = 2.0
+"""Seconds from the end of a session until memory is given back, once for all that end meanwhile."""
+
+release = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""The C library's function, or ``None`` where it is not glibc."""
+
+
+class Heap:
+    """The memory of a process whose sessions come and go.
+
+    Args:
+        after: Seconds from the end of a session until memory is given back.
+    """
+
+    def __init__(self, after: float = AFTER) -> None:
+        self._after = after
+        self.is_due = False
+        """``True`` while memory is going to be given back, and is."""
+
+    def shrink_soon(self) -> None:
+        """Give free memory back to the system, soon."""
+        if not self.is_due and release is not None:
+            self.is_due = True
+            asyncio.get_running_loop().call_later(self._after, self._shrink)
+
+    def _shrink(self) -> None:
+        assert release is not None
+        shrinking = asyncio.get_running_loop().run_in_executor(None, release, 0)
+        shrinking.add_done_callback(self._done)
+
+    def _done(self, _: asyncio.Future[int]) -> None:
+        self.is_due = False
+
 
 log = logging.getLogger("streamrec.feeder")
 
