@@ -17,7 +17,7 @@ from streamrec.devstore import DevStore
 from streamrec.errors import StoreUnavailable
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.operate import daemon
-from streamrec.feeder.server import served_dataset
+from streamrec.feeder.server import datasets
 from streamrec.flow.channel import EndOfStream
 from streamrec.kernel import frame_records
 from streamrec.stores.open import import_store
@@ -34,8 +34,8 @@ RECORDS = [b"record %d" % number for number in range(20)]
 @pytest.fixture(autouse=True)
 def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the daemon ask its store again at once."""
-    monkeypatch.setattr(served_dataset, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(served_dataset, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(datasets, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(datasets, "LONGEST_WAIT", 0.05)
 
 
 import_store("s3://")  # for half a second, in which a store would seem to stall

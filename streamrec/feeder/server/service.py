@@ -25,8 +25,8 @@ from streamrec.errors import FeederDraining, FeederRefused
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.functions.map_identity import Codes
 from streamrec.feeder.server.admission import Admission
+from streamrec.feeder.server.datasets import ServedDataset
 from streamrec.feeder.server.replicas import WINDOW, Readings
-from streamrec.feeder.server.served_dataset import ServedDataset
 from streamrec.feeder.server.statistics import FeederStatistics
 from streamrec.flow.cores import Cores
 from streamrec.flow.decoded_memory import Abandoned

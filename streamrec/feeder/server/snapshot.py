@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec import kernel
 from streamrec.errors import StreamrecError
-from streamrec.feeder.server.served_dataset import ServedDataset
+from streamrec.feeder.server.datasets import ServedDataset
 from streamrec.flow.timings import added
 from streamrec.wire.protocol import PROTOCOL_VERSIONS
 

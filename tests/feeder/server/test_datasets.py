@@ -1,20 +1,211 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from streamrec.config import DatasetSettings
-from streamrec.errors import FeederDraining, FeederRefused, ObjectNotFound, StoreUnavailable
-from streamrec.feeder.server.datasets import ServedDatasets, obstacle_of, opened
+from streamrec.config import DatasetSettings, validate
+from streamrec.errors import (
+    AccessDenied,
+    ConfigError,
+    CorruptRecord,
+    FeederDraining,
+    FeederRefused,
+    ObjectNotFound,
+    StoreUnavailable,
+    StreamrecError,
+)
+from streamrec.feeder.functions.sent_functions import identity_of
+from streamrec.feeder.server.datasets import (
+    LONGEST_WAIT,
+    ServedDataset,
+    ServedDatasets,
+    obstacle_of,
+    opened,
+)
 from streamrec.feeder.server.server import Feeder
 from tests.feeder.fake_dataset import FakeDataset
-from tests.feeder.support import server_settings
+from tests.feeder.support import eventually, in_simulated_time, server_settings
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from streamrec.feeder.client.connection import AsyncConnection
+
+
+SETTINGS = DatasetSettings(source="double")
+DOWN = StoreUnavailable("the store is down", url="s3://bucket/a")
+
+
+class Store:
+    """Opens datasets, or fails as its ``errors`` say, one after the other, the last for ever."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self.errors = list(errors)
+        self.opened: list[FakeDataset] = []
+        self.times: list[float] = []
+
+    async def open(self, settings: DatasetSettings) -> FakeDataset:
+        assert settings is SETTINGS
+        self.times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0)
+        error = self.errors.pop(0) if len(self.errors) > 1 else self.errors[0]
+        if error is not None:
+            raise error
+        self.opened.append(FakeDataset())
+        return self.opened[-1]
+
+    def serve(self) -> ServedDataset:
+        return ServedDataset("train", SETTINGS, self.open, Random(1))
+
+
+@in_simulated_time
+async def test_it_is_waited_for() -> None:
+    store = Store(None)
+    served = store.serve()
+    assert served.obstacle == "datasets are being opened"
+    assert await served is store.opened[0]
+    await served.tried()
+    assert served.obstacle is None
+    assert repr(served) == "<ServedDataset train: open>"
+    await served.aclose()
+    assert store.opened[0].closed
+
+
+def doubled(columns: dict[str, Any]) -> dict[str, Any]:
+    return {name: 2 * column for name, column in columns.items()}
+
+
+@in_simulated_time
+async def test_a_cache_of_mapped_records_has_the_key_of_its_function() -> None:
+    given: list[DatasetSettings] = []
+
+    async def open_dataset(settings: DatasetSettings) -> FakeDataset:
+        given.append(settings)
+        return FakeDataset()
+
+    cache = {"of": "mapped", "size": "16MiB"}
+    settings = validate(DatasetSettings, {"source": "double", "map": doubled, "cache": cache})
+    served = ServedDataset("train", settings, open_dataset, Random(1))
+    await served
+    await served.aclose()
+    assert settings.cache is not None
+    assert settings.cache.key is None
+    assert given[0].cache is not None
+    assert given[0].cache.key == await asyncio.to_thread(identity_of, doubled)
+    assert given[0].map is settings.map
+
+
+@pytest.mark.parametrize("error", [DOWN, ObjectNotFound("no shard"), AccessDenied("not allowed")])
+@in_simulated_time
+async def test_what_a_store_refuses_is_tried_again(error: StreamrecError) -> None:
+    store = Store(error, error, None)
+    served = store.serve()
+    await served.tried()
+    assert served.obstacle == f"the store of the dataset 'train' fails: {error}"
+    with pytest.raises(StoreUnavailable, match="tries again by itself") as caught:
+        await served
+    assert caught.value.retryable
+    assert str(error) in str(caught.value)
+    await eventually(lambda: served.obstacle is None)
+    assert await served is store.opened[0]
+    await served.aclose()
+
+
+@in_simulated_time
+async def test_the_waits_grow_to_a_bound() -> None:
+    store = Store(DOWN)
+    served = store.serve()
+    await asyncio.sleep(100 * LONGEST_WAIT)
+    waits = [late - early for early, late in zip(store.times, store.times[1:], strict=False)]
+    assert waits[0] <= 1
+    assert max(waits) > LONGEST_WAIT / 2
+    assert max(waits) <= LONGEST_WAIT
+    await served.aclose()
+
+
+@pytest.mark.parametrize("error", [ConfigError("wrong"), CorruptRecord("bad"), ValueError("bug")])
+@in_simulated_time
+async def test_other_faults_stay(error: Exception) -> None:
+    store = Store(error)
+    served = store.serve()
+    for wait in (served.tried, served._get):
+        with pytest.raises(type(error)) as caught:
+            await wait()
+        assert caught.value is error
+    assert served.obstacle == f"the dataset 'train' cannot be opened: {error}"
+    assert len(store.times) == 1
+    await served.aclose()
+
+
+@in_simulated_time
+async def test_a_store_that_fails_later_is_asked_until_it_answers() -> None:
+    store = Store(None, DOWN, DOWN, None)
+    served = store.serve()
+    dataset = await served
+    served.failed(DOWN)
+    with pytest.raises(StoreUnavailable, match="store of the dataset 'train' fails"):
+        await served
+    served.failed(DOWN)  # another client's
+    await eventually(lambda: served.obstacle is None)
+    assert await served is dataset
+    assert [found.closed for found in store.opened] == [False, True]
+    await served.aclose()
+    assert store.opened[0].closed
+
+
+@in_simulated_time
+async def test_a_store_that_answers_otherwise_is_no_reason_to_refuse_clients() -> None:
+    store = Store(None, MemoryError())
+    served = store.serve()
+    dataset = await served
+    served.failed(DOWN)
+    await eventually(lambda: served.obstacle is None)
+    assert await served is dataset
+    await served.aclose()
+
+
+@pytest.mark.parametrize("error", [CorruptRecord("bad"), ObjectNotFound("deleted"), ValueError()])
+@in_simulated_time
+async def test_other_faults_of_streams_are_not_the_store_s(error: Exception) -> None:
+    served = Store(None).serve()
+    await served
+    served.failed(error)
+    assert served.obstacle is None
+    await served.aclose()
+
+
+@in_simulated_time
+async def test_closed_while_it_waits_it_tries_no_more() -> None:
+    store = Store(DOWN)
+    served = store.serve()
+    await served.tried()
+    await served.aclose()
+    tries = len(store.times)
+    await asyncio.sleep(1000)
+    assert len(store.times) == tries
+
+
+@pytest.mark.parametrize(("size", "told"), [(None, {}), (7, {"bytes": 7})])
+def test_the_log_of_an_open_dataset_has_its_bytes_where_they_are_known(
+    size: int | None,
+    told: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(FakeDataset, "stored_bytes", size)
+
+    @in_simulated_time
+    async def serve() -> None:
+        served = Store(None).serve()
+        await served
+        await served.aclose()
+
+    with caplog.at_level("INFO", "streamrec.feeder"):
+        serve()
+    (line,) = [each for each in caplog.records if "is open" in each.message]
+    assert {name: found for name, found in vars(line).items() if name == "bytes"} == told
 
 
 async def opening(dataset: FakeDataset, *, hang: bool = False) -> FakeDataset:
