@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused, StoreUnavailable
 from streamrec.feeder.operate.log_format import FIELDS
-from streamrec.feeder.server.session_log import MOST_NAME, SessionLog
+from streamrec.feeder.server.subscription import MOST_NAME, SessionLog
 from tests.feeder.support import hello, in_simulated_time
 from tests.support import asynchronous
 
