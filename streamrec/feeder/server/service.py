@@ -24,7 +24,7 @@ from streamrec.config.memory_budget import (
 from streamrec.errors import FeederDraining, FeederRefused
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.functions.map_identity import Codes
-from streamrec.feeder.server.admission import Admission
+from streamrec.feeder.server.budget import Admission
 from streamrec.feeder.server.datasets import ServedDataset
 from streamrec.feeder.server.replicas import WINDOW, Readings
 from streamrec.feeder.server.statistics import FeederStatistics

@@ -21,7 +21,7 @@ from streamrec.config.memory_budget import shared_limit
 from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.access.tokens import Grant
 from streamrec.feeder.engine.engine import order_for
-from streamrec.feeder.server.admission import Admission
+from streamrec.feeder.server.budget import Admission
 from streamrec.feeder.server.listener import remote_host
 from streamrec.feeder.server.server import STANDS, Feeder
 from streamrec.feeder.server.statistics import counted, merged
