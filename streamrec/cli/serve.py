@@ -139,7 +139,7 @@ def run(
 
 def _log_beginning() -> None:
     """Log what begins; the kernel in Python is a warning, for it makes a feeder slow."""
-    from streamrec.feeder.server.snapshot import build
+    from streamrec.feeder.server.server import build
 
     versions = build()
     level = logging.INFO if versions["kernel"] == "native" else logging.WARNING
