@@ -27,8 +27,7 @@ from streamrec.feeder.operate.reload import reload_access, reload_server
 from streamrec.feeder.server.datasets import close_opened
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.tracing import exporting
-from streamrec.feeder.workers.link import Link
-from streamrec.feeder.workers.worker import NUMBER_BYTES
+from streamrec.feeder.workers.worker import NUMBER_BYTES, Link
 from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.loop_delay import watching

@@ -24,8 +24,7 @@ from streamrec.feeder.access.tls import client_context
 from streamrec.feeder.client.client import ENGINE_DATASET, AsyncFeed
 from streamrec.feeder.engine.engine import order_for
 from streamrec.feeder.operate import worker_process
-from streamrec.feeder.workers.link import Link
-from streamrec.feeder.workers.worker import NUMBER_BYTES
+from streamrec.feeder.workers.worker import NUMBER_BYTES, Link
 from streamrec.wire.protocol import Connection, Role
 from tests.feeder.certificates import Authority, write_secret
 from tests.feeder.shards import write_shards
