@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,8 +17,8 @@ from streamrec.feeder.access.access import Access
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.dump import dumping
 from streamrec.feeder.operate.notify import Notifier
-from streamrec.feeder.operate.open_files import raise_limit
 from streamrec.feeder.operate.reload import reloading
+from streamrec.feeder.operate.status_port import MOST as MOST_STATUS
 from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import Feeder
@@ -34,7 +35,34 @@ if TYPE_CHECKING:
     from streamrec.config.daemon import DaemonSettings
     from streamrec.pipeline.served import Served
 
+
+ENOUGH = 1 << 20
+"""Files beyond which no limit is raised; some systems allow a thousand times as many."""
+OWN = 1024
+"""Files for all but clients and the status port: above all the connections to stores."""
+
 log = logging.getLogger("streamrec.feeder")
+
+
+def raise_limit(server: DaemonSettings.Server) -> None:
+    """Raise this process' soft limit as far as the hard one, and say so where that is not enough.
+
+    With enough files the limits on connections are reached first, so that the status port answers
+    and clients are told to go elsewhere.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    needed = server.max_connections + server.max_handshakes + MOST_STATUS + OWN
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        log.warning(
+            "the limit of open files is %d, and so many clients as max_connections allows need %d; "
+            "raise the hard limit (ulimit -Hn, LimitNOFILE), or lower max_connections",
+            soft,
+            needed,
+        )
 
 
 @dataclass(frozen=True)
