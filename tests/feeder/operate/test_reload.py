@@ -13,7 +13,7 @@ from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.access import Access
-from streamrec.feeder.operate.notify import Notifier
+from streamrec.feeder.operate.daemon import Notifier
 from streamrec.feeder.operate.reload import reload, reloading
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import Feeder
