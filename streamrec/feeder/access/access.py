@@ -1,4 +1,4 @@
-"""Access to a feeder: its certificates and its tokens, as their files say now."""
+"""Access to a feeder: its certificates and tokens as their files say now, and its side of TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of feeders and their datasets, as text.
+"""Addresses of feeders and their datasets, as text, and what they would show to the network.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Bearer tokens: who shows one may read the datasets that it opens."""
+"""Bearer tokens: who shows one may read the datasets that it opens; and the files of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds: the receiving side of one connection to a feeder, for asyncio and for plain code.
+"""Feeds: how one connection to a feeder is made and received from, in asyncio and in plain code.
 
 Both have the same shape, and end with their connection; :mod:`streamrec.feeder.client.healing` goes
 on. What was received whole is delivered, whatever happened to the connection afterwards; then the

@@ -1,4 +1,4 @@
-"""The asyncio shell of the protocol: one connection on a transport of asyncio or uvloop."""
+"""The asyncio shell of the protocol: one connection on a transport, and the clock for its peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a feed, without I/O: shared by both kinds of feed."""
+"""The state of a feed, and what WELCOME says, without I/O: shared by both kinds of feed."""
 
 from __future__ import annotations
 

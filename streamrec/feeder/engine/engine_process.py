@@ -1,6 +1,8 @@
 """The private engine process, from its start to its end.
 
-:mod:`streamrec.feeder.engine.engine` starts it.
+:mod:`streamrec.feeder.engine.engine` starts it. It serves a dataset as a feeder does, or hands on
+the batches of feeders: then it heals, speaks TLS and reads ahead where the trainer's interpreter
+lock is not. To the trainer it is a feeder that never fails before ``retry_for`` is over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The daemon behind ``streamrec serve``: opens the datasets, listens, and drains on SIGTERM."""
+"""The daemon behind ``streamrec serve``: opens the datasets, listens, and drains on SIGTERM.
+
+It also tells a service manager how it does, and raises its limit of open files.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ from streamrec.feeder.access.access import Access
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.reload import dumping, reloading
 from streamrec.feeder.operate.status_port import MOST as MOST_STATUS
-from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.datasets import ServedDatasets
+from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.tracing import exporting
 from streamrec.feeder.workers.supervisor import Supervisor
@@ -46,7 +49,7 @@ log = logging.getLogger("streamrec.feeder")
 
 
 class Notifier:
-    """Sends messages to the service manager.
+    """Sends messages to the service manager, as ``sd_notify(3)`` has them.
 
     Args:
         address: The socket's path; one that begins with ``@`` is in the abstract namespace.

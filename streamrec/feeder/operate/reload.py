@@ -1,4 +1,4 @@
-"""Taking over, while a daemon runs, what has changed in its configuration."""
+"""What signals ask of a running daemon: to take over a changed configuration, or to dump itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ log = logging.getLogger("streamrec.feeder")
 def dump(feeder: Feeder) -> list[str]:
     """Return texts about the feeder, its tasks and the process' threads.
 
-    Tasks that stand at the same place are shown as one.
+    Tasks that stand at the same place are shown as one. The texts have places in the source alone:
+    no values, so no secrets.
     """
     return [_state(feeder), *_tasks(), *_threads()]
 

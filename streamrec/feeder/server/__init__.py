@@ -1,4 +1,4 @@
-"""The sending side: arrival, conversations, datasets, replicas, the shared budget, statistics.
+"""The sending side: arrival, conversations over sources, replicas, shared limits, statistics.
 
 ``engine``, ``workers`` and ``operate`` may import it.
 """

@@ -1,4 +1,10 @@
-"""Datasets that are open while something serves them."""
+"""Datasets that are open while something serves them.
+
+A daemon opens each as soon as its store lets it, and watches it when that fails later. What a store
+refuses today it may give tomorrow: it comes back, shards are written, credentials are renewed. So
+each fault of a store is tried again. Any other fault is one of the configuration, or of the data,
+and stays.
+"""
 
 from __future__ import annotations
 

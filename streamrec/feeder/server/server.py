@@ -1,5 +1,6 @@
-"""The feeder: named datasets, served to any rank from any position, over TCP and Unix sockets.
+"""The feeder: what listens, drains, and shows itself; a visit lets in each client who comes.
 
+Named datasets are served to any rank from any position, over TCP and Unix sockets.
 A feeder keeps nothing about its clients. One task a connection talks to one client; the transport
 reads all the while, so that credits count, pings are answered and a client that goes away ends its
 run at once, whatever the task waits for.
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable
 
-    from streamrec.feeder.server.budget import SharedBudget
+    from streamrec.feeder.server.limits import SharedBudget
     from streamrec.pipeline.served import Served
 
 

@@ -24,8 +24,8 @@ from streamrec.config.memory_budget import (
 from streamrec.errors import FeederDraining, FeederRefused
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.functions.map_identity import Codes
-from streamrec.feeder.server.budget import Admission
 from streamrec.feeder.server.datasets import ServedDataset
+from streamrec.feeder.server.limits import Admission
 from streamrec.feeder.server.replicas import WINDOW, Readings
 from streamrec.feeder.server.statistics import FeederStatistics
 from streamrec.flow.cores import Cores
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.access.tokens import Grant
     from streamrec.feeder.client.connection import AsyncConnection
-    from streamrec.feeder.server.budget import SharedBudget
+    from streamrec.feeder.server.limits import SharedBudget
     from streamrec.feeder.server.replicas import ReplicaReader
     from streamrec.pipeline.served import Served, ServedRun
     from streamrec.plan.state.position import Position
@@ -53,6 +53,9 @@ release = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 class Heap:
     """The memory of a process whose sessions come and go.
+
+    glibc keeps most of what is freed below a block that is still used: a feeder would hold what its
+    busiest hour took. ``malloc_trim`` gives whole free pages back, in some milliseconds.
 
     Args:
         after: Seconds from the end of a session until memory is given back.

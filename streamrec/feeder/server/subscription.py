@@ -1,4 +1,4 @@
-"""The measures of one subscription to a dataset, and of all its runs."""
+"""The log of one connection, and the measures of its subscription to a dataset."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from streamrec.config.memory_budget import shared_limit
 from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.access.tokens import Grant
 from streamrec.feeder.engine.engine import order_for
-from streamrec.feeder.server.budget import Admission
+from streamrec.feeder.server.limits import Admission
 from streamrec.feeder.server.listener import remote_host
 from streamrec.feeder.server.server import STANDS, Feeder
 from streamrec.feeder.server.statistics import counted, merged
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
     from streamrec.feeder.access.access import Access
-    from streamrec.feeder.server.budget import SharedBudget
     from streamrec.feeder.server.datasets import ServedDatasets
+    from streamrec.feeder.server.limits import SharedBudget
     from streamrec.pipeline.served import Served
 
 STEADY = 60.0

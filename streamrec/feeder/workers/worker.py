@@ -1,4 +1,4 @@
-"""A worker process, as its supervisor sees it."""
+"""A worker process as its supervisor sees it, and the channel between them."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from streamrec.feeder.operate.daemon import _check_memory
 from streamrec.feeder.operate.reload import reload
 from streamrec.feeder.operate.status import SnapshotCollector, _results
 from streamrec.feeder.page.samples import EVERY, MOST, Samples
-from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.datasets import ServedDatasets
+from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import STANDS, Feeder
 from streamrec.flow.loop_delay import LoopDelay
 from streamrec.flow.timings import Timings

@@ -14,7 +14,7 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import CorruptRecord, FeederDraining
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server import replicas
-from streamrec.feeder.server.budget import SharedBudget
+from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.replicas import Readings, Replica, ReplicaReader
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream

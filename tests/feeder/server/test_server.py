@@ -14,7 +14,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.feeder.client.client import AsyncFeed
-from streamrec.feeder.server.budget import SharedBudget
+from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.listener import Listener
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream

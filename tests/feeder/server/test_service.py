@@ -11,7 +11,7 @@ import pytest
 
 from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import FeederDraining
-from streamrec.feeder.server.budget import SharedBudget
+from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.service import Heap, Loan, release
 from streamrec.flow.decoded_memory import Abandoned

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.feeder.server.budget import SharedBudget
+from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.statistics import MOST_ERRORS, FeederStatistics, counted, merged
 from tests.feeder.fake_dataset import FakeDataset

@@ -25,8 +25,8 @@ from streamrec.errors import (
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.operate.reload import reload
-from streamrec.feeder.server.budget import SharedBudget
 from streamrec.feeder.server.datasets import ServedDatasets
+from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.workers import supervisor as supervisor_module
 from streamrec.feeder.workers import worker as worker_module

@@ -1,4 +1,4 @@
-"""The memory that all sessions of a daemon share. No I/O."""
+"""The limits that all clients share: handshakes, connections, and memory. No I/O."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, FeederDraining
-from streamrec.feeder.server.budget import Admission, SharedBudget
+from streamrec.feeder.server.limits import Admission, SharedBudget
 from tests.feeder.support import server_settings
 
 HERE = None
