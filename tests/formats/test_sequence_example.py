@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples import example as example_module
+from streamrec.formats.examples.coerce import FIRST, SECOND, framed
 from streamrec.formats.examples.example import (
     Example,
     Feature,
@@ -16,7 +17,6 @@ from streamrec.formats.examples.example import (
     encode_example,
     encode_sequence_example,
 )
-from streamrec.formats.examples.wire_format import FIRST, SECOND, framed
 from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn, Ragged
 

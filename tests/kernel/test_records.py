@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.formats.examples.wire_format import FIRST, SECOND, framed, varint
+from streamrec.formats.examples.coerce import FIRST, SECOND, framed, varint
 from streamrec.kernel import reference
 from streamrec.kernel.contract import FieldColumn
 from streamrec.kernel.messages import MESSAGES

@@ -15,6 +15,7 @@ import numpy as np
 from streamrec import kernel
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.coerce import (
+    FIRST,
     MISSING,
     as_array,
     as_feature,
@@ -24,7 +25,6 @@ from streamrec.formats.examples.coerce import (
     is_integers,
     missing_row,
 )
-from streamrec.formats.examples.wire_format import FIRST
 from streamrec.kernel.contract import FieldColumn
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 

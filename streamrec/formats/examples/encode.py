@@ -8,9 +8,9 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.errors import WrongFeatureType
+from streamrec.formats.examples.coerce import FIRST, SECOND, framed
 from streamrec.formats.examples.column_features import Note, features_of
 from streamrec.formats.examples.example import encode_steps, name_octets, too_large
-from streamrec.formats.examples.wire_format import FIRST, SECOND, framed
 from streamrec.kernel.contract import LARGEST_MESSAGE, FieldColumn
 from streamrec.values.columns import BytesColumn, Ragged
 

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from streamrec import kernel
 from streamrec.errors import WrongFeatureType
-from streamrec.formats.examples.coerce import ONE, as_feature, is_message
-from streamrec.formats.examples.wire_format import FIRST, SECOND, framed
+from streamrec.formats.examples.coerce import FIRST, ONE, SECOND, as_feature, framed, is_message
 from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.kernel.messages import MESSAGES
 from streamrec.masking import type_of

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import ConfigError, DataError, UnsupportedFormat, WrongFeatureType
-from streamrec.formats.examples.coerce import as_array
-from streamrec.formats.examples.wire_format import varint
+from streamrec.formats.examples.coerce import as_array, varint
 from streamrec.formats.tensors.python_values import array_of_python
 from streamrec.formats.tensors.tensor_types import (
     TensorType,
