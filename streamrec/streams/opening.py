@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         StreamKeywords,
     )
     from streamrec.feeder.access.tls import ClientTls
-    from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
+    from streamrec.formats.examples.image_spec import DenseColumn, GivesOther, Spec
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.position import Fingerprint
     from streamrec.values.columns import BytesColumn

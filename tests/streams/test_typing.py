@@ -18,7 +18,7 @@ import pytest
 import streamrec as sr
 from streamrec.config.keywords import NumberName
 from streamrec.formats.examples.dtypes import HELD_AS
-from streamrec.formats.examples.spec_base import DenseColumn
+from streamrec.formats.examples.image_spec import DenseColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

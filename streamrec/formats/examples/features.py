@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.formats.examples.image_spec import DenseColumn, GivesOther, Spec
     from streamrec.formats.examples.serialized import Serialized
-    from streamrec.formats.examples.spec_base import DenseColumn, GivesOther, Spec
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Bytes, Column, Ragged
     from streamrec.values.record_rows import RecordRows

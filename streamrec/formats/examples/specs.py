@@ -16,7 +16,7 @@ from streamrec.formats.examples.defaults import (
     normal_sizes,
 )
 from streamrec.formats.examples.dtypes import dtype_name
-from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.image_spec import Gives_co, Image, Spec
 from streamrec.formats.examples.partitions import (
     PARTITIONS,
     Partition,
@@ -30,14 +30,13 @@ from streamrec.formats.examples.partitions import (
     check_optional_key,
     one_key,
 )
-from streamrec.formats.examples.spec_base import Gives_co, Spec
 from streamrec.values.columns import Arrays, Ragged, Sparse
 
 if TYPE_CHECKING:
     from typing import Literal
 
     from streamrec.config.keywords import Number, OtherDType, String
-    from streamrec.formats.examples.spec_base import AnyDType, DenseColumn, Shape
+    from streamrec.formats.examples.image_spec import AnyDType, DenseColumn, Shape
     from streamrec.values.columns import BytesColumn
 
 
