@@ -34,8 +34,7 @@ from streamrec.formats.examples.faults import (
 )
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import FillPicture, Needs, Share, made_anew, one_by_one
-from streamrec.formats.examples.serialized import batch_rows, single_row
-from streamrec.formats.examples.spec_columns import compile_spec
+from streamrec.formats.examples.spec_columns import batch_rows, compile_spec, single_row
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.formats.examples.image_spec import DenseColumn, GivesOther, Spec
-    from streamrec.formats.examples.serialized import Serialized
+    from streamrec.formats.examples.spec_columns import Serialized
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Bytes, Column, Ragged
     from streamrec.values.record_rows import RecordRows
