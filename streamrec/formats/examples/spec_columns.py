@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.composite import compile_ragged, compile_sparse
+from streamrec.formats.examples.composite import (
+    compile_ragged,
+    compile_shaped,
+    compile_sparse,
+    numbers_in,
+)
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
-from streamrec.formats.examples.shaped_columns import compile_shaped, numbers_in
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
