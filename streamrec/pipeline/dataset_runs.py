@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import batch_limit, pixel_limit
-from streamrec.formats.examples.claims import DecodeLimits
+from streamrec.formats.examples.needs import DecodeLimits
 from streamrec.pipeline.assembler import THREADS
 from streamrec.pipeline.fetch.range_queue import LearnedFacts, Shards
 from streamrec.pipeline.run import Run

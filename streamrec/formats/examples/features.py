@@ -15,7 +15,6 @@ from streamrec.errors import (
     WrongFeatureType,
     located,
 )
-from streamrec.formats.examples.claims import Claims, Filling
 from streamrec.formats.examples.descriptions import (
     LENGTH,
     SequenceFeatures,
@@ -33,7 +32,15 @@ from streamrec.formats.examples.faults import (
     record_bytes,
 )
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.needs import FillPicture, Needs, Share, made_anew, one_by_one
+from streamrec.formats.examples.needs import (
+    Claims,
+    Filling,
+    FillPicture,
+    Needs,
+    Share,
+    made_anew,
+    one_by_one,
+)
 from streamrec.formats.examples.spec_columns import batch_rows, compile_spec, single_row
 from streamrec.formats.examples.specs import (
     FeatureSpec,

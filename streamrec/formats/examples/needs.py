@@ -2,27 +2,254 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from contextlib import contextmanager
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamrec.errors import ConfigError
-from streamrec.formats.examples.claims import Claims
+from streamrec.errors import BatchTooLarge, ConfigError, PictureTooLarge
 from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_of
 from streamrec.formats.examples.faults import ColumnFault, Need
-from streamrec.kernel.contract import ColumnKind, ColumnPlan, fresh
+from streamrec.formats.images.picture import MOST_PIXELS
+from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType, fresh
 from streamrec.values.aligned import aligned_copy
 from streamrec.values.columns import BytesColumn, Ragged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
     from streamrec.formats.images.picture import OutputForm
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column
+
+
+MIB = 1 << 20
+_FIXED = frozenset({ColumnKind.FIXED, ColumnKind.RAW})
+"""The kinds of columns that have as many values in every row, so that a record may lack them."""
+_ITEM = {DataType.INT64: 8, DataType.FLOAT32: 4, DataType.BYTES: 1}
+"""Bytes of a number, or of a byte."""
+_OFFSET = 8
+"""Bytes that a byte string takes besides its own."""
+_WIDEST = {DataType.INT64: 8, DataType.FLOAT32: 1, DataType.BYTES: 4}
+"""Bytes that one byte of a record becomes, at most: an int64 may take one byte there, and an empty
+string two, which become an offset of eight."""
+
+
+class DecodeLimits(NamedTuple):
+    """The limits of a stream."""
+
+    max_bytes: int | None = None
+    """Bytes of the columns of one batch, and of what decoding takes besides; ``None``: any."""
+    max_pixels: int = MOST_PIXELS
+    """Pixels of one picture."""
+    at_once: int = sys.maxsize
+    """The most pictures that are decoded at once."""
+
+
+class Filling(NamedTuple):
+    """Columns whose rows are filled from defaults where a record has no values for them."""
+
+    row: int
+    """Bytes of a row of all of them."""
+    widest: int
+    """Bytes that one byte of a record becomes in them, at most."""
+    feature: str
+    """The feature with the longest default."""
+
+    @classmethod
+    def of(cls, plans: Sequence[ColumnPlan]) -> Filling | None:
+        """Return the columns of plans that have a default; ``None``: there are none."""
+        sizes = {
+            plan.name: _row_size(plan) for plan in plans if plan.kind in _FIXED and plan.default
+        }
+        if not sizes:
+            return None
+        widest = max(_WIDEST[plan.dtype] for plan in plans if plan.name in sizes)
+        return cls(sum(sizes.values()), widest, max(sizes, key=sizes.__getitem__))
+
+
+def _row_size(plan: ColumnPlan) -> int:
+    if plan.dtype is not DataType.BYTES or plan.kind is ColumnKind.RAW:
+        return plan.count * _ITEM[plan.dtype]
+    texts = [value for value in plan.default or () if isinstance(value, bytes)]
+    return sum(map(len, texts)) + _OFFSET * len(texts)
+
+
+UNLIMITED = DecodeLimits()
+"""The limits of a call that parses records which are in memory already."""
+
+
+def _nothing(_: int) -> None:
+    """Take no note of a claim."""
+
+
+class Claims(threading.local):
+    """The bytes that the batch which this thread parses has claimed; each thread has its own.
+
+    Args:
+        limits: The limits of the stream.
+    """
+
+    def __init__(self, limits: DecodeLimits = UNLIMITED) -> None:
+        self.limits = limits
+        self._claimed = 0
+        self._lengths: npt.NDArray[np.int64] | None = None
+        self._admit: Callable[[int], None] = _nothing
+
+    def begin(self, lengths: npt.NDArray[np.int64] | None = None) -> None:
+        """Begin with another batch.
+
+        Args:
+            lengths: Bytes of each of its records.
+        """
+        self._claimed, self._lengths = 0, lengths
+
+    @contextmanager
+    def admitted_by(self, admit: Callable[[int], None]) -> Iterator[None]:
+        """Tell of each claim while the block runs.
+
+        Args:
+            admit: Called with the bytes of a claim; it may wait until they are free.
+        """
+        self._admit = admit
+        try:
+            yield
+        finally:
+            self._admit = _nothing
+
+    def rows(self, counts: npt.NDArray[np.int64], items: int, size: int, feature: str) -> None:
+        """Claim the memory of a column that has more items than the records hold.
+
+        Args:
+            counts: The items that each record asks for.
+            items: All items of the column.
+            size: Bytes of an item.
+            feature: The feature that asks for them.
+
+        Raises:
+            ColumnFault: The batch would take too much.
+        """
+        total, most = items * size, self.limits.max_bytes
+        if most is not None and self._claimed + total > most:
+            row = int(counts.argmax())
+            what = f"the column takes {_mib(total)} in this batch"
+            message = _too_large(what, int(counts[row]) * size, most)
+            raise ColumnFault(row, feature, message, BatchTooLarge)
+        self._claim(total)
+
+    def values(self, size: int, feature: str) -> None:
+        """Compare what the values of the records take with the limit, and with the records.
+
+        A number of one byte becomes eight, and an empty string takes as many: a batch is refused
+        only where its columns take more than its records and the limit together.
+
+        Args:
+            size: Bytes of the columns.
+            feature: The feature with the widest column.
+
+        Raises:
+            ColumnFault: The batch would take too much.
+        """
+        lengths, most = self._lengths, self.limits.max_bytes
+        if most is None or lengths is None or size - int(lengths.sum()) <= most:
+            return
+        message = (
+            f"the values of this batch take {_mib(size)} and its records "
+            f"{_mib(int(lengths.sum()))}, but max_bytes allows only {_mib(most)} more than these; "
+            "raise max_bytes or memory_budget, or set batch_size to less"
+        )
+        raise ColumnFault(int(lengths.argmax()), feature, message, BatchTooLarge)
+
+    def filling(self, rows: int, held: int, filling: Filling) -> None:
+        """Claim what columns with defaults take beyond what the records can hold of them.
+
+        Args:
+            rows: The rows of the batch.
+            held: Bytes of their records.
+            filling: The columns.
+
+        Raises:
+            ColumnFault: The batch would take too much.
+        """
+        total, most = rows * filling.row - held * filling.widest, self.limits.max_bytes
+        if total <= 0:
+            return
+        if most is not None and self._claimed + total > most:
+            message = (
+                f"default values take {_mib(total)} in this batch of {rows:,} rows, but max_bytes "
+                f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or set "
+                "batch_size to less"
+            )
+            raise ColumnFault(0, filling.feature, message, BatchTooLarge)
+        self._claim(total)
+
+    def pictures(
+        self, sizes: Sequence[int], works: Sequence[int], feature: str, own: int | None
+    ) -> int:
+        """Claim the memory of a column of pictures.
+
+        Args:
+            sizes: Bytes of each decoded picture.
+            works: Bytes that decoding each of them takes besides.
+            feature: The pictures' feature.
+            own: The limit of the column itself; ``None``: that of the batch alone.
+
+        Returns:
+            The number of pictures that may be decoded at once.
+
+        Raises:
+            ColumnFault: The pictures would take too much.
+        """
+        total, most = sum(sizes), self.limits.max_bytes
+        for limit, claimed in ((own, 0), (most, self._claimed)):
+            if limit is not None and claimed + total + max(works, default=0) > limit:
+                raise _refused(sizes, works, feature, limit)
+        at_once, taken = 0, 0
+        for work in sorted(works, reverse=True)[: self.limits.at_once]:
+            if most is not None and self._claimed + total + taken + work > most:
+                break
+            at_once, taken = at_once + 1, taken + work
+        self._claim(total + taken)
+        return max(1, at_once)
+
+    def _claim(self, size: int) -> None:
+        self._claimed += size
+        self._admit(size)
+
+
+def _largest(sizes: Sequence[int]) -> int:
+    return max(range(len(sizes)), key=sizes.__getitem__)
+
+
+def _refused(sizes: Sequence[int], works: Sequence[int], feature: str, most: int) -> ColumnFault:
+    needed = [size + work for size, work in zip(sizes, works, strict=True)]
+    row = _largest(needed)
+    if needed[row] > most:
+        message = (
+            f"the picture takes {_mib(sizes[row])} of pixels and {_mib(works[row])} to decode, but "
+            f"max_bytes allows {_mib(most)}; raise max_bytes or memory_budget, if you trust it"
+        )
+        return ColumnFault(row, feature, message, PictureTooLarge)
+    what = f"the batch's pictures take {_mib(sum(sizes) + max(works))}"
+    return ColumnFault(row, feature, _too_large(what, needed[row], most), BatchTooLarge)
+
+
+def _too_large(what: str, largest: int, most: int) -> str:
+    return (
+        f"{what}, of which this record takes {_mib(largest)}, the most of all, and max_bytes "
+        f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or set batch_size to "
+        "less"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:,.1f} MiB"
+
 
 Make: TypeAlias = "Callable[[Sequence[Column]], Column]"
 """A function that makes a spec's column from the kernel's columns."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.formats.examples.claims import Claims
+    from streamrec.formats.examples.needs import Claims
     from streamrec.values.columns import Column
 
 

@@ -11,10 +11,9 @@ from streamrec import kernel
 from streamrec.errors import BatchTooLarge, OutOfMemory
 from streamrec.flow.attribution import WaitClock
 from streamrec.flow.pool import BatchMemory
-from streamrec.formats.examples.claims import UNLIMITED, Claims, DecodeLimits
 from streamrec.formats.examples.descriptions import growth_of, is_pair
 from streamrec.formats.examples.features import parser_of
-from streamrec.formats.examples.needs import made_anew, one_by_one
+from streamrec.formats.examples.needs import UNLIMITED, Claims, DecodeLimits, made_anew, one_by_one
 from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.functions import NONE, Functions

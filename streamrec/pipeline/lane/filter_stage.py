@@ -22,10 +22,9 @@ from streamrec.errors import (
     PictureTooLarge,
     StreamrecError,
 )
-from streamrec.formats.examples.claims import UNLIMITED, Claims, DecodeLimits
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
-from streamrec.formats.examples.needs import one_by_one
+from streamrec.formats.examples.needs import UNLIMITED, Claims, DecodeLimits, one_by_one
 from streamrec.pipeline.batch.origin import Origin
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.record_rows import RecordRows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.errors import MalformedPosition
-from streamrec.formats.examples.claims import UNLIMITED, DecodeLimits
+from streamrec.formats.examples.needs import UNLIMITED, DecodeLimits
 from streamrec.pipeline.batch.functions import NONE, Functions
 from streamrec.plan.order.buckets import Buckets
 from streamrec.plan.order.coordinates import Coordinates

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.attribution import WaitClock
-from streamrec.formats.examples.claims import UNLIMITED
+from streamrec.formats.examples.needs import UNLIMITED
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
 from tests.support import asynchronous

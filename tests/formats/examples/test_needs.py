@@ -11,10 +11,10 @@ from PIL import Image as Pillow
 
 from streamrec import kernel
 from streamrec.errors import BatchTooLarge, ConfigError, DataError, PictureTooLarge
-from streamrec.formats.examples.claims import Claims, DecodeLimits
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.needs import Claims, DecodeLimits
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.kernel.contract import fresh
 from streamrec.values.record_rows import RecordRows
