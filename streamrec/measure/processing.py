@@ -10,7 +10,7 @@ import numpy as np
 
 from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.descriptions import describe, is_pair
+from streamrec.formats.examples.descriptions import describe, dtype_names, is_pair, narrowed
 from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.formats.shards.compression import HEAD, Compressor, Decompressor, detect, of_name

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.flow.silence import Silence, cause_of
-from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.descriptions import describe, dtype_names, narrowed
 from streamrec.formats.examples.features import as_stored, infer_features
-from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version

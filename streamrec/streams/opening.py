@@ -14,9 +14,8 @@ from streamrec.config.places import PLACES, absolute, absolute_options
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import tls_files
-from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.descriptions import describe, dtype_names, narrowed
 from streamrec.formats.examples.features import parser_of
-from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.streams.start import FeederSettings
 from streamrec.streams.stream import Stream
 from streamrec.suggestions import nearest

@@ -7,8 +7,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
-from streamrec.formats.examples.descriptions import describe, from_description
-from streamrec.formats.examples.narrowing import narrowed
+from streamrec.formats.examples.descriptions import describe, from_description, narrowed
 from streamrec.formats.images.image import encode_png
 from streamrec.measure.simulation import sample_records
 
