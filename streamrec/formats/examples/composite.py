@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from streamrec.formats.examples.dtypes import numpy_dtype
-from streamrec.formats.examples.faults import OCTETS, SIZES, ColumnFault
-from streamrec.formats.examples.needs import Make, Needs, row_of, values_of
-from streamrec.formats.examples.partitions import (
+from streamrec.formats.examples.defaults import (
     Partition,
     RowLengths,
     RowLimits,
@@ -24,6 +21,9 @@ from streamrec.formats.examples.partitions import (
     UniformRowLength,
     ValueRowIds,
 )
+from streamrec.formats.examples.dtypes import numpy_dtype
+from streamrec.formats.examples.faults import OCTETS, SIZES, ColumnFault
+from streamrec.formats.examples.needs import Make, Needs, row_of, values_of
 from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnKind, ColumnPlan, DataType
 from streamrec.values.aligned import aligned
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, offsets_of, volumes

@@ -15,10 +15,15 @@ from dataclasses import MISSING, astuple, fields
 from typing import Any, NamedTuple
 
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.defaults import as_plain, feature_name, from_plain
+from streamrec.formats.examples.defaults import (
+    PARTITIONS,
+    Partition,
+    as_plain,
+    feature_name,
+    from_plain,
+)
 from streamrec.formats.examples.dtypes import HELD_AS, dtype_name
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.partitions import PARTITIONS, Partition
 from streamrec.formats.examples.specs import (
     KINDS,
     FeatureSpec,

@@ -9,8 +9,7 @@ from typing_extensions import TypeVar
 
 from streamrec.config.validation import byte_size
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.defaults import normal_shape, normal_sizes
-from streamrec.formats.examples.partitions import check_optional_key
+from streamrec.formats.examples.defaults import check_optional_key, normal_shape, normal_sizes
 from streamrec.formats.images.picture import is_fast
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 

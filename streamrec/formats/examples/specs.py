@@ -8,16 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import (
-    feature_name,
-    normal_default,
-    normal_raw,
-    normal_shape,
-    normal_sides,
-    normal_sizes,
-)
-from streamrec.formats.examples.dtypes import dtype_name
-from streamrec.formats.examples.image_spec import Gives_co, Image, Spec
-from streamrec.formats.examples.partitions import (
     PARTITIONS,
     Partition,
     RowLengths,
@@ -28,8 +18,16 @@ from streamrec.formats.examples.partitions import (
     ValueRowIds,
     check_key,
     check_optional_key,
+    feature_name,
+    normal_default,
+    normal_raw,
+    normal_shape,
+    normal_sides,
+    normal_sizes,
     one_key,
 )
+from streamrec.formats.examples.dtypes import dtype_name
+from streamrec.formats.examples.image_spec import Gives_co, Image, Spec
 from streamrec.values.columns import Arrays, Ragged, Sparse
 
 if TYPE_CHECKING:

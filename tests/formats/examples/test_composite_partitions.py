@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.formats.examples.composite import MOST_EMPTY_ROWS, Misfit, partitioned
-from streamrec.formats.examples.partitions import (
+from streamrec.formats.examples.defaults import (
     RowLengths,
     RowLimits,
     RowSplits,

@@ -18,6 +18,7 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.examples import features as module
+from streamrec.formats.examples.defaults import RowLengths
 from streamrec.formats.examples.descriptions import from_description
 from streamrec.formats.examples.example import (
     Feature,
@@ -33,7 +34,6 @@ from streamrec.formats.examples.features import (
     parse_single_example,
 )
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.partitions import RowLengths
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
     RaggedFeature,
