@@ -27,8 +27,8 @@ from streamrec.formats.images.picture import (
     windowed,
 )
 from streamrec.formats.images.pillow import read_tiff, read_webp
+from streamrec.formats.images.png import deflated
 from streamrec.formats.images.png import read as read_png
-from streamrec.formats.images.png_filters import deflated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
