@@ -11,7 +11,7 @@ from PIL import Image
 from streamrec.errors import MalformedImage, PictureTooLarge, UnsupportedFormat
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import OutputForm
-from streamrec.formats.images.tiff_directory import check_tiff
+from streamrec.formats.images.pillow import check_tiff
 from tests.formats.pictures.encoded import noise, saved
 
 
