@@ -177,8 +177,7 @@ class PictureFolder:
         import numpy as np
 
         from streamrec.formats.images.image import encode_jpeg, encode_png, format_of, read_picture
-        from streamrec.formats.images.picture import OutputForm
-        from streamrec.formats.images.resize import at_least, fill_resized
+        from streamrec.formats.images.picture import OutputForm, at_least, fill_resized
 
         form = self.form
         kind = form.encode or format_of(data).lower()

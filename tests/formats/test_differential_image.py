@@ -26,8 +26,7 @@ from streamrec.formats.images.image import (
     encode_png,
     read_picture,
 )
-from streamrec.formats.images.picture import OutputForm
-from streamrec.formats.images.resize import fill_resized
+from streamrec.formats.images.picture import OutputForm, fill_resized
 from tests.by_day import pairwise
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.encoded import (

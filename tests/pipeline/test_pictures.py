@@ -20,7 +20,7 @@ from streamrec.errors import BatchTooLarge, PictureTooLarge
 from streamrec.flow.cores import Cores
 from streamrec.formats.examples import image_columns
 from streamrec.formats.examples.descriptions import describe
-from streamrec.formats.images.resize import fill_resized
+from streamrec.formats.images.picture import fill_resized
 from streamrec.formats.shards.compression import Decompressor
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.fetch import inflating_queue

@@ -10,8 +10,14 @@ from streamrec.errors import DataError
 from streamrec.formats.examples.faults import PICTURE, ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import OutputForm, Window, library
-from streamrec.formats.images.resize import at_least, fill_resized, work_of
+from streamrec.formats.images.picture import (
+    OutputForm,
+    Window,
+    at_least,
+    fill_resized,
+    library,
+    work_of,
+)
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
