@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from streamrec.formats.images.image import decode_png as decode_png
     from streamrec.formats.images.image import encode_jpeg as encode_jpeg
     from streamrec.formats.images.image import encode_png as encode_png
-    from streamrec.formats.tensors.raw import decode_raw as decode_raw
     from streamrec.formats.tensors.tensor import parse_tensor as parse_tensor
     from streamrec.formats.tensors.tensor import serialize_tensor as serialize_tensor
+    from streamrec.formats.tensors.tensor_types import decode_raw as decode_raw
     from streamrec.pipeline.batch.batch import Batch as Batch
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
@@ -97,7 +97,7 @@ _NAMES = {
     "streamrec.formats.images.image": (
         "decode_and_crop_jpeg decode_image decode_jpeg decode_png encode_jpeg encode_png"
     ),
-    "streamrec.formats.tensors.raw": "decode_raw",
+    "streamrec.formats.tensors.tensor_types": "decode_raw",
     "streamrec.formats.tensors.tensor": "parse_tensor serialize_tensor",
     "streamrec.datasets.labels": "labels",
     "streamrec.datasets.merge_shards": "merge_index",
