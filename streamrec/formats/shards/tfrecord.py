@@ -21,7 +21,7 @@ from streamrec.errors import (
     RecordTooLarge,
     TruncatedShard,
 )
-from streamrec.formats.shards.foreign_kinds import hint_at_kind
+from streamrec.formats.shards.compression import hint_at_kind
 from streamrec.formats.shards.resync import LARGEST, LARGEST_PART, Resync
 from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, FaultCode, FrameScan, fresh
 from streamrec.masking import masked
