@@ -53,7 +53,7 @@ def features_of(name: str, column: Any, note: Note) -> FieldColumn:
     """
     by_column = _by_column(_uniform(name, column))
     if by_column is None:
-        return _by_row(name, column, note)
+        return _column_by_row(name, column, note)
     kind, features = by_column
     if features.rows:
         note(name, kind, 0)
@@ -163,7 +163,7 @@ def _of_strings(strings: BytesColumn, splits: Indices) -> tuple[str | None, Fiel
     return kind, FieldColumn((_BYTES_LIST,), tagged.values, bounds, omits_last=True)
 
 
-def _by_row(name: str, column: Iterable[Any], note: Note) -> FieldColumn:
+def _column_by_row(name: str, column: Iterable[Any], note: Note) -> FieldColumn:
     features = []
     for row, value in enumerate(column):
         try:

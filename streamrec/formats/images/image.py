@@ -49,7 +49,7 @@ _ORDERS = {8: [0], 24: [2, 1, 0], 32: [2, 1, 0, 3]}
 """The place of each channel in a pixel, by the bits of a pixel."""
 
 
-def read(contents: memoryview, wanted: OutputForm) -> Picture:
+def read_bmp(contents: memoryview, wanted: OutputForm) -> Picture:
     """Read a BMP's header. Pixels of 8 bits are brightness; palettes and bit masks do not count.
 
     Raises:
@@ -108,7 +108,7 @@ _READERS = {
     "JPEG": (read_jpeg, b"\xff\xd8\xff"),
     "PNG": (read_png, _PNG),
     "GIF": (read_gif, b"GIF8"),
-    "BMP": (read, b"BM"),
+    "BMP": (read_bmp, b"BM"),
     "WebP": (read_webp, b"RIFF....WEBP"),
     "TIFF": (read_tiff, b"II[*+]\0|MM\0[*+]"),
 }

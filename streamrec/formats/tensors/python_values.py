@@ -37,7 +37,7 @@ def array_of_python(value: Any) -> npt.NDArray[Any]:
         WrongFeatureType: The values differ in type, a number is too large, or the lists make no
             rectangle.
     """
-    shape = _shape(value)
+    shape = _shape_of_values(value)
     values = list(_leaves(value, shape))
     array = _typed(values)
     return array.reshape(shape)
@@ -48,12 +48,12 @@ def _is_list(value: Any) -> bool:
     return is_array or (isinstance(value, Sequence | memoryview) and not isinstance(value, _STRING))
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape_of_values(value: Any) -> tuple[int, ...]:
     if hasattr(value, "__array__"):
         return as_array(value).shape
     if not _is_list(value):
         return ()
-    return (len(value), *(_shape(value[0]) if len(value) else ()))
+    return (len(value), *(_shape_of_values(value[0]) if len(value) else ()))
 
 
 def _leaves(value: Any, shape: tuple[int, ...]) -> Iterator[Any]:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 
 import streamrec as sr
-import streamrec.formats.examples.specs as sr
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import (
     as_python,
@@ -31,7 +30,7 @@ from streamrec.formats.examples.specs import (
 from tests.formats.counted_names import CountedName
 from tests.formats.spec_strategies import FEATURES, STEPS
 
-FEATURES = {
+NARROWED = {
     "tokens": sr.RaggedFeature("int64"),
     "label": sr.FixedLenFeature((), "int64", default_value=-1),
     "weight": sr.VarLenFeature("float32"),
@@ -46,7 +45,7 @@ def dtypes_of(specs: Any) -> dict[str, str]:
     return {name: spec.dtype for name, spec in specs.items() if hasattr(spec, "dtype")}
 
 
-def changed(dtypes: Any, features: Any = FEATURES) -> Any:
+def changed(dtypes: Any, features: Any = NARROWED) -> Any:
     plain = describe(features)
     assert plain is not None
     return from_description(narrowed(plain, dtype_names(dtypes)))
@@ -54,7 +53,7 @@ def changed(dtypes: Any, features: Any = FEATURES) -> Any:
 
 def test_one_is_for_all_features_that_hold_such_numbers() -> None:
     found = dtypes_of(changed(np.int32))
-    assert found == {**dtypes_of(FEATURES), "tokens": "int32", "label": "int32"}
+    assert found == {**dtypes_of(NARROWED), "tokens": "int32", "label": "int32"}
 
 
 def test_two_are_for_integers_and_for_floats() -> None:
@@ -64,7 +63,7 @@ def test_two_are_for_integers_and_for_floats() -> None:
 
 def test_a_name_is_for_its_feature_alone() -> None:
     found = dtypes_of(changed({"tokens": "uint16"}))
-    assert found == {**dtypes_of(FEATURES), "tokens": "uint16"}
+    assert found == {**dtypes_of(NARROWED), "tokens": "uint16"}
 
 
 def test_fixed_size_bytes_keep_their_dtype() -> None:
@@ -84,7 +83,7 @@ def test_a_pair_is_narrowed_in_both_parts() -> None:
 
 
 def test_twice_is_as_once() -> None:
-    plain = describe(FEATURES)
+    plain = describe(NARROWED)
     assert plain is not None
     once = narrowed(plain, ["int32"])
     assert narrowed(once, ["int32"]) == once
