@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec import kernel
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples import encode
-from streamrec.formats.examples.encode import encode_examples, encode_sequence_examples
+from streamrec.formats.examples.encode import (
+    _uniform,
+    encode_examples,
+    encode_sequence_examples,
+    features_of,
+)
 from streamrec.formats.examples.example import (
     Example,
     Feature,
@@ -22,7 +28,42 @@ from streamrec.values.columns import BytesColumn, Ragged, Sparse, offsets_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 pytestmark = pytest.mark.both_kernels
+
+
+@pytest.mark.parametrize(
+    ("column", "kinds"),
+    [
+        (np.arange(3), {"int64_list"}),
+        (np.ones((3, 2)), {"float_list"}),
+        (["a", "b", "c"], {"bytes_list"}),
+        ([[1], [], [2.5]], {"int64_list", None, "float_list"}),
+        (Ragged(BytesColumn.of([b"x"]), np.array([0, 0, 1, 1])), {"bytes_list"}),
+        ([[], [], []], {None}),
+    ],
+)
+def test_values_and_their_kinds(column: Any, kinds: set[str | None]) -> None:
+    noted: list[tuple[str, str | None, int]] = []
+    features = features_of("x", column, lambda *note: noted.append(note))
+    whole = kernel.MessageEncoder([features]).encode()
+    found = {Feature.FromString(feature).WhichOneof("kind") for feature in whole.to_list()}
+    assert {kind for _, kind, _ in noted} == kinds
+    assert found - {None} == kinds - {None}
+
+
+def test_a_value_without_a_representation() -> None:
+    with pytest.raises(WrongFeatureType, match="record 1, feature x"):
+        features_of("x", [1, None], lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "column", [np.arange(3, dtype=np.int16), np.ones((3, 2)), np.full((2, 2), "x")]
+)
+def test_only_one_string_a_row_is_taken_out_of_its_array(column: Any) -> None:
+    assert _uniform("x", column) is column
+    assert list(_uniform("x", np.array(["a", "b"]))) == [b"a", b"b"]
+
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300)
 FLOAT32 = st.floats(width=32, allow_nan=False)
