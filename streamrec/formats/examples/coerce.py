@@ -1,4 +1,7 @@
-"""Conversion of Python, NumPy and tensor values to ``Feature`` messages."""
+"""Conversion of Python, NumPy and tensor values to ``Feature`` messages, or to their wire format.
+
+Source of the wire format: protobuf.dev/programming-guides/encoding.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns made of several features: ragged ones with partitions, and sparse ones.
+"""Columns made of several features, or of arrays whose shapes are in the records.
 
 A partition of a RaggedFeature puts values into rows by the numbers of another feature. It works on
 all records at once. Every record's numbers are checked against that record's own values; TensorFlow

@@ -1,4 +1,4 @@
-"""The normal form of features' names, and of specs' shapes and default values."""
+"""The normal form of features' names, of specs' shapes and default values, and of partitions."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ A spec is a table with ``kind`` (optional), ``dtype`` and its other arguments. T
 are a table of such tables by name. The specs of SequenceExamples are a table of two of these, named
 ``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype`` or a ``kind``,
 and neither of these is a table.
+
+Narrower dtypes, named apart from the specs (the setting ``dtypes``), change the plain form.
 """
 
 from __future__ import annotations

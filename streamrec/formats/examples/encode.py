@@ -1,4 +1,8 @@
-"""Encoding of whole columns as serialized Examples and SequenceExamples."""
+"""Encoding of whole columns as serialized Examples and SequenceExamples.
+
+A column is described to the kernel, which writes the values of each row behind their heads.
+Source: protobuf.dev/programming-guides/encoding.
+"""
 
 from __future__ import annotations
 

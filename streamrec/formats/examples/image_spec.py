@@ -1,4 +1,4 @@
-"""The spec of encoded pictures."""
+"""The base of specs, and the spec of encoded pictures."""
 
 from __future__ import annotations
 

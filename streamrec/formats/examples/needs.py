@@ -1,4 +1,7 @@
-"""The kernel's columns that specs need, and helpers to make the specs' columns of them."""
+"""The kernel's columns that specs need, and helpers to make the specs' columns of them.
+
+The memory that the columns of a batch claim is compared with limits before it is taken.
+"""
 
 from __future__ import annotations
 

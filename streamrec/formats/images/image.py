@@ -1,4 +1,7 @@
-"""Encoded pictures to arrays and back, with TensorFlow's names, arguments and meaning."""
+"""Encoded pictures to arrays and back, with TensorFlow's names, arguments and meaning.
+
+BMP is read here, as TensorFlow does: by the size of its pixels alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""JPEG, decoded by libjpeg-turbo to the numbers that TensorFlow gives."""
+"""JPEG, decoded by libjpeg-turbo to the numbers that TensorFlow gives.
+
+Windows are decoded without the rest by nvImageCodec, where it is installed. It is the CPU decoder
+that TensorFlow's and DALI's are, over libjpeg-turbo: rows above the window are read, but not
+transformed, those below are not read, and columns beside it are left out. The pixels beside the
+window still count for the colours at its edges, so that the window is the same, bit for bit, as one
+that is cut out of the whole picture. Source: https://docs.nvidia.com/cuda/nvimagecodec/py_api.html
+"""
 
 from __future__ import annotations
 

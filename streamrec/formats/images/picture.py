@@ -1,4 +1,4 @@
-"""Pictures whose size is known and whose pixels are not decoded yet, and how they are refused."""
+"""Pictures whose size is known and whose pixels are not decoded yet: refused, or resized."""
 
 from __future__ import annotations
 

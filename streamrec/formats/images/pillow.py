@@ -1,4 +1,8 @@
-"""WebP, decoded by Pillow to what TensorFlow gives; and TIFF, which it lacks."""
+"""WebP, decoded by Pillow to what TensorFlow gives; and TIFF, which it lacks.
+
+The first directory of a TIFF is checked before Pillow copies all that it lists. Sources: TIFF 6.0,
+section 2; BigTIFF: www.awaresystems.be/imaging/tiff/bigtiff.html.
+"""
 
 from __future__ import annotations
 

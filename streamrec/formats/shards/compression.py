@@ -2,6 +2,8 @@
 
 gzip (RFC 1952), zlib (RFC 1950) and Zstandard (RFC 8878) streams hold members, or frames, end to
 end; TensorFlow's names for the first two are ``GZIP`` and ``ZLIB``. Input may be cut anywhere.
+
+Files of other kinds than TFRecord shards are known by their first bytes, too.
 """
 
 from __future__ import annotations

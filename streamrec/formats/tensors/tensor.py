@@ -3,6 +3,9 @@
 Parsed messages come from outside, so every size is compared with the bytes that are there before
 memory is allocated for it. Sources: tensorflow/core/framework/tensor.proto, tensor_shape.proto and
 tensor.cc; for strings in ``tensor_content`` tensorflow/core/platform/tensor_coding.cc.
+
+The dtypes of Python's numbers and lists are those that TensorFlow gives them, where the first value
+decides. Source: tensorflow/python/lib/core/py_seq_tensor.cc.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """TensorFlow's data types: their numbers, NumPy's dtypes, and the message fields of their values.
 
 Sources: tensorflow/core/framework/types.proto and tensor.proto.
+
+``decode_raw`` reads byte strings of such numbers as arrays.
 """
 
 from __future__ import annotations
