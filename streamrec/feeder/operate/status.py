@@ -264,6 +264,39 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
         return True
 
 
+class _Pages:
+    """The answers of one feeder's status port."""
+
+    def __init__(self, feeder: Feeder, samples: Samples) -> None:
+        self._feeder = feeder
+        self._samples = samples
+
+    async def live(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(self, _: web.Request) -> web.Response:
+        obstacle = self._feeder.obstacle
+        return web.Response(text=f"{obstacle or 'ok'}\n", status=503 if obstacle else 200)
+
+    # Text is made in threads: of hundreds of subscriptions it takes a while, and the loop serves.
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        registry = CollectorRegistry()
+        registry.register(SnapshotCollector(self._feeder.snapshot()))
+        body = await asyncio.to_thread(generate_latest, registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def status_json(self, _: web.Request) -> web.Response:
+        text = await asyncio.to_thread(json.dumps, self._samples.add_to(self._feeder.snapshot()))
+        return web.Response(text=text, content_type="application/json")
+
+    async def page(self, request: web.Request) -> web.Response:
+        refreshes = "still" not in request.query
+        shown = self._samples.add_to(self._feeder.snapshot())
+        text = await asyncio.to_thread(render.page, shown, refreshes=refreshes)
+        return web.Response(text=text, content_type="text/html", headers=render.headers())
+
+
 def application(feeder: Feeder, samples: Samples) -> web.Application:
     """Return the pages of one feeder.
 
@@ -271,47 +304,25 @@ def application(feeder: Feeder, samples: Samples) -> web.Application:
         feeder: The feeder whose state is shown.
         samples: The samples of its last minutes.
     """
-
-    async def live(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def ready(_: web.Request) -> web.Response:
-        obstacle = feeder.obstacle
-        return web.Response(text=f"{obstacle or 'ok'}\n", status=503 if obstacle else 200)
-
-    async def metrics(_: web.Request) -> web.Response:
-        registry = CollectorRegistry()
-        registry.register(SnapshotCollector(feeder.snapshot()))
-        body = await asyncio.to_thread(generate_latest, registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    async def status_json(_: web.Request) -> web.Response:
-        text = await asyncio.to_thread(json.dumps, samples.add_to(feeder.snapshot()))
-        return web.Response(text=text, content_type="application/json")
-
-    async def page(request: web.Request) -> web.Response:
-        refreshes = "still" not in request.query
-        shown = samples.add_to(feeder.snapshot())
-        text = await asyncio.to_thread(render.page, shown, refreshes=refreshes)
-        return web.Response(text=text, content_type="text/html", headers=render.headers())
-
-    async def close(_: web.Request, answer: web.StreamResponse) -> None:
-        answer.force_close()  # a connection is for one request
-        answer.headers["Connection"] = "close"
-
     host, _ = host_and_port(feeder.settings.status or "127.0.0.1:0")
     app = web.Application(middlewares=[host_check(host, feeder.settings.status_hosts)])
-    app.on_response_prepare.append(close)
+    app.on_response_prepare.append(_close)
+    pages = _Pages(feeder, samples)
     app.add_routes(
         [
-            web.get("/", page),
-            web.get("/livez", live),
-            web.get("/readyz", ready),
-            web.get("/metrics", metrics),
-            web.get("/status.json", status_json),
+            web.get("/", pages.page),
+            web.get("/livez", pages.live),
+            web.get("/readyz", pages.ready),
+            web.get("/metrics", pages.metrics),
+            web.get("/status.json", pages.status_json),
         ]
     )
     return app
+
+
+async def _close(_: web.Request, answer: web.StreamResponse) -> None:
+    answer.force_close()  # a connection is for one request
+    answer.headers["Connection"] = "close"
 
 
 @asynccontextmanager

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.formats.examples.image_spec import DenseColumn, GivesOther, Spec
+    from streamrec.formats.examples.needs import Make
     from streamrec.formats.examples.spec_columns import Serialized
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Bytes, Column, Ragged
@@ -114,20 +115,15 @@ class FeatureParser:
         claims: Claims | None = None,
     ) -> None:
         self._of_sequences = isinstance(features, tuple | list)
-        if self._of_sequences:
-            specs = as_sequence_features(features)
-        else:
-            specs = SequenceFeatures(as_specs(features), {})
+        specs = (
+            as_sequence_features(features)
+            if self._of_sequences
+            else SequenceFeatures(as_specs(features), {})
+        )
         claims = claims or Claims()
         needs, steps = (Needs(allocate, share, fill_picture, claims) for _ in range(2))
-        self._context = {
-            name: compile_spec(feature_of(name, spec), spec, needs, ColumnKind.VARLEN, pad=pad)
-            for name, spec in specs.context.items()
-        }
-        self._sequence = {
-            name: compile_spec(feature_of(name, spec), spec, steps, ColumnKind.STEPS, pad=pad)
-            for name, spec in specs.sequence.items()
-        }
+        self._context = _compiled(specs.context, needs, ColumnKind.VARLEN, pad=pad)
+        self._sequence = _compiled(specs.sequence, steps, ColumnKind.STEPS, pad=pad)
         self._renamed = _renamed(specs)
         self._lengths = {
             name: steps.numbers[feature_of(name, spec)]
@@ -142,17 +138,13 @@ class FeatureParser:
             for at, need in enumerate(needs.by_name.values())
             if need.plan.kind is ColumnKind.VARLEN and not self._of_sequences
         }
-        lists = steps.plans if self._of_sequences else None
-        # Pictures, sizes and indices are read again: nobody else may be able to change them.
-        every = (*specs.context.values(), *specs.sequence.values())
         self._claims = needs.claims
         self._filling = Filling.of(needs.plans)
-        self._parser = kernel.Parser(
-            needs.plans,
-            lists,
-            allocate if all(map(_is_plain, every)) else scratch,
-            self._claims.values,
-        )
+        # Pictures, sizes and indices are read again: nobody else may be able to change them.
+        every = (*specs.context.values(), *specs.sequence.values())
+        memory = allocate if all(map(_is_plain, every)) else scratch
+        lists = steps.plans if self._of_sequences else None
+        self._parser = kernel.Parser(needs.plans, lists, memory, self._claims.values)
 
     def parse_parts(self, rows: RecordRows, url_of: UrlOf | None = None) -> SequenceColumns:
         """Parse records into columns of the context, of the feature lists, and of their lengths.
@@ -211,6 +203,15 @@ class FeatureParser:
         """
         context, sequences, lengths = self.parse_parts(rows, url_of)
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
+
+
+def _compiled(
+    specs: Mapping[str, FeatureSpec], needs: Needs, kind: ColumnKind, *, pad: bool
+) -> dict[str, Make]:
+    return {
+        name: compile_spec(feature_of(name, spec), spec, needs, kind, pad=pad)
+        for name, spec in specs.items()
+    }
 
 
 def _renamed(specs: SequenceFeatures) -> dict[str, str]:
