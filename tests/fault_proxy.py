@@ -13,9 +13,9 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
+from streamrec.devstore.calls import error_document
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import Faults, flip_byte, sending_steps
-from streamrec.devstore.s3_documents import error_document
 from streamrec.devstore.sending import reset
 from streamrec.flow.bridge import Bridge
 

@@ -7,9 +7,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from streamrec.devstore.calls import Reply
+from streamrec.devstore.calls import Reply, timestamp
 from streamrec.devstore.errors import Refusal
-from streamrec.devstore.s3_documents import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,19 +14,18 @@ from urllib.parse import quote, unquote
 
 from streamrec.devstore.api import API, PendingUpload
 from streamrec.devstore.aws_chunked import LENGTH, content_encoding, decoded
-from streamrec.devstore.calls import Call, Reply
+from streamrec.devstore.calls import Call, Reply, error_document, timestamp, xml_reply
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import page_limit
 from streamrec.devstore.objects import digest
 from streamrec.devstore.ranges import parse_copy_range
-from streamrec.devstore.s3_documents import error_document, timestamp, xml_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from streamrec.devstore.calls import Content
     from streamrec.devstore.listing import ListingPage
     from streamrec.devstore.objects import StoredObject
-    from streamrec.devstore.s3_documents import Content
 
 # fmt: off
 _SUBRESOURCES = frozenset((
