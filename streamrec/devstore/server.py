@@ -19,8 +19,7 @@ from streamrec.devstore.credential_checks import check_bearer, check_signature
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
-from streamrec.devstore.pacing import Jitter, Pace, SharedLink
-from streamrec.devstore.request_rate import RequestRate
+from streamrec.devstore.pacing import Jitter, Pace, RequestRate, SharedLink
 from streamrec.devstore.sending import Sender, reset
 from streamrec.devstore.statistics import RequestRecord, RequestStatistics
 from streamrec.flow.bridge import Bridge
