@@ -19,9 +19,8 @@ from typing import Any
 import click
 
 from streamrec.config.named_files import check_file
-from streamrec.devstore.directory import DirectoryObjects
 from streamrec.devstore.faults import FaultRule
-from streamrec.devstore.objects import MemoryObjects, Objects
+from streamrec.devstore.objects import DirectoryObjects, MemoryObjects, Objects
 from streamrec.devstore.server import DevStore
 from streamrec.devstore.synthetic import SyntheticObjects
 from streamrec.errors import StreamrecError

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from streamrec.devstore import DevStore, FaultRule
-from streamrec.devstore.directory import DirectoryObjects
+from streamrec.devstore.objects import DirectoryObjects
 from streamrec.flow.bridge import new_event_loop
 from tests.support import asynchronous
 
