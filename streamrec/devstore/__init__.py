@@ -12,9 +12,9 @@ As a process of its own: ``python -m streamrec.devstore --help``.
 """
 
 from streamrec.devstore.faults import FaultRule
+from streamrec.devstore.objects import Recipe, SyntheticObjects
 from streamrec.devstore.server import DevStore
 from streamrec.devstore.statistics import RequestRecord, RequestStatistics
-from streamrec.devstore.synthetic import Recipe, SyntheticObjects
 
 Fault, Statistics = FaultRule, RequestStatistics
 """The names under which programs import these two classes since the first version."""

@@ -20,9 +20,8 @@ import click
 
 from streamrec.config.named_files import check_file
 from streamrec.devstore.faults import FaultRule
-from streamrec.devstore.objects import DirectoryObjects, MemoryObjects, Objects
+from streamrec.devstore.objects import DirectoryObjects, MemoryObjects, Objects, SyntheticObjects
 from streamrec.devstore.server import DevStore
-from streamrec.devstore.synthetic import SyntheticObjects
 from streamrec.errors import StreamrecError
 from streamrec.flow.bridge import new_event_loop
 
