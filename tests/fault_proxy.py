@@ -14,8 +14,8 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from streamrec.devstore.calls import error_document
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import Faults, flip_byte, sending_steps
+from streamrec.devstore.ranges import Refusal
 from streamrec.devstore.sending import reset
 from streamrec.flow.bridge import Bridge
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.devstore.calls import ObjectBody, Reply
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import list_page
 from streamrec.devstore.objects import etag_of_parts
-from streamrec.devstore.ranges import parse_range
+from streamrec.devstore.ranges import Refusal, parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

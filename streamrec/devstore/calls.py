@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from streamrec.devstore.errors import Refusal
     from streamrec.devstore.faults import FaultEffects
     from streamrec.devstore.objects import Content
+    from streamrec.devstore.ranges import Refusal
 
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"

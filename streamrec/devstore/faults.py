@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from streamrec.config import Settings, validate
-from streamrec.devstore.errors import Refusal
-from streamrec.devstore.ranges import parse_range
+from streamrec.devstore.ranges import Refusal, parse_range
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:

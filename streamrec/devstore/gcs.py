@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.devstore.api import API, PendingUpload
 from streamrec.devstore.calls import Call, Reply, timestamp
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import LARGEST_PAGE, page_limit
+from streamrec.devstore.ranges import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

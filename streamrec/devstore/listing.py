@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from streamrec.devstore.errors import Refusal
+from streamrec.devstore.ranges import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

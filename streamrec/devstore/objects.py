@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from pydantic import Field, PositiveInt, field_validator
 
 from streamrec.config import Settings, validate
-from streamrec.devstore.errors import Refusal
+from streamrec.devstore.ranges import Refusal
 from streamrec.errors import ConfigError
 
 LARGEST_PIECE = 1 << 20

@@ -16,10 +16,9 @@ from urllib.parse import quote, unquote
 
 from streamrec.devstore.api import API, PendingUpload
 from streamrec.devstore.calls import Call, Reply, error_document, timestamp, xml_reply
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import page_limit
 from streamrec.devstore.objects import digest
-from streamrec.devstore.ranges import parse_copy_range
+from streamrec.devstore.ranges import Refusal, parse_copy_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,10 +17,10 @@ from aiohttp import web
 
 from streamrec.devstore import gcs, s3
 from streamrec.devstore.calls import Call, Reply
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
 from streamrec.devstore.pacing import Jitter, Pace, RequestRate, SharedLink
+from streamrec.devstore.ranges import Refusal
 from streamrec.devstore.sending import Sender, reset
 from streamrec.devstore.statistics import RequestRecord, RequestStatistics
 from streamrec.flow.bridge import Bridge

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.devstore.calls import ObjectBody, Reply, error_document, timestamp, xml_reply
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
 from streamrec.devstore.objects import MemoryObjects
+from streamrec.devstore.ranges import Refusal
 
 TEXT = st.text(
     st.characters(

@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.devstore import DevStore
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.gcs import (
     error_reply,
     object_resource,
@@ -19,6 +18,7 @@ from streamrec.devstore.gcs import (
     speaks_gcs,
 )
 from streamrec.devstore.objects import StoredObject
+from streamrec.devstore.ranges import Refusal
 from streamrec.stores.gcs.google_credentials import filesystem
 from tests.stores.gcs_probes import Api
 from tests.support import asynchronous

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.devstore import DevStore, Recipe, SyntheticObjects, objects
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.objects import (
     DirectoryObjects,
     MemoryObjects,
@@ -21,6 +20,7 @@ from streamrec.devstore.objects import (
     digest,
     split_name,
 )
+from streamrec.devstore.ranges import Refusal
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from tests.devstore.test_main import fetch, running

@@ -4,8 +4,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamrec.devstore.errors import Refusal
-from streamrec.devstore.ranges import parse_copy_range, parse_range
+from streamrec.devstore.ranges import Refusal, parse_copy_range, parse_range
+
+
+def test_the_message_is_s3s_own_unless_given() -> None:
+    assert Refusal(404, "NoSuchKey").message == "The specified key does not exist."
+    assert Refusal(404, "NoSuchKey", "gone").message == "gone"
+    assert Refusal(499, "Odd").message == "Odd"
+
+
+def test_it_says_what_it_is() -> None:
+    error = Refusal(503, "SlowDown", headers={"Retry-After": "1"})
+    assert str(error).startswith("503 SlowDown: ")
+    assert error.headers == {"Retry-After": "1"}
+
 
 SIZES = st.integers(0, 50)
 PLACES = st.integers(0, 60)

@@ -18,8 +18,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from streamrec.devstore import DevStore, FaultRule
-from streamrec.devstore.errors import Refusal
 from streamrec.devstore.objects import DirectoryObjects
+from streamrec.devstore.ranges import Refusal
 from streamrec.devstore.server import _abort, check_bearer, check_signature
 from tests.support import asynchronous
 
