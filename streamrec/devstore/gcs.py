@@ -14,9 +14,8 @@ import zlib
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
-from streamrec.devstore.api import API, PendingUpload
+from streamrec.devstore.api import API, LARGEST_PAGE, PendingUpload, page_limit
 from streamrec.devstore.calls import Call, Reply, timestamp
-from streamrec.devstore.listing import LARGEST_PAGE, page_limit
 from streamrec.devstore.ranges import Refusal
 
 if TYPE_CHECKING:

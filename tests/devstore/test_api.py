@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.listing import ListingPage, list_page
+from streamrec.devstore.api import ListingPage, list_page
 
 NAMES = st.sets(st.text("ab/-\U0010ffff", min_size=1, max_size=6)).map(sorted)
 SHORT = st.text("ab/", max_size=3)
