@@ -13,8 +13,8 @@ As a process of its own: ``python -m streamrec.devstore --help``.
 
 from streamrec.devstore.faults import FaultRule
 from streamrec.devstore.objects import Recipe, SyntheticObjects
+from streamrec.devstore.sending import RequestRecord, RequestStatistics
 from streamrec.devstore.server import DevStore
-from streamrec.devstore.statistics import RequestRecord, RequestStatistics
 
 Fault, Statistics = FaultRule, RequestStatistics
 """The names under which programs import these two classes since the first version."""

@@ -21,8 +21,7 @@ from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
 from streamrec.devstore.pacing import Jitter, Pace, RequestRate, SharedLink
 from streamrec.devstore.ranges import Refusal
-from streamrec.devstore.sending import Sender, reset
-from streamrec.devstore.statistics import RequestRecord, RequestStatistics
+from streamrec.devstore.sending import RequestRecord, RequestStatistics, Sender, reset
 from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
