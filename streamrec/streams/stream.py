@@ -14,7 +14,7 @@ from streamrec.config.habits import METHODS
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.loop_share import LoopShare
+from streamrec.flow.loop_delay import LoopShare
 from streamrec.masking import masked
 from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers

@@ -9,12 +9,54 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamrec.flow.loop_delay as module
-from streamrec.flow.loop_delay import EVERY, LONG, PERIOD, SAY_EVERY, LoopDelay, calls, watching
+from streamrec.flow import loop_delay
+from streamrec.flow.loop_delay import (
+    EVERY,
+    LONG,
+    LONGEST_TURN,
+    PERIOD,
+    SAY_EVERY,
+    LoopDelay,
+    LoopShare,
+    calls,
+    watching,
+)
 from tests.feeder.support import eventually
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+@asynchronous
+async def test_others_run_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, now, ran = asyncio.get_running_loop(), 100.0, 0
+
+    def count() -> None:
+        nonlocal ran
+        ran += 1
+        loop.call_soon(count)
+
+    monkeypatch.setattr(loop_delay, "perf_counter", lambda: now)
+    loop.call_soon(count)
+    share = LoopShare()
+    await share.give_way()
+    assert ran == 1
+    await share.give_way()
+    assert ran == 1
+    now += LONGEST_TURN
+    await share.give_way()
+    assert ran == 2
+
+
+@asynchronous
+async def test_a_task_is_cancelled_where_it_gives_way() -> None:
+    share = LoopShare()
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await share.give_way()
 
 
 class Clock:
