@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import OutOfMemory
 from streamrec.flow.cleanup import apart
-from streamrec.flow.pool import HUGE, Pool, size_class
-from streamrec.flow.prefault import Prefaulter
+from streamrec.flow.pool import HUGE, Pool, Prefaulter, size_class
 from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import RangeRead

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
-from streamrec.flow.prefault import Prefaulter
+from streamrec.flow.pool import Prefaulter
 from streamrec.pipeline.fetch import fetcher as fetch
 from streamrec.pipeline.fetch import range_downloader
 from streamrec.pipeline.fetch.fetcher import MOST_WAITING, Fetcher
