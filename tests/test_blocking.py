@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from blockbuster import BlockingError
 
-from streamrec.flow.work_sharing import share_work
+from streamrec.flow.cores import share_work
 from tests.blocking import ALLOWED
 from tests.support import asynchronous
 

@@ -17,10 +17,10 @@ import numpy as np
 from streamrec.errors import ConfigError, DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
+from streamrec.flow.cores import share_work
 from streamrec.flow.decoded_memory import DecodedMemory
 from streamrec.flow.loop_delay import LoopShare
 from streamrec.flow.silence import Silence
-from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.needs import made_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
 from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores

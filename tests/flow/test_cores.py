@@ -8,10 +8,81 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.flow.cores import BEHIND, Cores, CoreShare, step_back
+from streamrec.flow.cores import BEHIND, Cores, CoreShare, share_work, step_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture
+def threads_work_sharing() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(3) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+@pytest.mark.parametrize("count", [0, 1, 2, 100])
+def test_every_number_once(threads_work_sharing: ThreadPoolExecutor, most: int, count: int) -> None:
+    done: list[int] = []
+    share_work(threads_work_sharing, most, done.append, count)
+    assert sorted(done) == list(range(count))
+
+
+def test_others_help(threads_work_sharing: ThreadPoolExecutor) -> None:
+    # Nobody passes before all four are there.
+    barrier = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        barrier.wait()
+
+    share_work(threads_work_sharing, 3, work, 4)
+
+
+def test_who_works_in_the_pool_waits_for_nobody(threads_work_sharing: ThreadPoolExecutor) -> None:
+    done: list[int] = []
+    sharing = [
+        threads_work_sharing.submit(share_work, threads_work_sharing, 3, done.append, 50)
+        for _ in range(9)
+    ]
+    for future in sharing:
+        future.result()
+    assert sorted(done) == sorted(list(range(50)) * 9)
+
+
+def test_the_lowest_failure_is_raised(threads_work_sharing: ThreadPoolExecutor) -> None:
+    others_failed = threading.Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            others_failed.wait()
+        if number < 3:
+            others_failed.set()
+            raise ValueError(number)
+
+    for _ in range(20):
+        others_failed.clear()
+        with pytest.raises(ValueError, match=r"^0$"):
+            share_work(threads_work_sharing, 2, work, 10)
+
+
+def test_after_a_failure_nothing_more_is_begun(threads_work_sharing: ThreadPoolExecutor) -> None:
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        done.append(number)
+        if number == 4:
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        share_work(threads_work_sharing, 0, work, 1000)
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_a_pool_that_is_shut_down(threads_work_sharing: ThreadPoolExecutor) -> None:
+    threads_work_sharing.shutdown()
+    done: list[int] = []
+    share_work(threads_work_sharing, 3, done.append, 5)
+    assert done == [0, 1, 2, 3, 4]
 
 
 class Clock:

@@ -12,7 +12,7 @@ import pytest
 
 from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
-from streamrec.flow.work_sharing import share_work
+from streamrec.flow.cores import share_work
 from streamrec.formats.examples.descriptions import USUAL_GROWTH, describe, growth_of
 from streamrec.formats.examples.example import (
     SequenceExample,
