@@ -14,9 +14,8 @@ import numpy as np
 from streamrec import __version__, kernel
 from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.demo import processes
-from streamrec.demo.plan import DemoPlan
+from streamrec.demo.plan import DemoPlan, write_shards
 from streamrec.demo.ranks import DemoRank, ReceivedRecords
-from streamrec.demo.shards import write_shards
 from streamrec.errors import ConfigError
 from streamrec.surroundings import absolute, temporary_directory
 
