@@ -2,26 +2,76 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamrec import __version__, kernel
 from streamrec.datasets.sample_pictures import sample_pictures
-from streamrec.demo import processes
-from streamrec.demo.plan import DemoPlan, write_shards
+from streamrec.demo.plan import FEATURES, DemoPlan, write_shards
 from streamrec.demo.ranks import DemoRank, ReceivedRecords
 from streamrec.errors import ConfigError
+from streamrec.flow.child_process import ChildProcess
 from streamrec.surroundings import absolute, temporary_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+
+KEY, SECRET = "demo", "demo-secret"
+BUCKET = "demo"
+
+
+def store(directory: Path, plan: DemoPlan) -> ChildProcess:
+    """Start the loopback object store over the buckets in ``directory``."""
+    options = {"root": directory / "buckets", "latency": plan.latency, "key": KEY, "secret": SECRET}
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    log = directory / "store.log"
+    return ChildProcess("store", ["streamrec.devstore", *arguments], log)
+
+
+def feeder(directory: Path, plan: DemoPlan, endpoint: str) -> ChildProcess:
+    """Start the daemon, ``streamrec serve``, over the shards in the store."""
+    config = directory / "feeder.toml"
+    config.write_text(_configuration(plan, endpoint))
+    arguments = ["streamrec", "serve", str(config), "--json"]
+    return ChildProcess("feeder", arguments, directory / "feeder.log")
+
+
+def _configuration(plan: DemoPlan, endpoint: str) -> str:
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
+    features = [_table(f"datasets.pictures.features.{name}", FEATURES[name]) for name in FEATURES]
+    dataset = {
+        "source": f"s3://{BUCKET}/pictures-*.tfrecord",
+        "batch_size": plan.batch_size,
+        "shuffle": True,
+        "shuffle_window": plan.shuffle_window,
+        "lanes": plan.lanes,
+        "epochs": plan.epochs,
+        "steps_per_epoch": plan.steps_per_epoch,
+    }
+    server = {"listen": ["tcp://127.0.0.1:0"], "status": "127.0.0.1:0"}
+    tables = [
+        _table("server", server),
+        _table("datasets.pictures", dataset),
+        _table("datasets.pictures.storage_options", options),
+        *features,
+    ]
+    return "\n".join(tables)
+
+
+def _table(name: str, values: dict[str, Any]) -> str:
+    """Return a table of TOML; these kinds of values look the same in JSON."""
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in values.items()]
+    return f"[{name}]\n{''.join(lines)}"
+
 
 PROGRESS_SECONDS = 0.1
 """Seconds between two calls of ``progress`` while the ranks take batches."""
@@ -85,9 +135,9 @@ def run(
     """
     begun = time.perf_counter()
     with _directory(keep) as directory:
-        bucket = directory / "buckets" / processes.BUCKET
+        bucket = directory / "buckets" / BUCKET
         bucket.mkdir(parents=True)
-        with processes.store(directory, plan) as store:
+        with store(directory, plan) as store:
             size = write_shards(bucket, plan, lambda done: progress("writing", done, plan.records))
             endpoint = store.ready()["endpoint"]
             note(
@@ -97,7 +147,7 @@ def run(
             # The feeder is closed first: that ends whatever a rank may wait for.
             with (
                 ThreadPoolExecutor(plan.ranks, "rank") as threads,
-                processes.feeder(directory, plan, endpoint) as feeder,
+                feeder(directory, plan, endpoint) as feeder,
             ):
                 address = f"{feeder.ready()['listen'][0]}/pictures"
                 note(f"started a feeder, process {feeder.process.pid}, at {address}")

@@ -6,15 +6,54 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.demo import job, processes
-from streamrec.demo.job import Summary, run
+from streamrec.demo import job
+from streamrec.demo.job import Summary, feeder, run, store
 from streamrec.demo.ranks import DemoRank, ReceivedRecords
 from streamrec.errors import ConfigError, StreamrecError
+from streamrec.feeder.operate.configuration import load
 from streamrec.flow.child_process import ChildProcess
 from tests.demo.support import SMALL, no_progress
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def test_the_store(tmp_path: Path) -> None:
+    (tmp_path / "buckets").mkdir()
+    with store(tmp_path, SMALL) as child:
+        answer = child.ready()
+        assert answer["endpoint"].startswith("http://127.0.0.1:")
+        assert answer["pid"] == child.process.pid
+    assert child.process.returncode == 0
+
+
+def test_closing_again_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "buckets").mkdir()
+    child = store(tmp_path, SMALL)
+    child.ready()
+    child.close()
+    child.close()
+    assert child.process.returncode == 0
+
+
+def test_the_feeder_and_its_reason_not_to_start(tmp_path: Path) -> None:
+    (tmp_path / "buckets" / job.BUCKET).mkdir(parents=True)
+    with store(tmp_path, SMALL) as loopback:
+        endpoint = loopback.ready()["endpoint"]
+        with feeder(tmp_path, SMALL, endpoint) as child:
+            with pytest.raises(StreamrecError, match=r"feeder process did not start.*no object"):
+                child.ready()
+    assert child.process.returncode == 0
+
+
+def test_the_configuration_is_valid(tmp_path: Path) -> None:
+    path = tmp_path / "feeder.toml"
+    path.write_text(job._configuration(SMALL, "http://127.0.0.1:9000"))
+    settings = load(str(path))
+    dataset = settings.datasets["pictures"]
+    assert (dataset.lanes, dataset.batch_size, dataset.shuffle) == (4, 2, True)
+    assert dataset.steps_per_epoch == SMALL.steps_per_epoch
+    assert set(dataset.features or ()) == {"id", "label", "image"}
 
 
 def summary_of(*counts: int) -> Summary:
@@ -80,7 +119,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     children: list[ChildProcess] = []
 
     def feeder(*arguments: object) -> ChildProcess:
-        children.append(processes.store(*arguments[:2]))  # type: ignore[arg-type]
+        children.append(job.store(*arguments[:2]))  # type: ignore[arg-type]
         return children[0]
 
     def ready(child: ChildProcess) -> dict[str, str]:
@@ -88,7 +127,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise StreamrecError("no feeder today")
         return {"endpoint": "http://127.0.0.1:1"}
 
-    monkeypatch.setattr(processes, "feeder", feeder)
+    monkeypatch.setattr(job, "feeder", feeder)
     monkeypatch.setattr(ChildProcess, "ready", ready)
     with pytest.raises(StreamrecError, match="no feeder today"):
         run(print, no_progress, plan=SMALL)
