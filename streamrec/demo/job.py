@@ -29,7 +29,7 @@ KEY, SECRET = "demo", "demo-secret"
 BUCKET = "demo"
 
 
-def store(directory: Path, plan: DemoPlan) -> ChildProcess:
+def start_store(directory: Path, plan: DemoPlan) -> ChildProcess:
     """Start the loopback object store over the buckets in ``directory``."""
     options = {"root": directory / "buckets", "latency": plan.latency, "key": KEY, "secret": SECRET}
     arguments = [f"--{name}={value}" for name, value in options.items()]
@@ -37,7 +37,7 @@ def store(directory: Path, plan: DemoPlan) -> ChildProcess:
     return ChildProcess("store", ["streamrec.devstore", *arguments], log)
 
 
-def feeder(directory: Path, plan: DemoPlan, endpoint: str) -> ChildProcess:
+def start_feeder(directory: Path, plan: DemoPlan, endpoint: str) -> ChildProcess:
     """Start the daemon, ``streamrec serve``, over the shards in the store."""
     config = directory / "feeder.toml"
     config.write_text(_configuration(plan, endpoint))
@@ -137,7 +137,7 @@ def run(
     with _directory(keep) as directory:
         bucket = directory / "buckets" / BUCKET
         bucket.mkdir(parents=True)
-        with store(directory, plan) as store:
+        with start_store(directory, plan) as store:
             size = write_shards(bucket, plan, lambda done: progress("writing", done, plan.records))
             endpoint = store.ready()["endpoint"]
             note(
@@ -147,7 +147,7 @@ def run(
             # The feeder is closed first: that ends whatever a rank may wait for.
             with (
                 ThreadPoolExecutor(plan.ranks, "rank") as threads,
-                feeder(directory, plan, endpoint) as feeder,
+                start_feeder(directory, plan, endpoint) as feeder,
             ):
                 address = f"{feeder.ready()['listen'][0]}/pictures"
                 note(f"started a feeder, process {feeder.process.pid}, at {address}")

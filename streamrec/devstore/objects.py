@@ -25,168 +25,6 @@ from streamrec.errors import ConfigError
 LARGEST_PIECE = 1 << 20
 
 
-class Recipe(Settings):
-    """The description of a bucket's objects."""
-
-    templates: list[Path] = Field(min_length=1)
-    """Files with the contents, not empty; the objects use them in turn."""
-    name: str = "shard-{:05}"
-    """The name of an object, to be formatted with its number, from 0."""
-    objects: PositiveInt
-    """The number of objects."""
-    copies: PositiveInt = 1
-    """The number of times that an object repeats its template."""
-
-    @field_validator("name")
-    @classmethod
-    def _numbered(cls, name: str) -> str:
-        try:
-            different = name.format(0) != name.format(1)
-        except (ValueError, LookupError):
-            different = False
-        if not different:
-            raise ValueError("holds no number; write it like shard-{:05}")
-        return name
-
-
-class SyntheticObjects(ReadOnlyObjects):
-    """A read-only backend of synthetic objects.
-
-    Args:
-        recipes: The recipe of each bucket, by its name.
-
-    Raises:
-        OSError: A template cannot be read.
-        ConfigError: A template is empty.
-    """
-
-    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
-        self._buckets = {bucket: _objects_of(recipe) for bucket, recipe in recipes.items()}
-        self._keys = {bucket: sorted(objects) for bucket, objects in self._buckets.items()}
-
-    @classmethod
-    def from_json(cls, plain: Any) -> SyntheticObjects:
-        """Return the backend for a JSON object of recipes by bucket.
-
-        Raises:
-            ConfigError: The argument is not such an object, or names or values are wrong.
-        """
-        if not isinstance(plain, dict) or not all(isinstance(one, dict) for one in plain.values()):
-            raise ConfigError(
-                "synthetic objects must be a JSON object of recipes by bucket; correct the file"
-            )
-        return cls(
-            {name: validate(Recipe, one, where=name, strict=False) for name, one in plain.items()}
-        )
-
-    def buckets(self) -> list[str]:
-        """Return the buckets' names, sorted."""
-        return sorted(self._buckets)
-
-    def keys_of(self, bucket: str, _prefix: str = "") -> list[str]:
-        """Return the keys, sorted."""
-        return self._keys[bucket]
-
-    async def describe(self, bucket: str, key: str) -> StoredObject:
-        """Return the object's metadata; each template is hashed once, in a thread."""
-        template = self._buckets[bucket][key]
-        if "stored" not in vars(template):
-            await asyncio.to_thread(lambda: template.stored)
-        return template.stored
-
-    def open(self, bucket: str, key: str) -> Content:
-        """Open the object's content for reading."""
-        return Content(self._buckets[bucket][key].read)
-
-    def __getitem__(self, name: str) -> bytes:
-        bucket, _, key = name.partition("/")
-        template = self._buckets[bucket][key]
-        return bytes(template.content) * template.copies
-
-
-class _Template:
-    def __init__(self, path: Path, copies: int) -> None:
-        # Not mapped from the file: reading an evicted page again would delay all responses.
-        self.content = memoryview(path.read_bytes())
-        if not self.content:
-            raise ConfigError(f"{path} is empty; name a file that holds a shard")
-        self.modified = path.stat().st_mtime
-        self.copies = copies
-
-    @cached_property
-    def stored(self) -> StoredObject:
-        """The metadata of the template's objects."""
-        etag = digest(f"{digest(self.content)} {self.copies}".encode())
-        return StoredObject(len(self.content) * self.copies, etag, self.modified)
-
-    def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes from ``start`` on, up to the end of a copy, in memory that all share."""
-        begin = start % len(self.content)
-        return self.content[begin : begin + min(stop - start, LARGEST_PIECE)]
-
-
-def _objects_of(recipe: Recipe) -> dict[str, _Template]:
-    """Return the template of each object by its key."""
-    templates = cycle([_Template(path, recipe.copies) for path in recipe.templates])
-    return {recipe.name.format(n): next(templates) for n in range(recipe.objects)}
-
-
-class DirectoryObjects(ReadOnlyObjects):
-    """A read-only backend of the files below a directory.
-
-    An ETag is the MD5 of the content. It is computed when it is first needed, and again when the
-    file's time or size has changed.
-
-    Args:
-        root: The directory that holds the buckets.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root.resolve()
-        self._known: dict[tuple[Path, int, int], StoredObject] = {}
-
-    def buckets(self) -> list[str]:
-        """Return the buckets' names, sorted."""
-        return sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
-
-    def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
-        """Return the sorted keys below the directory of the prefix; only that one is searched."""
-        if bucket not in self.buckets():
-            raise KeyError(bucket)
-        base, parent = self.root / bucket, prefix.rpartition("/")[0]
-        if parent and not _plain(parent):
-            return []
-        files = (path for path in (base / parent).rglob("*") if path.is_file())
-        return sorted(filter(_encodable, (str(path.relative_to(base)) for path in files)))
-
-    async def describe(self, bucket: str, key: str) -> StoredObject:
-        """Return the object's size, ETag, …; the content is hashed in a thread."""
-        path = self._file(bucket, key)
-        status = path.stat()
-        version = (path, status.st_mtime_ns, status.st_size)
-        if version not in self._known:
-            self._known[version] = await asyncio.to_thread(_stored, *version)
-        return self._known[version]
-
-    def open(self, bucket: str, key: str) -> Content:
-        """Open the object's file, which stays readable if it is replaced meanwhile."""
-        file = os.open(self._file(bucket, key), os.O_RDONLY | os.O_CLOEXEC)
-        # In the event loop's thread: the files are in the page cache, and a thread costs more.
-        return Content(
-            lambda start, stop: os.pread(file, stop - start, start), partial(os.close, file)
-        )
-
-    def __getitem__(self, name: str) -> bytes:
-        return self._file(*split_name(name)).read_bytes()
-
-    def _file(self, bucket: str, key: str) -> Path:
-        name = f"{bucket}/{key}"
-        path = self.root / name
-        if not _plain(name) or not path.is_file():
-            raise KeyError(name)
-        return path
-
-
 def _plain(name: str) -> bool:
     """Return whether each part of a path is a plain file name, and not ``.`` or ``..``."""
     return all(part not in ("", ".", "..") for part in name.split("/"))
@@ -381,3 +219,165 @@ class MemoryObjects(Objects):
     def __delitem__(self, name: str) -> None:
         bucket, key = split_name(name)
         del self._buckets[bucket][key]
+
+
+class Recipe(Settings):
+    """The description of a bucket's objects."""
+
+    templates: list[Path] = Field(min_length=1)
+    """Files with the contents, not empty; the objects use them in turn."""
+    name: str = "shard-{:05}"
+    """The name of an object, to be formatted with its number, from 0."""
+    objects: PositiveInt
+    """The number of objects."""
+    copies: PositiveInt = 1
+    """The number of times that an object repeats its template."""
+
+    @field_validator("name")
+    @classmethod
+    def _numbered(cls, name: str) -> str:
+        try:
+            different = name.format(0) != name.format(1)
+        except (ValueError, LookupError):
+            different = False
+        if not different:
+            raise ValueError("holds no number; write it like shard-{:05}")
+        return name
+
+
+class SyntheticObjects(ReadOnlyObjects):
+    """A read-only backend of synthetic objects.
+
+    Args:
+        recipes: The recipe of each bucket, by its name.
+
+    Raises:
+        OSError: A template cannot be read.
+        ConfigError: A template is empty.
+    """
+
+    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
+        self._buckets = {bucket: _objects_of(recipe) for bucket, recipe in recipes.items()}
+        self._keys = {bucket: sorted(objects) for bucket, objects in self._buckets.items()}
+
+    @classmethod
+    def from_json(cls, plain: Any) -> SyntheticObjects:
+        """Return the backend for a JSON object of recipes by bucket.
+
+        Raises:
+            ConfigError: The argument is not such an object, or names or values are wrong.
+        """
+        if not isinstance(plain, dict) or not all(isinstance(one, dict) for one in plain.values()):
+            raise ConfigError(
+                "synthetic objects must be a JSON object of recipes by bucket; correct the file"
+            )
+        return cls(
+            {name: validate(Recipe, one, where=name, strict=False) for name, one in plain.items()}
+        )
+
+    def buckets(self) -> list[str]:
+        """Return the buckets' names, sorted."""
+        return sorted(self._buckets)
+
+    def keys_of(self, bucket: str, _prefix: str = "") -> list[str]:
+        """Return the keys, sorted."""
+        return self._keys[bucket]
+
+    async def describe(self, bucket: str, key: str) -> StoredObject:
+        """Return the object's metadata; each template is hashed once, in a thread."""
+        template = self._buckets[bucket][key]
+        if "stored" not in vars(template):
+            await asyncio.to_thread(lambda: template.stored)
+        return template.stored
+
+    def open(self, bucket: str, key: str) -> Content:
+        """Open the object's content for reading."""
+        return Content(self._buckets[bucket][key].read)
+
+    def __getitem__(self, name: str) -> bytes:
+        bucket, _, key = name.partition("/")
+        template = self._buckets[bucket][key]
+        return bytes(template.content) * template.copies
+
+
+class _Template:
+    def __init__(self, path: Path, copies: int) -> None:
+        # Not mapped from the file: reading an evicted page again would delay all responses.
+        self.content = memoryview(path.read_bytes())
+        if not self.content:
+            raise ConfigError(f"{path} is empty; name a file that holds a shard")
+        self.modified = path.stat().st_mtime
+        self.copies = copies
+
+    @cached_property
+    def stored(self) -> StoredObject:
+        """The metadata of the template's objects."""
+        etag = digest(f"{digest(self.content)} {self.copies}".encode())
+        return StoredObject(len(self.content) * self.copies, etag, self.modified)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes from ``start`` on, up to the end of a copy, in memory that all share."""
+        begin = start % len(self.content)
+        return self.content[begin : begin + min(stop - start, LARGEST_PIECE)]
+
+
+def _objects_of(recipe: Recipe) -> dict[str, _Template]:
+    """Return the template of each object by its key."""
+    templates = cycle([_Template(path, recipe.copies) for path in recipe.templates])
+    return {recipe.name.format(n): next(templates) for n in range(recipe.objects)}
+
+
+class DirectoryObjects(ReadOnlyObjects):
+    """A read-only backend of the files below a directory.
+
+    An ETag is the MD5 of the content. It is computed when it is first needed, and again when the
+    file's time or size has changed.
+
+    Args:
+        root: The directory that holds the buckets.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._known: dict[tuple[Path, int, int], StoredObject] = {}
+
+    def buckets(self) -> list[str]:
+        """Return the buckets' names, sorted."""
+        return sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
+
+    def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
+        """Return the sorted keys below the directory of the prefix; only that one is searched."""
+        if bucket not in self.buckets():
+            raise KeyError(bucket)
+        base, parent = self.root / bucket, prefix.rpartition("/")[0]
+        if parent and not _plain(parent):
+            return []
+        files = (path for path in (base / parent).rglob("*") if path.is_file())
+        return sorted(filter(_encodable, (str(path.relative_to(base)) for path in files)))
+
+    async def describe(self, bucket: str, key: str) -> StoredObject:
+        """Return the object's size, ETag, …; the content is hashed in a thread."""
+        path = self._file(bucket, key)
+        status = path.stat()
+        version = (path, status.st_mtime_ns, status.st_size)
+        if version not in self._known:
+            self._known[version] = await asyncio.to_thread(_stored, *version)
+        return self._known[version]
+
+    def open(self, bucket: str, key: str) -> Content:
+        """Open the object's file, which stays readable if it is replaced meanwhile."""
+        file = os.open(self._file(bucket, key), os.O_RDONLY | os.O_CLOEXEC)
+        # In the event loop's thread: the files are in the page cache, and a thread costs more.
+        return Content(
+            lambda start, stop: os.pread(file, stop - start, start), partial(os.close, file)
+        )
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._file(*split_name(name)).read_bytes()
+
+    def _file(self, bucket: str, key: str) -> Path:
+        name = f"{bucket}/{key}"
+        path = self.root / name
+        if not _plain(name) or not path.is_file():
+            raise KeyError(name)
+        return path

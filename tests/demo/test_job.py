@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.demo import job
-from streamrec.demo.job import Summary, feeder, run, store
+from streamrec.demo.job import Summary, run, start_feeder, start_store
 from streamrec.demo.ranks import DemoRank, ReceivedRecords
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.feeder.operate.configuration import load
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def test_the_store(tmp_path: Path) -> None:
     (tmp_path / "buckets").mkdir()
-    with store(tmp_path, SMALL) as child:
+    with start_store(tmp_path, SMALL) as child:
         answer = child.ready()
         assert answer["endpoint"].startswith("http://127.0.0.1:")
         assert answer["pid"] == child.process.pid
@@ -29,7 +29,7 @@ def test_the_store(tmp_path: Path) -> None:
 
 def test_closing_again_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "buckets").mkdir()
-    child = store(tmp_path, SMALL)
+    child = start_store(tmp_path, SMALL)
     child.ready()
     child.close()
     child.close()
@@ -38,9 +38,9 @@ def test_closing_again_changes_nothing(tmp_path: Path) -> None:
 
 def test_the_feeder_and_its_reason_not_to_start(tmp_path: Path) -> None:
     (tmp_path / "buckets" / job.BUCKET).mkdir(parents=True)
-    with store(tmp_path, SMALL) as loopback:
+    with start_store(tmp_path, SMALL) as loopback:
         endpoint = loopback.ready()["endpoint"]
-        with feeder(tmp_path, SMALL, endpoint) as child:
+        with start_feeder(tmp_path, SMALL, endpoint) as child:
             with pytest.raises(StreamrecError, match=r"feeder process did not start.*no object"):
                 child.ready()
     assert child.process.returncode == 0
@@ -119,7 +119,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     children: list[ChildProcess] = []
 
     def feeder(*arguments: object) -> ChildProcess:
-        children.append(job.store(*arguments[:2]))  # type: ignore[arg-type]
+        children.append(job.start_store(*arguments[:2]))  # type: ignore[arg-type]
         return children[0]
 
     def ready(child: ChildProcess) -> dict[str, str]:
@@ -127,7 +127,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise StreamrecError("no feeder today")
         return {"endpoint": "http://127.0.0.1:1"}
 
-    monkeypatch.setattr(job, "feeder", feeder)
+    monkeypatch.setattr(job, "start_feeder", feeder)
     monkeypatch.setattr(ChildProcess, "ready", ready)
     with pytest.raises(StreamrecError, match="no feeder today"):
         run(print, no_progress, plan=SMALL)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore import DevStore, Recipe, SyntheticObjects, objects
+from streamrec.devstore import DevStore, Recipe, SyntheticObjects
+from streamrec.devstore import objects as backends
 from streamrec.devstore.objects import (
     DirectoryObjects,
     MemoryObjects,
@@ -43,14 +44,14 @@ def templates(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def objects_synthetic(templates: list[Path]) -> SyntheticObjects:
-    recipe = Recipe(templates=templates, name="s-{:02}", objects_synthetic=3, copies=4)
+def synthetic(templates: list[Path]) -> SyntheticObjects:
+    recipe = Recipe(templates=templates, name="s-{:02}", objects=3, copies=4)
     return SyntheticObjects({"b": recipe})
 
 
-def read_all(objects_synthetic: SyntheticObjects, key: str, start: int, stop: int) -> bytes:
+def read_all(synthetic: SyntheticObjects, key: str, start: int, stop: int) -> bytes:
     """Read all as the server does: again from the end of the last piece."""
-    content = objects_synthetic.open("b", key)
+    content = synthetic.open("b", key)
     pieces = []
     while start < stop:
         pieces.append(bytes(content.read(start, stop)))
@@ -60,10 +61,10 @@ def read_all(objects_synthetic: SyntheticObjects, key: str, start: int, stop: in
     return b"".join(pieces)
 
 
-def test_objects_take_turns_with_the_templates(objects_synthetic: SyntheticObjects) -> None:
-    assert objects_synthetic.buckets() == ["b"]
-    assert objects_synthetic.keys_of("b") == ["s-00", "s-01", "s-02"]
-    assert dict(objects_synthetic) == {
+def test_objects_take_turns_with_the_templates(synthetic: SyntheticObjects) -> None:
+    assert synthetic.buckets() == ["b"]
+    assert synthetic.keys_of("b") == ["s-00", "s-01", "s-02"]
+    assert dict(synthetic) == {
         "b/s-00": FIRST * 4,
         "b/s-01": SECOND * 4,
         "b/s-02": FIRST * 4,
@@ -71,7 +72,7 @@ def test_objects_take_turns_with_the_templates(objects_synthetic: SyntheticObjec
 
 
 def test_keys_are_sorted_where_numbers_are_not_padded(templates: list[Path]) -> None:
-    made = SyntheticObjects({"b": Recipe(templates=templates, name="{}", objects_synthetic=11)})
+    made = SyntheticObjects({"b": Recipe(templates=templates, name="{}", objects=11)})
     assert made.keys_of("b")[:3] == ["0", "1", "10"]
     assert made["b/10"] == FIRST
 
@@ -82,18 +83,16 @@ def test_any_range_is_that_of_the_whole(tmp_path_factory: Any, data: st.DataObje
     copies = data.draw(st.integers(1, 5))
     path = tmp_path_factory.getbasetemp() / "template"
     path.write_bytes(content)
-    made = SyntheticObjects(
-        {"b": Recipe(templates=[path], name="{}", objects_synthetic=1, copies=copies)}
-    )
+    made = SyntheticObjects({"b": Recipe(templates=[path], name="{}", objects=1, copies=copies)})
     start = data.draw(st.integers(0, len(content) * copies))
     stop = data.draw(st.integers(start, len(content) * copies))
     assert read_all(made, "0", start, stop) == (content * copies)[start:stop]
 
 
-def test_one_read_gives_no_more_than_a_piece(objects_synthetic: SyntheticObjects) -> None:
-    with mock.patch.object(synthetic, "LARGEST_PIECE", 2):
-        assert bytes(objects_synthetic.open("b", "s-01").read(1, 9)) == SECOND[1:3]
-        assert read_all(objects_synthetic, "s-01", 3, 27) == (SECOND * 4)[3:27]
+def test_one_read_gives_no_more_than_a_piece(synthetic: SyntheticObjects) -> None:
+    with mock.patch.object(backends, "LARGEST_PIECE", 2):
+        assert bytes(synthetic.open("b", "s-01").read(1, 9)) == SECOND[1:3]
+        assert read_all(synthetic, "s-01", 3, 27) == (SECOND * 4)[3:27]
 
 
 def test_a_shard_repeated_is_a_shard(tmp_path: Path) -> None:
@@ -101,9 +100,7 @@ def test_a_shard_repeated_is_a_shard(tmp_path: Path) -> None:
 
     path = tmp_path / "shard"
     path.write_bytes(frame(b"one") + frame(b"two"))
-    made = SyntheticObjects(
-        {"b": Recipe(templates=[path], name="{}", objects_synthetic=1, copies=5)}
-    )
+    made = SyntheticObjects({"b": Recipe(templates=[path], name="{}", objects=1, copies=5)})
     data = np.frombuffer(made["b/0"], np.uint8)
     blocks, consumed = FrameScanner(url="b/0").scan(data, more=False)
     assert consumed == len(data)
@@ -111,10 +108,10 @@ def test_a_shard_repeated_is_a_shard(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_template_is_hashed_once(objects_synthetic: SyntheticObjects) -> None:
+async def test_a_template_is_hashed_once(synthetic: SyntheticObjects) -> None:
     with mock.patch.object(hashlib, "md5", side_effect=hashlib.md5) as md5:
-        first = await objects_synthetic.describe("b", "s-00")
-        third = await objects_synthetic.describe("b", "s-02")
+        first = await synthetic.describe("b", "s-00")
+        third = await synthetic.describe("b", "s-02")
     assert first == third
     assert first.size == len(FIRST) * 4
     assert md5.call_count == 2  # the template, and what so many copies of it have for an ETag
@@ -124,8 +121,8 @@ async def test_a_template_is_hashed_once(objects_synthetic: SyntheticObjects) ->
 async def test_etags_tell_objects_of_other_content_apart(templates: list[Path]) -> None:
     made = SyntheticObjects(
         {
-            "a": Recipe(templates=templates, name="{}", objects_synthetic=2),
-            "b": Recipe(templates=templates, name="{}", objects_synthetic=2, copies=2),
+            "a": Recipe(templates=templates, name="{}", objects=2),
+            "b": Recipe(templates=templates, name="{}", objects=2, copies=2),
         }
     )
     names = [("a", "0"), ("a", "1"), ("b", "0"), ("b", "1")]
@@ -136,42 +133,42 @@ async def test_etags_tell_objects_of_other_content_apart(templates: list[Path]) 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda objects_synthetic: objects_synthetic.write("b", "k", b""),
-        lambda objects_synthetic: objects_synthetic.__delitem__("b/s-00"),
-        lambda objects_synthetic: objects_synthetic.create_bucket("c"),
+        lambda synthetic: synthetic.write("b", "k", b""),
+        lambda synthetic: synthetic.__delitem__("b/s-00"),
+        lambda synthetic: synthetic.create_bucket("c"),
     ],
     ids=["write", "remove", "create bucket"],
 )
-def test_nothing_can_be_changed_synthetic(
-    objects_synthetic: SyntheticObjects, change: Callable[[SyntheticObjects], object]
+def test_nothing_synthetic_can_be_changed(
+    synthetic: SyntheticObjects, change: Callable[[SyntheticObjects], object]
 ) -> None:
     with pytest.raises(Refusal) as caught:
-        change(objects_synthetic)
+        change(synthetic)
     assert (caught.value.status, caught.value.code) == (405, "MethodNotAllowed")
-    assert len(objects_synthetic) == 3
+    assert len(synthetic) == 3
 
 
-def test_a_bucket_that_is_there_may_be_created(objects_synthetic: SyntheticObjects) -> None:
-    objects_synthetic.create_bucket("b")
+def test_a_bucket_that_is_there_may_be_created(synthetic: SyntheticObjects) -> None:
+    synthetic.create_bucket("b")
 
 
 @pytest.mark.parametrize("name", ["b/s-03", "b/other", "c/s-00"])
 @asynchronous
-async def test_what_is_missing_is_not_found(objects_synthetic: SyntheticObjects, name: str) -> None:
+async def test_what_is_missing_is_not_found(synthetic: SyntheticObjects, name: str) -> None:
     bucket, _, key = name.partition("/")
     with pytest.raises(KeyError):
-        await objects_synthetic.describe(bucket, key)
+        await synthetic.describe(bucket, key)
     with pytest.raises(KeyError):
-        objects_synthetic.open(bucket, key)
+        synthetic.open(bucket, key)
     with pytest.raises(KeyError):
-        objects_synthetic[name]
+        synthetic[name]
 
 
 def test_an_empty_template_is_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_bytes(b"")
     with pytest.raises(ConfigError, match="empty; name a file that holds a shard"):
-        SyntheticObjects({"b": Recipe(templates=[empty], objects_synthetic=1)})
+        SyntheticObjects({"b": Recipe(templates=[empty], objects=1)})
 
 
 @pytest.mark.parametrize(
@@ -192,10 +189,8 @@ def test_a_wrong_recipe_is_refused(plain: Any, message: str) -> None:
         SyntheticObjects.from_json(plain)
 
 
-def test_a_store_serves_them(
-    objects_synthetic: SyntheticObjects, client_of: Callable[..., Any]
-) -> None:
-    with DevStore(objects_synthetic=objects_synthetic) as store:
+def test_a_store_serves_them(synthetic: SyntheticObjects, client_of: Callable[..., Any]) -> None:
+    with DevStore(synthetic=synthetic) as store:
         s3 = client_of(store)
         listed = s3.list_objects_v2(Bucket="b", Prefix="s-0")["Contents"]
         answer = s3.get_object(Bucket="b", Key="s-01", Range="bytes=8-21")
@@ -212,11 +207,9 @@ async def test_their_bodies_take_their_size_over_the_rate(tmp_path: Path) -> Non
 
     path = tmp_path / "template"
     path.write_bytes(bytes(70_000))  # a slice reaches behind the end of a copy
-    objects_synthetic = SyntheticObjects(
-        {"b": Recipe(templates=[path], name="{}", objects_synthetic=1, copies=10)}
-    )
+    synthetic = SyntheticObjects({"b": Recipe(templates=[path], name="{}", objects=1, copies=10)})
     store = DevStore(
-        objects_synthetic=objects_synthetic,
+        synthetic=synthetic,
         anonymous=True,
         bandwidth=10e6,
         sleep=sleep,
@@ -236,36 +229,34 @@ def test_the_process_serves_them(templates: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def objects_directory(tmp_path: Path) -> DirectoryObjects:
+def directory(tmp_path: Path) -> DirectoryObjects:
     (tmp_path / "b/deep/er").mkdir(parents=True)
     (tmp_path / "b/deep/er/k").write_bytes(b"data")
     return DirectoryObjects(tmp_path)
 
 
 @asynchronous
-async def test_files_are_objects(objects_directory: DirectoryObjects) -> None:
-    assert dict(objects_directory) == {"b/deep/er/k": b"data"}
-    stored = await objects_directory.describe("b", "deep/er/k")
+async def test_files_are_objects(directory: DirectoryObjects) -> None:
+    assert dict(directory) == {"b/deep/er/k": b"data"}
+    stored = await directory.describe("b", "deep/er/k")
     assert (stored.size, stored.etag) == (4, digest(b"data"))
-    assert stored.modified == pytest.approx(
-        (objects_directory.root / "b/deep/er/k").stat().st_mtime
-    )
+    assert stored.modified == pytest.approx((directory.root / "b/deep/er/k").stat().st_mtime)
 
 
 @asynchronous
-async def test_a_file_is_hashed_once(objects_directory: DirectoryObjects) -> None:
-    first = await objects_directory.describe("b", "deep/er/k")
-    with mock.patch.object(directory, "_stored", side_effect=AssertionError):
-        assert await objects_directory.describe("b", "deep/er/k") is first
+async def test_a_file_is_hashed_once(directory: DirectoryObjects) -> None:
+    first = await directory.describe("b", "deep/er/k")
+    with mock.patch.object(backends, "_stored", side_effect=AssertionError):
+        assert await directory.describe("b", "deep/er/k") is first
 
 
 @asynchronous
-async def test_a_changed_file_is_hashed_again(objects_directory: DirectoryObjects) -> None:
-    before = await objects_directory.describe("b", "deep/er/k")
-    file = objects_directory.root / "b/deep/er/k"
+async def test_a_changed_file_is_hashed_again(directory: DirectoryObjects) -> None:
+    before = await directory.describe("b", "deep/er/k")
+    file = directory.root / "b/deep/er/k"
     file.write_bytes(b"new!")
     os.utime(file, ns=(1, 1))
-    after = await objects_directory.describe("b", "deep/er/k")
+    after = await directory.describe("b", "deep/er/k")
     assert (after.etag, after.modified) == (digest(b"new!"), 1e-9)
     assert after.generation != before.generation
 
@@ -275,60 +266,58 @@ async def test_a_changed_file_is_hashed_again(objects_directory: DirectoryObject
     ["b/../b/k", "b/./k", "b/a//k", "b//k", "b/a/", "../b/k", "./k", "b/\0", "b/deep", "c/k"],
 )
 @asynchronous
-async def test_names_that_are_no_files_are_missing(
-    objects_directory: DirectoryObjects, name: str
-) -> None:
-    (objects_directory.root / "b/k").touch()
+async def test_names_that_are_no_files_are_missing(directory: DirectoryObjects, name: str) -> None:
+    (directory.root / "b/k").touch()
     bucket, _, key = name.partition("/")
     with pytest.raises(KeyError):
-        objects_directory[name]
+        directory[name]
     with pytest.raises(KeyError):
-        objects_directory.open(bucket, key)
+        directory.open(bucket, key)
     with pytest.raises(KeyError):
-        await objects_directory.describe(bucket, key)
+        await directory.describe(bucket, key)
 
 
 @pytest.mark.parametrize("bucket", ["c", "..", "."])
-def test_a_bucket_that_is_missing(objects_directory: DirectoryObjects, bucket: str) -> None:
+def test_a_bucket_that_is_missing(directory: DirectoryObjects, bucket: str) -> None:
     with pytest.raises(KeyError):
-        objects_directory.keys_of(bucket)
+        directory.keys_of(bucket)
 
 
-def test_a_prefix_keeps_all_keys_that_begin_with_it_directory(
-    objects_directory: DirectoryObjects,
+def test_a_prefix_keeps_all_keys_that_begin_with_it_in_a_directory(
+    directory: DirectoryObjects,
 ) -> None:
     keys = ["a-b", "a/b/1", "a/b/2", "a/c", "b", "deep/er/k"]
-    (objects_directory.root / "b/a/b").mkdir(parents=True)
+    (directory.root / "b/a/b").mkdir(parents=True)
     for key in keys[:-1]:
-        (objects_directory.root / "b" / key).touch()
+        (directory.root / "b" / key).touch()
     for prefix in ("", "a", "a/", "a/b", "a/b/", "a/b/1", "b", "x", "a/b/1/x", "../b", "//", "x/"):
-        found = objects_directory.keys_of("b", prefix)
+        found = directory.keys_of("b", prefix)
         assert [key for key in found if key.startswith(prefix)] == [
             key for key in keys if key.startswith(prefix)
         ]
         assert found == sorted(found)
 
 
-def test_a_name_that_is_no_utf8_has_no_key(objects_directory: DirectoryObjects) -> None:
-    (objects_directory.root / "b" / os.fsdecode(b"\xff")).touch()
-    assert objects_directory.keys_of("b") == ["deep/er/k"]
+def test_a_name_that_is_no_utf8_has_no_key(directory: DirectoryObjects) -> None:
+    (directory.root / "b" / os.fsdecode(b"\xff")).touch()
+    assert directory.keys_of("b") == ["deep/er/k"]
 
 
-def test_ranges_are_read_from_the_file_that_was_opened(objects_directory: DirectoryObjects) -> None:
-    content = objects_directory.open("b", "deep/er/k")
-    (objects_directory.root / "b/deep/er/k").unlink()
+def test_ranges_are_read_from_the_file_that_was_opened(directory: DirectoryObjects) -> None:
+    content = directory.open("b", "deep/er/k")
+    (directory.root / "b/deep/er/k").unlink()
     assert content.read(1, 3) == b"at"
     content.close()
 
 
-def test_nothing_can_be_changed(objects_directory: DirectoryObjects) -> None:
-    objects_directory.create_bucket("b")
+def test_nothing_can_be_changed(directory: DirectoryObjects) -> None:
+    directory.create_bucket("b")
     with pytest.raises(Refusal, match="405"):
-        objects_directory.create_bucket("c")
+        directory.create_bucket("c")
     with pytest.raises(Refusal, match="405"):
-        objects_directory["b/k"] = b""
+        directory["b/k"] = b""
     with pytest.raises(Refusal, match="405"):
-        del objects_directory["b/deep/er/k"]
+        del directory["b/deep/er/k"]
 
 
 @pytest.fixture
