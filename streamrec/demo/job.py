@@ -1,4 +1,4 @@
-"""The demo from beginning to end."""
+"""The demo from beginning to end, with its other processes: the object store and the feeder."""
 
 from __future__ import annotations
 

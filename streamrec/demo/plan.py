@@ -1,4 +1,4 @@
-"""The demo's numbers.
+"""The demo's numbers, and its shards.
 
 They fit together: every lane meets the same number of equal shards an epoch, so that epochs end at
 a step, and the ranks' steps are exactly all records.

@@ -1,4 +1,4 @@
-"""The base of both APIs: the dispatch of calls, the reading of objects, and uploads in parts."""
+"""The base of both APIs: the dispatch of calls, reading, listing page by page, uploads in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request and its reply, as the APIs see them. Pure: no I/O."""
+"""A request and its reply, as the APIs see them, and S3's documents. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
-Content: TypeAlias = "str | int | Iterable[tuple[str, Content]]"
+ElementContent: TypeAlias = "str | int | Iterable[tuple[str, ElementContent]]"
 """The text of an element, or the elements in it."""
 
 
@@ -33,7 +33,7 @@ def error_document(error: Refusal, resource: str, request_id: str) -> bytes:
     return _encode(f"<Error>{_inner(facts)}</Error>")
 
 
-def xml_reply(root: str, content: Content) -> Reply:
+def xml_reply(root: str, content: ElementContent) -> Reply:
     """Return a reply with a document, whose elements are nested as the pairs are."""
     body = _encode(f'<{root} xmlns="{NAMESPACE}">{_inner(content)}</{root}>')
     return Reply(headers={"Content-Type": "application/xml"}, body=body)
@@ -50,7 +50,7 @@ def _encode(text: str) -> bytes:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode()
 
 
-def _inner(content: Content) -> str:
+def _inner(content: ElementContent) -> str:
     if isinstance(content, str | int):
         return escape(str(content))
     return "".join(f"<{name}>{_inner(value)}</{name}>" for name, value in content)

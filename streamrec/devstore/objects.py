@@ -1,4 +1,8 @@
-"""The interface of backends, which hold the objects, and the backend in memory."""
+"""The backends, which hold the objects: in memory, as files, or as repetitions of a few files.
+
+A TFRecord shard repeated end to end is a valid TFRecord shard. Terabytes of valid shards thus take
+the memory of one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated bandwidth of a connection, and of the link that all connections share."""
+"""The simulated bandwidth of connections and their link, jitter, and a limit of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headers that name a range, as S3 interprets them. Pure: no I/O.
+"""The refusals of both APIs, and the headers that name a range, as S3 reads them. Pure: no I/O.
 
 Sources: RFC 9110, section 14; AWS, "UploadPartCopy".
 """

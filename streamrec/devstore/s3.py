@@ -1,6 +1,9 @@
 """S3's API: buckets, listings, reads, copies, and writes in one piece and in parts.
 
 Source: AWS, "Amazon S3 API Reference". Other operations are answered with 501 NotImplemented.
+
+Bodies that clients send in chunks over TLS have a checksum behind them, and no signatures of their
+own, since TLS protects them. Source: "Signature calculations for trailing headers", ibidem.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from streamrec.devstore.api import ListingPage
-    from streamrec.devstore.calls import Content
+    from streamrec.devstore.calls import ElementContent
     from streamrec.devstore.objects import StoredObject
 
 
@@ -172,7 +175,10 @@ class S3(API):
             for identity, upload in self._uploads.items()
             if upload.bucket == call.bucket and upload.key.startswith(prefix)
         ]
-        facts: list[tuple[str, Content]] = [("Bucket", call.bucket), ("IsTruncated", "false")]
+        facts: list[tuple[str, ElementContent]] = [
+            ("Bucket", call.bucket),
+            ("IsTruncated", "false"),
+        ]
         facts += [("Upload", (("Key", key), ("UploadId", one))) for key, one in sorted(found)]
         return xml_reply("ListMultipartUploadsResult", facts)
 
@@ -253,7 +259,7 @@ _OPERATIONS = {
 }
 
 
-def _copy(etag: str, modified: float) -> Content:
+def _copy(etag: str, modified: float) -> ElementContent:
     return ("ETag", f'"{etag}"'), ("LastModified", timestamp(modified))
 
 
@@ -269,7 +275,7 @@ def _head(stored: StoredObject, etag: str) -> dict[str, str]:
 
 def _listing(
     call: Call, page: ListingPage, stored: list[tuple[str, StoredObject]]
-) -> Iterator[tuple[str, Content]]:
+) -> Iterator[tuple[str, ElementContent]]:
     encoded = call.query.get("encoding-type") == "url"
 
     def name(text: str) -> str:
@@ -289,7 +295,7 @@ def _listing(
         yield "CommonPrefixes", (("Prefix", name(prefix)),)
 
 
-def _entry(name: str, facts: StoredObject) -> Content:
+def _entry(name: str, facts: StoredObject) -> ElementContent:
     return (
         ("Key", name),
         ("LastModified", timestamp(facts.modified)),

@@ -1,4 +1,9 @@
-"""The store's server, which runs in the caller's loop or in a thread of its own."""
+"""The store's server, which runs in the caller's loop or in a thread of its own.
+
+Signatures are not verified. Refused are the usual mistakes of clients, as S3 refuses them: no
+signature, an outdated SigV2 signature, and an expired URL. Sources: AWS, "Authenticating Requests
+(AWS Signature Version 4)"; RFC 6750.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""A child process of streamrec's, which ends with its parent."""
+"""Child processes of streamrec's, which end with their parent, and the forks of users' programs.
+
+A fork copies sockets, event loops and the objects that own them, but not the threads that serve
+them. The child's use of them would reach the parent: two processes would read one socket, and a
+loop that is closed in the child removes its files from the epoll instance that both share. So a
+forked child tells such objects that their resources belong to the parent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The cores of a feeder, which its runs share by the time that each has used."""
+"""The cores of a feeder, which its runs share by the time that each has used.
+
+The idle threads of a pool take part in the many small pieces of one thread's work.
+"""
 
 from __future__ import annotations
 

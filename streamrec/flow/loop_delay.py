@@ -2,6 +2,8 @@
 
 Whatever blocks a loop holds up all who share it. A timer in the loop measures by how much it is
 late. A thread looks at the timer, as a loop that stands still cannot tell what it stands at.
+
+A task for which all is always there gives others a turn by its share of the loop's time.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def test_a_wrong_recipe_is_refused(plain: Any, message: str) -> None:
 
 
 def test_a_store_serves_them(synthetic: SyntheticObjects, client_of: Callable[..., Any]) -> None:
-    with DevStore(synthetic=synthetic) as store:
+    with DevStore(objects=synthetic) as store:
         s3 = client_of(store)
         listed = s3.list_objects_v2(Bucket="b", Prefix="s-0")["Contents"]
         answer = s3.get_object(Bucket="b", Key="s-01", Range="bytes=8-21")
@@ -209,7 +209,7 @@ async def test_their_bodies_take_their_size_over_the_rate(tmp_path: Path) -> Non
     path.write_bytes(bytes(70_000))  # a slice reaches behind the end of a copy
     synthetic = SyntheticObjects({"b": Recipe(templates=[path], name="{}", objects=1, copies=10)})
     store = DevStore(
-        synthetic=synthetic,
+        objects=synthetic,
         anonymous=True,
         bandwidth=10e6,
         sleep=sleep,
