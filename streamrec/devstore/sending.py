@@ -1,4 +1,4 @@
-"""The sending of replies, at the store's bandwidth and with faults, and the counters of requests."""
+"""The sending of replies at the store's bandwidth, with faults, and the counters of requests."""
 
 from __future__ import annotations
 
