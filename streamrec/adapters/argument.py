@@ -6,8 +6,6 @@ from typing import Any
 
 from streamrec.errors import ConfigError
 
-__all__ = ["check_stream"]
-
 
 def check_stream(stream: Any, call: str) -> None:
     """Refuse what is not a stream at once, not only when it is iterated.

@@ -17,8 +17,6 @@ from streamrec.pipeline.batch.batch import Batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["of_jax"]
-
 
 def of_jax(name: str, column: Any) -> np.ndarray[Any, Any]:
     """Return a column as an array that JAX takes unchanged, copied where 64 bits become 32.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     from jax.sharding import Sharding
 
-__all__ = ["Placement"]
-
 SMALL = 1 << 16
 """Bytes of a column that are copied in less time than ``jax.device_put`` spends on a column."""
 

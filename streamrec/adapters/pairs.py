@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from streamrec.errors import ConfigError
 
-__all__ = ["Convert", "Names", "Pairs", "pick"]
-
 Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """The name of a feature; or several, as a sequence or as the values of a mapping from own names."""
 Convert: TypeAlias = Callable[[str, Any], Any]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from streamrec.plan.state.position import Position
     from streamrec.streams.stream import Stream
 
-__all__ = ["Passes"]
-
 
 class Passes:
     """Iterators over the runs of a stream, one at a time.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from streamrec.datasets.conversion import Conversion
     from streamrec.datasets.convert import Outcome
 
-__all__ = ["convert_on_ray"]
-
 
 def convert_on_ray(
     conversion: Conversion,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-__all__ = ["TFRecordDatasink"]
-
 
 class TFRecordDatasink(Datasink):  # type: ignore[misc]
     """A sink whose write tasks are the tasks of one dataset.

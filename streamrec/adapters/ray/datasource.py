@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.config.keywords import Features, Source
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["TFRecordDatasource"]
-
 OURS = {
     *("engine", "epochs", "filter", "lanes", "length_buckets", "ordered", "pack", "rank"),
     *("remainder", "shuffle", "steps_per_epoch", "world_size"),

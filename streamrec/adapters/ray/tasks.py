@@ -9,8 +9,6 @@ import ray
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["run_tasks"]
-
 Result = TypeVar("Result")
 RETRIES = 10
 """The most reruns of a task whose node or process died. Without an end, one that always takes

@@ -12,8 +12,6 @@ from streamrec.streams import handle
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
 
-__all__ = ["agree", "agree_at_first"]
-
 
 def agree(stream: Stream) -> None:
     """See to it that all processes read one stream, before the first batch.

@@ -12,8 +12,6 @@ from streamrec.pipeline.batch.torch_batch import each_tensor, pinned
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["CudaMover", "Mover", "device_of", "mover_to"]
-
 
 def device_of(device: Any) -> torch.device | None:
     """Read the argument ``device``.

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 from streamrec.flow import callers
 
 __all__ = ["MOST", "Fetcher", "batches_waiting", "fetcher", "is_evaluating"]
-
 PACKAGES = ("lightning.pytorch.loops", "pytorch_lightning.loops")
 FETCHERS = ("fetchers._DataFetcher",)
 EVALUATIONS = ("evaluation_loop._EvaluationLoop", "prediction_loop._PredictionLoop")

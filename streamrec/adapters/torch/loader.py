@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from streamrec.streams.cursor import Mark
     from streamrec.streams.stream import Stream
 
-__all__ = ["Loader"]
-
 
 class Loader(IterableDataset[Any]):
     """Batches of tensors; made by :func:`streamrec.adapters.torch.as_loader`.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.torch_columns import Casts
 
-__all__ = ["Record", "Records", "collate"]
-
 
 class Record(Mapping[str, Any]):
     """A record: its tensors by feature name, which are made when they are asked for.

@@ -16,8 +16,6 @@ from streamrec.errors import MalformedPosition
 if TYPE_CHECKING:
     from streamrec.streams.ranks import Rank
 
-__all__ = ["epoch_of", "from_loader", "of_loader"]
-
 ENDED = "ended"
 
 

@@ -13,8 +13,6 @@ from streamrec.streams import handle
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
 
-__all__ = ["Notice"]
-
 
 class Notice:
     """A few numbers in memory that a loader shares with its copies in workers.
