@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamrec.adapters.argument import check_stream
+from streamrec.adapters.pairs import check_stream
 from streamrec.config.extras import needs
 
 if TYPE_CHECKING:

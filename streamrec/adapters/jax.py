@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.adapters.argument import check_stream
-from streamrec.adapters.pairs import Pairs, pick
+from streamrec.adapters.pairs import Pairs, check_stream, pick
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.plan.state.agreement import RankSummary, check_agreement

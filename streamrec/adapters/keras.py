@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.adapters.argument import check_stream
-from streamrec.adapters.pairs import pick
+from streamrec.adapters.pairs import check_stream, pick
 from streamrec.adapters.passes import Passes
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.adapters.argument import check_stream
-from streamrec.adapters.pairs import Names, Pairs
+from streamrec.adapters.pairs import Names, Pairs, check_stream
 from streamrec.adapters.passes import Passes
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError

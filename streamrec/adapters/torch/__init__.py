@@ -66,8 +66,7 @@ def as_loader(
         ConfigError: There is no such dtype or device, or ``inputs`` or ``targets`` is left out.
             While iterating: there is no feature of a name, or one cannot be cast.
     """
-    from streamrec.adapters.argument import check_stream
-    from streamrec.adapters.pairs import Pairs
+    from streamrec.adapters.pairs import Pairs, check_stream
 
     with needs("streamrec.adapters.torch", "torch"):
         from streamrec.adapters.torch.device import device_of
