@@ -23,8 +23,7 @@ from streamrec.streams.ranks import Rank
 with needs("streamrec.adapters.jax", "jax"):
     import jax
 
-    from streamrec.adapters.jax_columns import of_jax
-    from streamrec.adapters.jax_placement import Placement
+    from streamrec.adapters.jax_columns import Placement, of_jax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
