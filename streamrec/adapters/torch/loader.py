@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from traceback import walk_stack
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from streamrec.adapters.torch import lightning
 from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.adapters.torch.device import mover_to
 from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
@@ -28,6 +29,42 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.streams.cursor import Mark
     from streamrec.streams.stream import Stream
+
+
+PACKAGES = ("lightning.pytorch.loops", "pytorch_lightning.loops")
+FETCHERS = ("fetchers._DataFetcher",)
+EVALUATIONS = ("evaluation_loop._EvaluationLoop", "prediction_loop._PredictionLoop")
+MOST = 9
+"""One more than the most batches that are looked back; Lightning takes one ahead."""
+
+Fetcher: TypeAlias = Any
+"""Lightning's fetcher, or ``None``."""
+
+
+def fetcher() -> Fetcher:
+    """Find the fetcher of Lightning that calls, in this thread."""
+    return _caller(FETCHERS)
+
+
+def is_evaluating() -> bool:
+    """Return whether a loop of Lightning that evaluates calls, in this thread."""
+    return _caller(EVALUATIONS) is not None
+
+
+def _caller(names: tuple[str, ...]) -> Any:
+    """Return the nearest caller whose ``self`` is of one of Lightning's classes."""
+    places = [f"{package}.{name}".rsplit(".", 1) for package in PACKAGES for name in names]
+    kinds = [getattr(sys.modules.get(module), name, None) for module, name in places]
+    present = tuple(kind for kind in kinds if kind is not None)
+    if not present:
+        return None
+    callers = (frame.f_locals.get("self") for frame, _ in walk_stack(None))
+    return next((caller for caller in callers if isinstance(caller, present)), None)
+
+
+def batches_waiting(fetcher: Fetcher) -> int:
+    """Return how many batches a fetcher has taken, and not handed on."""
+    return len(getattr(fetcher, "batches", ()))
 
 
 class Loader(IterableDataset[Any]):
@@ -66,8 +103,8 @@ class Loader(IterableDataset[Any]):
         self._is_unnoticed = False
         """True in a worker, up to the first batch of a run."""
         self._has_agreed = False
-        self._fetcher: lightning.Fetcher = None
-        self._history: deque[Mark] = deque(maxlen=lightning.MOST)
+        self._fetcher: Fetcher = None
+        self._history: deque[Mark] = deque(maxlen=MOST)
         """The points behind the last batches, where Lightning reads ahead."""
 
     def __repr__(self) -> str:
@@ -95,7 +132,7 @@ class Loader(IterableDataset[Any]):
             self._has_agreed = self._has_agreed or agree_at_first(self._stream)
         else:
             self._begin_in_worker()
-        self._fetcher = lightning.fetcher()
+        self._fetcher = fetcher()
         # A trainer that counts its batches does not ask for one more to see the end.
         if (self._has_given or self._fetcher) and handle.of(self._stream).take_end():
             iter(self._stream)
@@ -116,7 +153,7 @@ class Loader(IterableDataset[Any]):
                 "an evaluation of all records, give as_loader(restart=True); else restart=False",
                 stacklevel=3,
             )
-        return lightning.is_evaluating()
+        return is_evaluating()
 
     def _begin_in_worker(self) -> None:
         if self._device is not None and self._device.type != "cpu":
@@ -246,7 +283,7 @@ class Loader(IterableDataset[Any]):
 
     def _state(self) -> dict[str, Any]:
         """Return the state behind what the trainer has got."""
-        waiting = lightning.batches_waiting(self._fetcher)
+        waiting = batches_waiting(self._fetcher)
         if waiting:
             mark = self._history[max(-1 - waiting, -len(self._history))]
             return handle.of(self._stream).state_at(mark)
