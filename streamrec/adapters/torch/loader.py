@@ -14,8 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.adapters.torch.device import mover_to
-from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
-from streamrec.adapters.torch.worker import Notice
+from streamrec.adapters.torch.worker import Notice, epoch_of, from_loader, of_loader
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.torch_batch import Pair

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from streamrec.adapters.torch.loader import Loader
-from streamrec.adapters.torch.state import epoch_of
+from streamrec.adapters.torch.worker import epoch_of
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.streams import handle
