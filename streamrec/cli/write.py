@@ -276,7 +276,7 @@ def _conversion(
 
 def _on_ray() -> Any:
     try:
-        from streamrec.adapters.ray.conversion import convert_on_ray
+        from streamrec.adapters.ray.tasks import convert_on_ray
     except ImportError:
         from streamrec.config.extras import install
 
