@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 
 import streamrec as sr
 from streamrec.adapters.ray import read_tfrecords
-from streamrec.adapters.ray.datasink import TFRecordDatasink
+from streamrec.adapters.ray.datasource import TFRecordDatasink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -15,7 +15,7 @@ from ray.exceptions import RayTaskError, WorkerCrashedError
 
 import streamrec as sr
 from streamrec.adapters.ray import read_tfrecords, run_tasks, write_tfrecords
-from streamrec.adapters.ray.datasink import TFRecordDatasink
+from streamrec.adapters.ray.datasource import TFRecordDatasink
 from streamrec.adapters.ray.tasks import convert_on_ray
 from streamrec.datasets.conversion import Conversion
 from streamrec.datasets.convert import Destination

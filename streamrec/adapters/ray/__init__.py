@@ -19,8 +19,7 @@ from streamrec.config.validation import byte_size
 with needs("streamrec.adapters.ray", "ray"):
     import ray.data
 
-    from streamrec.adapters.ray.datasink import TFRecordDatasink
-    from streamrec.adapters.ray.datasource import TFRecordDatasource
+    from streamrec.adapters.ray.datasource import TFRecordDatasink, TFRecordDatasource
     from streamrec.adapters.ray.tasks import run_tasks
 
 if TYPE_CHECKING:
