@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.config.daemon import DaemonSettings
-    from streamrec.feeder.operate.daemon import Notifier
+    from streamrec.feeder.operate.notify import Notifier
     from streamrec.feeder.server.datasets import ServedDatasets
     from streamrec.feeder.server.server import Feeder
 

@@ -14,8 +14,8 @@ from streamrec.config.access import ServedSettings
 from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.access import Access
-from streamrec.feeder.operate.daemon import Notifier
 from streamrec.feeder.operate.log_format import RateLimit
+from streamrec.feeder.operate.notify import Notifier
 from streamrec.feeder.operate.reload import dump, dumping, reload, reloading
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import Feeder
