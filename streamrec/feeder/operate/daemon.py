@@ -18,7 +18,7 @@ from streamrec.config.cores import worker_count
 from streamrec.config.memory_budget import daemon_budget, memory_budget
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.operate import status
-from streamrec.feeder.operate.reload import Notifier, dumping, reloading
+from streamrec.feeder.operate.signals import Notifier, dumping, reloading
 from streamrec.feeder.operate.status_port import MOST as MOST_STATUS
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.limits import SharedBudget

@@ -22,7 +22,7 @@ from streamrec.errors import FeederDraining, StoreError
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.engine.engine_process import find_functions, open_ordered
 from streamrec.feeder.operate import log_format
-from streamrec.feeder.operate.reload import log_dump, reload_access, reload_server
+from streamrec.feeder.operate.signals import log_dump, reload_access, reload_server
 from streamrec.feeder.server.datasets import close_opened
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.server.tracing import exporting

@@ -19,7 +19,7 @@ from streamrec.errors import ConfigError, CorruptRecord
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.daemon import _check_memory
-from streamrec.feeder.operate.reload import reload
+from streamrec.feeder.operate.signals import reload
 from streamrec.feeder.operate.status import SnapshotCollector, _results
 from streamrec.feeder.page.samples import EVERY, MOST, Samples
 from streamrec.feeder.server.datasets import ServedDatasets

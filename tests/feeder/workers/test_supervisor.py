@@ -24,7 +24,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.client.client import AsyncFeed
-from streamrec.feeder.operate.reload import reload
+from streamrec.feeder.operate.signals import reload
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder

@@ -1,4 +1,7 @@
-"""What signals ask of a running daemon: to take over a changed configuration, or to dump itself."""
+"""What signals ask of a running daemon, and what it tells its service manager.
+
+SIGHUP asks it to take over a changed configuration, SIGUSR1 to dump where it stands.
+"""
 
 from __future__ import annotations
 

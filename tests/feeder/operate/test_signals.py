@@ -18,7 +18,7 @@ from streamrec.config.daemon import DaemonSettings
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.access import Access
 from streamrec.feeder.operate.log_format import RateLimit
-from streamrec.feeder.operate.reload import Notifier, dump, dumping, reload, reloading
+from streamrec.feeder.operate.signals import Notifier, dump, dumping, reload, reloading
 from streamrec.feeder.server.datasets import ServedDatasets
 from streamrec.feeder.server.server import Feeder
 from tests.feeder.certificates import Authority, write_secret
