@@ -1,4 +1,4 @@
-"""Columns as JAX has them, and batches as pytrees of them.
+"""Columns as JAX has them, batches as pytrees of them, and their way to the devices.
 
 JAX cuts 64-bit numbers to 32 bits without a word, unless ``jax_enable_x64`` is on. So all that goes
 to it is checked here.

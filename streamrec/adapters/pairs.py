@@ -1,4 +1,4 @@
-"""Pairs of inputs and targets, picked from a batch by the names of its features."""
+"""The arguments of adapters: the stream, and pairs picked from a batch by the names of features."""
 
 from __future__ import annotations
 

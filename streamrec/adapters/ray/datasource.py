@@ -1,4 +1,4 @@
-"""The source of Ray Data that reads shards."""
+"""The source of Ray Data that reads shards, and the sink that writes them by ``ShardedWriter``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Independent tasks on a cluster of Ray."""
+"""Independent tasks on a cluster of Ray, and a dataset that such tasks write."""
 
 from __future__ import annotations
 

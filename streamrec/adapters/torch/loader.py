@@ -1,4 +1,9 @@
-"""The loader: an iterable of batches of tensors, with the state of what it gave."""
+"""The loader: an iterable of batches of tensors, with the state of what it gave.
+
+Where a loader's length is not known, Lightning takes one batch more, to see which is the last. A
+state of what was taken would leave that batch out. Its loops of validation, tests and predictions
+break off where a limit says so, as the sanity check does, and expect the same batches next time.
+"""
 
 from __future__ import annotations
 

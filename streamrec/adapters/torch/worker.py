@@ -1,4 +1,9 @@
-"""Notices between a DataLoader's worker, the training process, and the workers that come later."""
+"""The state of a loader, and notices between a DataLoader's workers and the training process.
+
+``torch.distributed.checkpoint`` loads the names that a state has at the time of loading, and saves
+one copy of what has the same name on all ranks. So the state has one name, which is the rank's, and
+its value is one text.
+"""
 
 from __future__ import annotations
 
