@@ -89,13 +89,13 @@ BREAKS = [
     ),
     Break(
         PYTEST + "tests/feeder/test_other_settings.py -k on_corrupt",
-        "streamrec/feeder/client/session.py",
+        "streamrec/feeder/client/welcome.py",
         '"on_corrupt")',
         ")",
     ),
     Break(
         PYTEST + "tests/feeder/test_other_settings.py -k code",
-        "streamrec/feeder/client/session.py",
+        "streamrec/feeder/client/welcome.py",
         " | dict(codes or {})",
         "",
     ),

@@ -15,7 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, Unpack
 
 from streamrec.config.memory_budget import memory_budget
-from streamrec.feeder.client.session import facts_of
+from streamrec.feeder.client.welcome import facts_of
 from streamrec.feeder.engine.engine import Engine, order_for
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done

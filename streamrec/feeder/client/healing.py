@@ -30,7 +30,8 @@ from streamrec.feeder.client.client import (
     look_up_async,
 )
 from streamrec.feeder.client.failover import Failover, Pause
-from streamrec.feeder.client.session import check_same, state_of
+from streamrec.feeder.client.session import state_of
+from streamrec.feeder.client.welcome import check_same
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish, until_done
 from streamrec.pipeline.terms.memory_needs import COUNTERS

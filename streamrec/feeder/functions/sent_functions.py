@@ -167,7 +167,7 @@ def identity_of(function: Callable[..., Any]) -> str:
     try:
         found = _followed(functions)
         whole = functions, found.set_options(), found.environment()
-        data = _dump(whole, found, partial(_Identity, names=names))
+        data = _dump(whole, found, partial(_IdentityPickler, names=names))
     except _Refused as error:
         named = f'a cache of "mapped" keeps one result for each record, but map {name_of(function)}'
         if error.is_random:
@@ -194,7 +194,7 @@ def code_of(function: Callable[..., Any]) -> str | None:
     try:
         found = _followed(functions)
         options = [one for one in found.set_options() if not _is_standard(one[0].__name__)]
-        data = _dump((functions, options), found, partial(_Identity, names=set()))
+        data = _dump((functions, options), found, partial(_IdentityPickler, names=set()))
     except _Refused:
         return None
     package = str(getattr(function, "__module__", "")).partition(".")[0]
@@ -356,7 +356,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return self._by_name({name: known[name] for name in sorted(names) if name in known})
 
 
-class _Identity(_Pickler):
+class _IdentityPickler(_Pickler):
     """A pickler whose data nobody loads: equal for equal values, in each process.
 
     Args:

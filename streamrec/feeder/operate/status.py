@@ -264,7 +264,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
         return True
 
 
-class _Pages:
+class _StatusPages:
     """The answers of one feeder's status port."""
 
     def __init__(self, feeder: Feeder, samples: Samples) -> None:
@@ -307,7 +307,7 @@ def application(feeder: Feeder, samples: Samples) -> web.Application:
     host, _ = host_and_port(feeder.settings.status or "127.0.0.1:0")
     app = web.Application(middlewares=[host_check(host, feeder.settings.status_hosts)])
     app.on_response_prepare.append(_close)
-    pages = _Pages(feeder, samples)
+    pages = _StatusPages(feeder, samples)
     app.add_routes(
         [
             web.get("/", pages.page),

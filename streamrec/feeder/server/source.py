@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.client.session import facts_of, mapping_of
+from streamrec.feeder.client.welcome import facts_of, mapping_of
 from streamrec.feeder.server.replicas import ReplicaReader
 from streamrec.masking import masked
 from streamrec.plan.state.resume_point import read_resume_point
