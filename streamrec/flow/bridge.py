@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamrec.errors import ConfigError
-from streamrec.flow import child_process
+from streamrec.flow import forks
 from streamrec.surroundings import hold_standard_descriptors
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Bridge:
         self._started.wait()
         self.is_here = True
         """``True`` unless this process is a fork of the one that started the thread."""
-        child_process.watch(self, Bridge.leave_to_parent)
+        forks.watch(self, Bridge.leave_to_parent)
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +96,7 @@ class Bridge:
     def leave_to_parent(self) -> None:
         """Leave the loop and its tasks to the parent process, which has the thread."""
         self.is_here = False
-        child_process.keep_for_ever((self._runner, asyncio.all_tasks(self._loop)))
+        forks.keep_for_ever((self._runner, asyncio.all_tasks(self._loop)))
 
     def _serve(self) -> None:
         with self._runner as runner:

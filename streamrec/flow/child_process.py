@@ -1,60 +1,21 @@
-"""Child processes of streamrec's, which end with their parent, and the forks of users' programs.
-
-A fork copies sockets, event loops and the objects that own them, but not the threads that serve
-them. The child's use of them would reach the parent: two processes would read one socket, and a
-loop that is closed in the child removes its files from the epoll instance that both share. So a
-forked child tells such objects that their resources belong to the parent.
-"""
+"""A child process of streamrec's, which ends with its parent."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
-import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.config.named_files import check_variables
 from streamrec.errors import StreamrecError
 from streamrec.surroundings import hold_standard_descriptors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-
-T = TypeVar("T")
-
-_watched: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
-
-
-def watch(thing: T, leave: Callable[[T], object]) -> None:
-    """Call ``leave(thing)`` in the child after each fork, while the object lives.
-
-    Args:
-        thing: An object whose resources belong to the parent process after a fork.
-        leave: Leaves them to the parent, before anything else runs in the child. A function of the
-            class, since a bound method would keep the object alive.
-    """
-    _watched[thing] = leave
-
-
-def keep_for_ever(thing: object) -> None:
-    """Keep an object, and all that it refers to, until the process has ended."""
-    # A global list would not do: the interpreter clears it, and destroys the object, when it ends.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-def _tell_all() -> None:
-    for thing, leave in list(_watched.items()):
-        leave(thing)
-
-
-os.register_at_fork(after_in_child=_tell_all)
+    from collections.abc import Sequence
 
 START = 30.0
 """The most seconds until a process is ready; it takes about one."""

@@ -12,7 +12,6 @@ from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe, dtype_names, is_pair, narrowed
 from streamrec.formats.examples.features import as_stored, infer_features
-from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.formats.shards.compression import HEAD, Compressor, Decompressor, detect, of_name
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.kernel.contract import fresh

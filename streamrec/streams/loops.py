@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamrec.errors import ConfigError, StreamrecError
-from streamrec.flow import child_process
+from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch.batch import Batch
 
@@ -190,7 +190,7 @@ def close_in_loop(session: AsyncSession) -> None:
     elif not session.is_over:
         # If its tasks were destroyed, they would go on to close what they hold, without a loop; and
         # threads may be writing into its memory.
-        child_process.keep_for_ever(session)
+        forks.keep_for_ever(session)
         log.warning(
             "an event loop was closed before its tasks were cancelled, so the memory and the files "
             "of a stream in it are not released; use asyncio.run, or close the stream before"

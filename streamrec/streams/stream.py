@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 from streamrec.config import StreamSettings
 from streamrec.config.habits import METHODS
 from streamrec.errors import ConfigError, StreamrecError
-from streamrec.flow import child_process
+from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.loop_delay import LoopShare
 from streamrec.masking import masked
@@ -69,7 +69,7 @@ class Stream(Stateful, Generic[Item]):
         self._lookahead = Lookahead()
         self._functions: SentFunctions | None = None
         """The functions with all that they read when the session began."""
-        child_process.watch(self, Stream._leave_to_parent)
+        forks.watch(self, Stream._leave_to_parent)
 
     if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
@@ -316,7 +316,7 @@ class Stream(Stateful, Generic[Item]):
 
     def _leave_to_parent(self) -> None:
         """Leave the session to the parent, in a forked child, and open another when needed."""
-        child_process.keep_for_ever(self._detach())
+        forks.keep_for_ever(self._detach())
         self._turn = Turn()
 
     def _check_division(self) -> None:

@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections import deque
 from contextlib import suppress
-from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import torch
@@ -21,6 +20,7 @@ from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.adapters.torch.device import mover_to
 from streamrec.adapters.torch.worker import Notice, epoch_of, from_loader, of_loader
 from streamrec.errors import ConfigError
+from streamrec.flow import callers
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.torch_batch import Pair
 from streamrec.streams import handle
@@ -62,8 +62,7 @@ def _caller(names: tuple[str, ...]) -> Any:
     present = tuple(kind for kind in kinds if kind is not None)
     if not present:
         return None
-    callers = (frame.f_locals.get("self") for frame, _ in walk_stack(None))
-    return next((caller for caller in callers if isinstance(caller, present)), None)
+    return callers.nearest(*present)
 
 
 def batches_waiting(fetcher: Fetcher) -> int:

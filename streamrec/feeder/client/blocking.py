@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederLost, RemoteProtocolError, StreamrecError
 from streamrec.feeder.client.connection import silence, stalled, tune
-from streamrec.flow import child_process
+from streamrec.flow import forks
 from streamrec.wire.messages import Credit, Ping, Pong
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class BlockingConnection:
         self.set_patience(patience)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
-        child_process.watch(self, BlockingConnection.leave_to_parent)
+        forks.watch(self, BlockingConnection.leave_to_parent)
 
     def __repr__(self) -> str:
         state = "closed" if self._socket.fileno() < 0 else "open"
