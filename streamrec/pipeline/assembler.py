@@ -99,8 +99,8 @@ class ExtentTracker:
         if self._inside != inside.tobytes():
             self._inside = inside.tobytes()
             extents = zip(self._extents, inside.ravel().tolist(), strict=True)
-            known = self._shards.sizes
-            sizes = [known.get(extent.shard, 0) * within for extent, within in extents]
+            whole = self._shards.sizes
+            sizes = [whole.get(extent.shard, 0) * within for extent, within in extents]
             self._sizes = np.array(sizes, np.int64).reshape(inside.shape)
         return self._sizes
 

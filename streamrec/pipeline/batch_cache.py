@@ -271,8 +271,8 @@ class BatchKeys:
         """Return the key of the batch behind a position: 32 hexadecimal digits."""
         position = self._earlier(before)
         numbers = json.dumps([self._end, position.step, position.since, position.origin])
-        known = self._stream, numbers.encode(), position.rows.tobytes()
-        return blake2b(b"\n".join(known), digest_size=16).hexdigest()
+        parts = self._stream, numbers.encode(), position.rows.tobytes()
+        return blake2b(b"\n".join(parts), digest_size=16).hexdigest()
 
     def kept(self, batch: Batch) -> Batch:
         """Return a batch as it is kept: with the position and epoch of the earliest one like it."""
@@ -281,14 +281,14 @@ class BatchKeys:
 
     def restore(self, batch: Batch, before: Position) -> Batch:
         """Return a kept batch as the one behind a position."""
-        kept = batch.next_position
+        position_then = batch.next_position
         position = replace(
             before,
             step=before.step + 1,
-            epoch=kept.epoch + self._epochs,
-            lanes=self._move(kept.lanes, 1),
-            sizes=kept.sizes,
-            sources=kept.sources,
+            epoch=position_then.epoch + self._epochs,
+            lanes=self._move(position_then.lanes, 1),
+            sizes=position_then.sizes,
+            sources=position_then.sources,
         )
         return replace(batch, epoch=batch.epoch + self._epochs, next_position=position)
 
@@ -406,8 +406,8 @@ class BatchCache:
         self._memory.close()
 
     def _bytes_of(self, key: str) -> ByteArray | None:
-        found = self._pieces.find(key, 0, 1)
-        piece = next((piece for piece in found if piece.begin == 0 and _is_whole(piece)), None)
+        pieces = self._pieces.find(key, 0, 1)
+        piece = next((piece for piece in pieces if piece.begin == 0 and _is_whole(piece)), None)
         if piece is None:
             return None
         try:
@@ -443,14 +443,14 @@ def versions_of(objects: Sequence[ObjectInfo], pieces: PieceCache) -> list[str]:
     Raises:
         ConfigError: One has no strong version, so nothing would tell that it has changed.
     """
-    for found in objects:
-        if found.etag is None or not is_strong(found.etag):
+    for info in objects:
+        if info.etag is None or not is_strong(info.etag):
             raise ConfigError(
-                f"a cache of batches knows shards by their versions, and {masked(found.url)} was "
+                f"a cache of batches knows shards by their versions, and {masked(info.url)} was "
                 "found without a strong one; name the shards by a glob, whose listing tells "
                 "versions, or set cache to keep ranges"
             )
-    return [pieces.key_of(found.url, found.etag or "") for found in objects]
+    return [pieces.key_of(info.url, info.etag or "") for info in objects]
 
 
 def _size(header: Header) -> int:

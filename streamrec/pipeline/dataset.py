@@ -65,7 +65,7 @@ class Dataset:
         self._settings = settings
         self._stores = stores
         self.objects = objects
-        self.shards = tuple(found.url for found in objects)
+        self.shards = tuple(info.url for info in objects)
         self._identity = Identity(
             settings,
             functions,
@@ -111,12 +111,12 @@ class Dataset:
             ConfigError: A URL's scheme is not known, or the storage options are wrong.
             StoreError: The listing failed or stalled.
         """
-        found = await find(settings, objects, before_request)
+        findings = await find(settings, objects, before_request)
         try:
             # A million shards take seconds, and pictures import their libraries.
-            return await in_thread(partial(cls, **vars(found)))
+            return await in_thread(partial(cls, **vars(findings)))
         except BaseException:
-            await found.stores.aclose()
+            await findings.stores.aclose()
             raise
 
     async def aclose(self) -> None:

@@ -75,7 +75,7 @@ async def _find_in(
 ) -> Findings:
     await import_stores(settings.urls)
     parts = await _list_parts(stores, settings) if objects is None else [list(objects)]
-    objects = [found for part in parts for found in part]
+    objects = [info for part in parts for info in part]
     index = None
     if settings.index is not None:
         index = await read_index(settings, settings.index, stores, objects)
@@ -126,7 +126,7 @@ async def read_index(
         StaleIndex: It does not describe these shards: one is missing in it, or has changed since.
         StoreUnavailable: The store stalls.
     """
-    urls = [found.url for found in objects]
+    urls = [info.url for info in objects]
     places = index_places(urls) if named is True else [named]
     for url in places:
         with suppress(ObjectNotFound):
@@ -150,20 +150,20 @@ async def _read(
 
 def _select(index: Index, objects: Sequence[ObjectInfo]) -> Index:
     """Return the entries of these shards."""
-    names = names_apart([found.url for found in objects])
-    entries = (_entry(index, name, found) for name, found in zip(names, objects, strict=True))
+    names = names_apart([info.url for info in objects])
+    entries = (_entry(index, name, info) for name, info in zip(names, objects, strict=True))
     return Index(tuple(entries))
 
 
-def _entry(index: Index, name: str, found: ObjectInfo) -> ShardEntry:
-    entry = index.find(names_alone(name, found.url))
+def _entry(index: Index, name: str, info: ObjectInfo) -> ShardEntry:
+    entry = index.find(names_alone(name, info.url))
     if entry is None:
         raise StaleIndex(
             f"the index has no shard of this name ({name}); write the index again with "
             "`streamrec index`",
-            url=found.url,
+            url=info.url,
         )
-    check_version(found, entry.size, entry.etag)
+    check_version(info, entry.size, entry.etag)
     return entry
 
 
@@ -217,7 +217,7 @@ async def first_features(
         RecordTooLarge: The first record is too large.
         StoreUnavailable: The store stalls.
     """
-    urls = [found.url for found in objects]
+    urls = [info.url for info in objects]
     async with _limit(settings, "inferring features", objects[0].url):
         samples = await sample_records(stores, urls, settings.compression, record_limit(settings))
     if not samples:

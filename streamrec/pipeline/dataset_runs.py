@@ -59,9 +59,9 @@ class Runs:
         self._stores = stores
         self._objects = objects
         self._is_inferred = is_inferred
-        self._sizes = {i: found.size for i, found in enumerate(objects) if found.size is not None}
-        self._etags = {i: found.etag for i, found in enumerate(objects) if found.etag is not None}
-        encodings = ((i, found.encoding) for i, found in enumerate(objects))
+        self._sizes = {i: info.size for i, info in enumerate(objects) if info.size is not None}
+        self._etags = {i: info.etag for i, info in enumerate(objects) if info.etag is not None}
+        encodings = ((i, info.encoding) for i, info in enumerate(objects))
         self._encodings = {i: encoding for i, encoding in encodings if encoding is not None}
         self._versions: list[str] = []
         if self._keeps("batches") and stores.cache is not None:

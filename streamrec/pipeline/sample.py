@@ -72,8 +72,8 @@ async def sample_records(
             *(_if_readable(stores, url, most, compression, largest) for url in few[1:]),
         ]
     )
-    found = {sampled.url: sampled for sampled in (first, *others) if sampled is not None}
-    return list(found.values())
+    samples = {sampled.url: sampled for sampled in (first, *others) if sampled is not None}
+    return list(samples.values())
 
 
 async def _if_readable(
@@ -159,10 +159,10 @@ def _decompress(
     stream = Decompressor(kind, url=url)
     memory = np.empty(most, np.uint8)
     stream.end()
-    taken, given = stream.fill(stored.data, memory.data)
-    used_up = taken == len(stored) and not stream.pending
-    is_faulty = given < most and not used_up
-    return memory[:given], is_faulty or (whole and used_up), stream.finish
+    bytes_in, bytes_out = stream.fill(stored.data, memory.data)
+    used_up = bytes_in == len(stored) and not stream.pending
+    is_faulty = bytes_out < most and not used_up
+    return memory[:bytes_out], is_faulty or (whole and used_up), stream.finish
 
 
 def _nothing() -> None:

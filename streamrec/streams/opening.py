@@ -126,14 +126,14 @@ def _without_source(settings: Mapping[str, Any]) -> str:
 
 def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are places, with absolute paths."""
-    found = {
+    values = {
         name: absolute(fspath(value)) if name in PLACES else fspath(value)
         for name, value in settings.items()
         if isinstance(value, PathLike) or (name in PLACES and isinstance(value, str))
     }
     if isinstance(options := settings.get("storage_options"), Mapping):
-        found["storage_options"] = absolute_options(options)
-    return found
+        values["storage_options"] = absolute_options(options)
+    return values
 
 
 NAMED = ("source", "features", "batch_size", "weights")
@@ -224,8 +224,8 @@ def mix(
         )
     sources = {n: pairs[n][0] if n in pairs else part for n, part in components.items()}
     texts = {name: absolute_sources(source) for name, source in sources.items()}
-    given = {"batch_size": batch_size, "weights": weights, **settings}
-    return _stream(texts, features, given)
+    values = {"batch_size": batch_size, "weights": weights, **settings}
+    return _stream(texts, features, values)
 
 
 mix.__doc__ = with_settings(mix.__doc__, StreamSettings, without=NAMED)

@@ -52,38 +52,38 @@ def assign(rank: int | Literal["auto"], world_size: int | Literal["auto"]) -> As
     if (rank == "auto") != (world_size == "auto"):
         raise ConfigError("give both rank and world_size, or neither")
     if rank == "auto" or world_size == "auto":
-        found, source = _find() or (Rank(0, 1), NOTHING)
+        group, source = _find() or (Rank(0, 1), NOTHING)
     else:
-        found, source = Rank(rank, world_size), GIVEN
-    if not 0 <= found.rank < found.world_size:
+        group, source = Rank(rank, world_size), GIVEN
+    if not 0 <= group.rank < group.world_size:
         raise ConfigError(
-            f"rank must be from 0 to {found.world_size - 1}, not {found.rank} ({source})"
+            f"rank must be from 0 to {group.world_size - 1}, not {group.rank} ({source})"
         )
-    return Assignment(found, source, workers.here())
+    return Assignment(group, source, workers.here())
 
 
-def confirm(known: Assignment, *, is_open: bool) -> Assignment:
+def confirm(assignment: Assignment, *, is_open: bool) -> Assignment:
     """Look for the rank once more when a stream is used, and return what holds from now on.
 
     Nothing contradicts a source that comes before it: where a rank starts processes, they may have
     an environment that speaks of machines, and not know what the rank knows.
 
     Args:
-        known: The assignment from when the stream was made.
+        assignment: The assignment from when the stream was made.
         is_open: The stream has begun to read, so that nothing else can hold any more.
 
     Raises:
         ConfigError: Something else was known before.
     """
-    found = None if known.is_given else _find(known.source)
-    if found is None or found[0] == known.rank:
-        return known
-    if known.source == NOTHING and not is_open:
-        return replace(assign("auto", "auto"), made_in=known.made_in)
-    (rank, world_size), source = found
+    now = None if assignment.is_given else _find(assignment.source)
+    if now is None or now[0] == assignment.rank:
+        return assignment
+    if assignment.source == NOTHING and not is_open:
+        return replace(assign("auto", "auto"), made_in=assignment.made_in)
+    (rank, world_size), source = now
     raise ConfigError(
-        f"the stream was {'opened' if is_open else 'made'} as rank {known.rank.rank} of "
-        f"{known.rank.world_size} ({known.source}), and now it would be rank {rank} of "
+        f"the stream was {'opened' if is_open else 'made'} as rank {assignment.rank.rank} of "
+        f"{assignment.rank.world_size} ({assignment.source}), and now it would be rank {rank} of "
         f"{world_size} ({source}); make it once that is known, or give rank= and world_size="
     )
 
@@ -121,5 +121,5 @@ def _find(last: str = NOTHING) -> tuple[Rank, str] | None:
             return rank, source
         if source == last:
             return None
-    told = launched(last)
-    return None if told is None else (Rank(told.rank, told.world_size), told.source)
+    launch = launched(last)
+    return None if launch is None else (Rank(launch.rank, launch.world_size), launch.source)

@@ -105,15 +105,15 @@ async def _check_offset(offset: int, url: str, settings: DatasetSettings) -> Non
     """Refuse an offset behind the shard's end, which would look like the end of its records."""
     stores = Stores(settings.storage_options)
     try:
-        _, found = await read_range(stores.store_for(url), ObjectInfo(url), 0, 1)
+        _, info = await read_range(stores.store_for(url), ObjectInfo(url), 0, 1)
     finally:
         await stores.aclose()
-    if found.size is not None and offset > found.size:
+    if info.size is not None and offset > info.size:
         raise TruncatedShard(
-            f"the shard has {found.size} bytes, but must be read from byte {offset} on; give the "
+            f"the shard has {info.size} bytes, but must be read from byte {offset} on; give the "
             "offset of a record, or a state of this very shard",
             url=url,
-            offset=found.size,
+            offset=info.size,
         )
 
 

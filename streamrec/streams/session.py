@@ -322,8 +322,8 @@ def open_relay(address: str, **route: Unpack[Route]) -> BlockingFeed:
     from streamrec.feeder.client.session import state_of
 
     fingerprint, position = route.pop("fingerprint", None), route.pop("position", None)
-    told = {"address": address, "position": state_of(position), **route}
-    engine = Engine.start(json.dumps({"route": told}).encode())
+    order = {"address": address, "position": state_of(position), **route}
+    engine = Engine.start(json.dumps({"route": order}).encode())
     try:
         feed = BlockingFeed.call(
             engine.socket,

@@ -39,7 +39,7 @@ async def _shards(source: str | list[str], options: dict[str, Any]) -> list[str]
 
     stores = Stores(options)
     try:
-        return [found.url for found in await stores.resolve(source)]
+        return [info.url for info in await stores.resolve(source)]
     finally:
         await stores.aclose()
 

@@ -71,19 +71,19 @@ def functions_of(description: Description) -> SentFunctions | None:
     """
     if isinstance(description, FeederSettings):
         return None
-    given = {name: getattr(description, name) for name in SETTINGS}
-    found = {
+    values = {name: getattr(description, name) for name in SETTINGS}
+    functions = {
         name: load(name, value) if isinstance(value, str) else value
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None
     }
-    if not found:
+    if not functions:
         return None
     from streamrec.feeder.functions.sent_functions import (
         SentFunctions,  # cloudpickle: few streams need it
     )
 
-    return SentFunctions.of(found)
+    return SentFunctions.of(functions)
 
 
 def start(

@@ -43,9 +43,9 @@ log = logging.getLogger("streamrec")
 Item = TypeVar("Item", default=Any)
 
 
-def _item_of(taken: Batch | Row | bytes) -> Any:
+def _item_of(thing: Batch | Row | bytes) -> Any:
     """Return what the consumer of a stream gets: a batch, or a single record."""
-    return taken.record() if isinstance(taken, Row) else taken
+    return thing.record() if isinstance(thing, Row) else thing
 
 
 class Stream(Stateful, Generic[Item]):

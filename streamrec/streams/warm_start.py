@@ -165,7 +165,7 @@ def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInf
     """Return whether a run is known to read few bytes."""
     if settings.epochs is None or settings.steps_per_epoch is not None:
         return False
-    sizes = [inf if found.size is None else found.size for found in objects]
+    sizes = [inf if info.size is None else info.size for info in objects]
     return settings.epochs * sum(sizes) <= SHORT * rank.world_size
 
 

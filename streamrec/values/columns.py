@@ -127,17 +127,17 @@ class Arrays(_Rows):
         Raises:
             ValueError: There is no array, or one has another dtype or number of dimensions.
         """
-        given = [np.asarray(array) for array in arrays]
-        kinds = sorted({(str(array.dtype), array.ndim) for array in given})
+        values_list = [np.asarray(array) for array in arrays]
+        kinds = sorted({(str(array.dtype), array.ndim) for array in values_list})
         if len(kinds) != 1:
-            found = " and ".join(f"{dtype} of {ndim} dimensions" for dtype, ndim in kinds)
+            kinds_text = " and ".join(f"{dtype} of {ndim} dimensions" for dtype, ndim in kinds)
             raise ValueError(
                 f"arrays of one column must have one dtype and number of dimensions, not "
-                f"{found or 'an empty list'}; convert them with .astype(...) and .reshape(...)"
+                f"{kinds_text or 'an empty list'}; convert them with .astype(...) and .reshape(...)"
             )
-        shapes = np.array([array.shape for array in given], np.int64)
-        sizes = np.fromiter((array.size for array in given), np.int64, len(given))
-        values = aligned(np.concatenate([array.ravel() for array in given]))
+        shapes = np.array([array.shape for array in values_list], np.int64)
+        sizes = np.fromiter((array.size for array in values_list), np.int64, len(values_list))
+        values = aligned(np.concatenate([array.ravel() for array in values_list]))
         return cls(values, offsets_of(sizes), shapes)
 
     def __len__(self) -> int:
@@ -256,10 +256,10 @@ class Ragged(_Rows):
         values = array_of(cut(self.values, first, int(self.row_splits[-1])), default)
         places = np.arange(int(lengths.max(initial=0)) if width is None else width)
         dense = _fill((len(self), len(places), *values.shape[1:]), values, default)
-        taken = places < lengths[:, None]
+        present = places < lengths[:, None]
         if width is not None:
-            values = values[(self.row_splits[:-1, None] - first + places)[taken]]
-        dense[taken] = values
+            values = values[(self.row_splits[:-1, None] - first + places)[present]]
+        dense[present] = values
         return dense
 
 

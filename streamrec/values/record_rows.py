@@ -236,9 +236,9 @@ def interleave(lanes: Sequence[Sequence[EpochRows]], keys: Indices) -> tuple[Rec
     number, lane = np.divmod(keys, len(lanes))
     last = np.zeros(len(lanes), np.int64)
     last[lane] = number  # the numbers of a lane ascend, so its last one stays
-    ends = np.cumsum([sum(len(part.rows) for part in given) for given in lanes])
+    ends = np.cumsum([sum(len(part.rows) for part in parts_of_lane) for parts_of_lane in lanes])
     order = number + (ends - 1 - last)[lane]
-    parts = [part for given in lanes for part in given]
+    parts = [part for parts_of_lane in lanes for part in parts_of_lane]
     epochs = np.array([part.epoch for part in parts], np.int64)
     every_epoch = np.repeat(epochs, [len(part.rows) for part in parts])
     rows = RecordRows.concatenate([part.rows for part in parts])

@@ -124,10 +124,10 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
             Raises:
                 AttributeError: Always.
             """
-            known = getattr(type(self), name, None)
-            if isinstance(known, property) and known.fget:
-                known.fget(self)  # raises anew what led here
-            if known is not None or name.startswith("__"):
+            attribute = getattr(type(self), name, None)
+            if isinstance(attribute, property) and attribute.fget:
+                attribute.fget(self)  # raises anew what led here
+            if attribute is not None or name.startswith("__"):
                 raise AttributeError(name)
             if name in self.columns:
                 raise AttributeError(f"a column is taken by its name: batch[{name!r}]")

@@ -322,17 +322,17 @@ class Decoder:
     ) -> dict[str, Column]:
         """Return the mapped columns of some rows; make and keep those that the cache lacks."""
         keys = cache.keys(rows)
-        found = {number: cache.load(key) for number, key in enumerate(keys)}
-        lacking = np.array([number for number, row in found.items() if row is None], np.int64)
+        by_number = {number: cache.load(key) for number, key in enumerate(keys)}
+        lacking = np.array([number for number, row in by_number.items() if row is None], np.int64)
         # A padded column is as wide as its neighbours make it, so each record is mapped alone.
         parts = len(lacking) if self._is_padded else min(1, len(lacking))
         for part in np.array_split(lacking, parts) if parts else ():
             columns = self._map(map_, rows.take(part), epochs, work)
             for place, number in enumerate(part.tolist()):
                 row = {name: row_of(column, place) for name, column in columns.items()}
-                found[number] = row
+                by_number[number] = row
                 cache.keep(keys[number], row)
-        each = [row for row in found.values() if row is not None]
+        each = [row for row in by_number.values() if row is not None]
         return map_.join_rows(each, Origin(rows.shards, rows.ordinals), self._urls.__getitem__)
 
     def _parse_filled(

@@ -257,8 +257,8 @@ class Function:
             raise self._failure(why, origin, url_of) from error
 
     def _failure(self, why: str, origin: Origin, url_of: UrlOf) -> FunctionFailed:
-        given = origin.shards >= 0
-        shards, records = origin.shards[given].tolist(), origin.records[given].tolist()
+        intact = origin.shards >= 0
+        shards, records = origin.shards[intact].tolist(), origin.records[intact].tolist()
         last = f"record {records[-1]} of {url_of(shards[-1])}"
         return FunctionFailed(
             f"{self.name} {why}; it was called with {len(records)} records, the last of them "
@@ -287,8 +287,8 @@ class Functions(NamedTuple):
     @property
     def in_lanes(self) -> str:
         """The names of the functions that decide which records come, and with what content."""
-        given = [function for function in (self.filter, self.map) if function]
-        return ", ".join(f"{function.setting} {function.name}" for function in given)
+        functions = [function for function in (self.filter, self.map) if function]
+        return ", ".join(f"{function.setting} {function.name}" for function in functions)
 
     @classmethod
     def of(cls, settings: DatasetSettings) -> Self:
@@ -297,11 +297,11 @@ class Functions(NamedTuple):
         Raises:
             ConfigError: There is no function of a name.
         """
-        given = ((name, getattr(settings, name)) for name in SETTINGS)
+        values = ((name, getattr(settings, name)) for name in SETTINGS)
         return cls(
             *(
                 None if value is None else Function(name, value, settings.seed)
-                for name, value in given
+                for name, value in values
             )
         )
 
@@ -348,20 +348,20 @@ def load(setting: str, name: str) -> Callable[..., Any]:
     """
     module, _, path = name.partition(":")
     try:
-        found: Any = import_module(module)
+        part_of: Any = import_module(module)
     except Exception as error:
         raise ConfigError(
             f"the setting {setting!r} names {name!r}, but importing {module} raised "
             f"{type(error).__name__}: {error}; check the name and PYTHONPATH"
         ) from error
     for part in path.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        part_of = getattr(part_of, part, None)
+    if not callable(part_of):
         raise ConfigError(
             f"the setting {setting!r} names {name!r}, but {module} has no such function; "
             "correct the name"
         )
-    return found  # type: ignore[no-any-return]
+    return part_of  # type: ignore[no-any-return]
 
 
 def _rows_of(column: Any) -> int:

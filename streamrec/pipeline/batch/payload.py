@@ -253,10 +253,10 @@ def _metadata_of(message: BatchMessage, name: str) -> Any:
 def _decode_columns(metadata: Any, reader: PayloadReader) -> dict[str, Column]:
     # All that is left is alike in nearly all batches.
     metadata.ClearField("position")
-    known = metadata.SerializeToString()
-    found = layout(known) if len(known) <= MOST_REMEMBERED else None
-    if found is not None:
-        return reader.take_all(found)
+    text = metadata.SerializeToString()
+    places = layout(text) if len(text) <= MOST_REMEMBERED else None
+    if places is not None:
+        return reader.take_all(places)
     rows = int(metadata.rows)
     columns = {column.name: _decode_column(column, rows, reader) for column in metadata.columns}
     check(len(columns) == len(metadata.columns), "two columns have the same name")

@@ -110,7 +110,7 @@ def layout(description: bytes) -> PayloadLayout | None:
     It is ``None`` unless all columns are arrays that need no look at their values.
     """
     metadata = PROTO["Batch"].FromString(description)
-    found, end = {}, 0
+    columns, end = {}, 0
     for column in metadata.columns:
         array = column.values.array
         dtype, shape = DTYPES.get(array.dtype), tuple(map(int, array.shape))
@@ -119,9 +119,11 @@ def layout(description: bytes) -> PayloadLayout | None:
         size, begin = math.prod(shape) * dtype.itemsize, end + -end % ALIGNMENT
         if shape[0] != metadata.rows or not size:
             return None
-        found[column.name] = column.name, dtype, shape, begin, size
+        columns[column.name] = column.name, dtype, shape, begin, size
         end = begin + size
-    return PayloadLayout(list(found.values()), end) if len(found) == len(metadata.columns) else None
+    if len(columns) != len(metadata.columns):  # a name stands there twice
+        return None
+    return PayloadLayout(list(columns.values()), end)
 
 
 def check(valid: bool, message: str, *values: object) -> None:

@@ -163,8 +163,8 @@ class MappedCache:
             self._pieces.keep(Piece(key, 0, len(data), len(data)), data.data)
 
     def _bytes_of(self, key: str) -> ByteArray | None:
-        found = self._pieces.find(key, 0, 1)
-        piece = next((one for one in found if LENGTH < one.nbytes == one.size <= MOST), None)
+        pieces = self._pieces.find(key, 0, 1)
+        piece = next((one for one in pieces if LENGTH < one.nbytes == one.size <= MOST), None)
         if piece is None:
             return None
         try:

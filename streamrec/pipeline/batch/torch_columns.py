@@ -112,8 +112,8 @@ class Cast(NamedTuple):
             if array.dtype.type.__module__ == "numpy":
                 return torch.from_numpy(array)
             # Of ml_dtypes. NumPy's unsigned integers carry the bits over.
-            own = VIEWED[array.dtype.name]
-            return torch.from_numpy(array.view(f"u{array.dtype.itemsize}")).view(own)
+            viewed_as = VIEWED[array.dtype.name]
+            return torch.from_numpy(array.view(f"u{array.dtype.itemsize}")).view(viewed_as)
         except (TypeError, KeyError):
             raise self._refusal(f"torch has no dtype like {array.dtype}") from None
 
@@ -138,13 +138,13 @@ def dtype_of(dtype: Any) -> torch.dtype:
         ConfigError: torch has no dtype of this name.
     """
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
-    found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(name), None)
-    if not isinstance(found, torch.dtype):
+    result = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(name), None)
+    if not isinstance(result, torch.dtype):
         raise ConfigError(
             f"torch has no dtype {dtype!r}; give one as torch.bfloat16, or a mapping of them "
             "by feature"
         )
-    return found
+    return result
 
 
 def limits_of(dtype: torch.dtype) -> tuple[Any, Any]:

@@ -221,8 +221,8 @@ class Fetcher:
         for sublane, queue in enumerate(self.queues):
             if queue.planner.ended:
                 continue
-            taken = charged[sublane]
-            reach = reach_beyond if taken >= share else room.reach(taken, beyond)
+            has = charged[sublane]
+            reach = reach_beyond if has >= share else room.reach(has, beyond)
             if not (queue.ranges and queue.answered) or queue.least <= reach:
                 nearest.append((self.demand(sublane).distance(queue.ahead), sublane))
             else:
@@ -278,8 +278,8 @@ class Fetcher:
         The last range of a shard takes a piece of the usual size, or, where it is much smaller, an
         idle one. Otherwise every shard's end would free pieces and touch new ones.
         """
-        taken = allowed if size > allowed // 2 else size
-        return self.pool.acquire(taken, self.queues[sublane].account, allowed)[:size]
+        lent = allowed if size > allowed // 2 else size
+        return self.pool.acquire(lent, self.queues[sublane].account, allowed)[:size]
 
     def _allowance(self, sublane: int, queue: RangeQueue, reach: float) -> int:
         """Return the bytes that the lane may ask for now.
@@ -299,9 +299,9 @@ class Fetcher:
 
     def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
         """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""
-        taken = self.pool.in_use + self._reserved
+        in_use = self.pool.in_use + self._reserved
         # The ranges' part of the budget is full whenever a link is used well, so the total counts.
-        fits = taken + size_class(size) <= self.plan.total - self.plan.reserve
+        fits = in_use + size_class(size) <= self.plan.total - self.plan.reserve
         awaited = self._awaited >= 0 and read in self.queues[self._awaited].ranges
         for queue in self.queues if fits or awaited else ():
             if read in queue.ranges:

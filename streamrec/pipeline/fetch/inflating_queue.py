@@ -178,13 +178,13 @@ class Inflater:
         began = self._loop.time()
         try:
             await self._start_threads()
-            taken, given = await self.queues[sublane].inflate(self._threads, self.turn)
+            bytes_in, bytes_out = await self.queues[sublane].inflate(self._threads, self.turn)
         finally:
             self._busy -= 1
         if self.fetcher.spans is not None:
             self.fetcher.spans.add("lane", "decompress", began, self._loop.time(), lane=sublane)
-        self.bytes_in += taken
-        self.bytes_out += given
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
         self._wake.set()
         self.fetcher.wake()
         self.fetcher.notify(sublane)
@@ -310,7 +310,7 @@ class InflatingQueue(RangeQueue):
 
         loop = asyncio.get_running_loop()
         try:
-            taken, given = await loop.run_in_executor(threads, fill, stored.data, room.data)
+            bytes_in, bytes_out = await loop.run_in_executor(threads, fill, stored.data, room.data)
         except DataError as error:
             self._fail(error)
             return 0, 0
@@ -319,13 +319,13 @@ class InflatingQueue(RangeQueue):
         finally:
             self._busy = False
         if read is not None:
-            read.scanned += taken
+            read.scanned += bytes_in
         if stream.produced > self.skip:
-            piece.filled += given
+            piece.filled += bytes_out
         if piece.filled == len(piece.memory):
             piece.close()
         self.changed()
-        return taken, given
+        return bytes_in, bytes_out
 
     def out_of_memory(self, error: MemoryError) -> OutOfMemory:
         """Make the error for a failed allocation."""

@@ -66,20 +66,20 @@ class Consumer(Protocol):
 _V = TypeVar("_V")
 
 
-def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
+def check_version(info: ObjectInfo, size: int, etag: str | None) -> None:
     """Check that a shard has the size that was indexed, and the ETag where the index has one.
 
     Raises:
         StaleIndex: They differ.
     """
-    if found.size is not None and found.size != size:
-        what = f"the shard has {found.size} bytes, and had {size} when it was indexed"
-    elif found.etag and etag and not same_version(found.etag, etag):
-        what = f"the shard's version is {found.etag}, and was {etag} when it was indexed"
+    if info.size is not None and info.size != size:
+        what = f"the shard has {info.size} bytes, and had {size} when it was indexed"
+    elif info.etag and etag and not same_version(info.etag, etag):
+        what = f"the shard's version is {info.etag}, and was {etag} when it was indexed"
     else:
         return
     raise StaleIndex(
-        f"the index is stale: {what}; write the index again with `streamrec index`", url=found.url
+        f"the index is stale: {what}; write the index again with `streamrec index`", url=info.url
     )
 
 

@@ -85,11 +85,11 @@ class Batcher:
             delivered = self._taken_before(self._chunk.keys[self._first :], delivered)
         else:
             self._chunk, self._first = empty_chunk(), 0
-        for lane, taken in enumerate(delivered):
-            count = taken - self._delivered[lane]
+        for lane, total in enumerate(delivered):
+            count = total - self._delivered[lane]
             if count > 0:  # not so if a forged position puts a lane far ahead of the others
                 self._places[lane] = self._lanes[lane].deliver(count)
-                self._delivered[lane] = taken
+                self._delivered[lane] = total
         return chunk
 
     def close(self) -> None:

@@ -160,17 +160,17 @@ def placeholder_of(damaged: DamagedSpan, shard: int) -> RecordBlock:
     return RecordBlock(_NOTHING, offsets, lengths, shard, damaged.record, damaged.offset, lost=True)
 
 
-def missing_from(extent: Extent, found: int) -> RecordBlock:
+def missing_from(extent: Extent, begin_of_gap: int) -> RecordBlock:
     """Make placeholders for the extent's records that were not found before its end.
 
     Args:
         extent: An extent whose records an index counts.
-        found: The number in the shard of the first record that was not found.
+        begin_of_gap: The number in the shard of the first record that was not found.
     """
     assert extent.end is not None
     assert extent.records is not None
     begin = extent.first_record + extent.skip
-    first = max(begin, found)
+    first = max(begin, begin_of_gap)
     count = max(0, begin + extent.records - first)
     nothing = np.zeros(count, np.int64)
     base = extent.end - HEADER - FOOTER

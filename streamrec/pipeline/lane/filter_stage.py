@@ -79,15 +79,15 @@ class Filter:
             DataError: A record cannot be parsed.
         """
         rows = span.rows
-        kept = np.flatnonzero(self._mask(rows, span.extent.epoch))
-        if len(kept) == len(rows):
+        indices = np.flatnonzero(self._mask(rows, span.extent.epoch))
+        if len(indices) == len(rows):
             return span
-        few = rows.take(kept)
+        few = rows.take(indices)
         if few.nbytes < rows.nbytes // 2:
             column = kernel.gather(few, allocate)
-            own = RecordRows.from_column(column)
-            few = replace(own, shards=few.shards, ordinals=few.ordinals, passes=few.passes)
-        return span.keep(kept, few)
+            copies = RecordRows.from_column(column)
+            few = replace(copies, shards=few.shards, ordinals=few.ordinals, passes=few.passes)
+        return span.keep(indices, few)
 
     def _mask(self, rows: RecordRows, epoch: int) -> npt.NDArray[np.bool_]:
         """Return the mask of some records, by halves where together they take too much memory."""

@@ -68,11 +68,11 @@ class Lane:
             if not count:
                 break
             first, rows = segment.merged, segment.rows
-            if given := min(count, len(rows) - first):
-                count -= given
-                segment.merged = first + given
-                parts.append(EpochRows(rows.part(first, first + given), segment.epoch))
-                self._ready -= segment.row_bytes * given
+            if part := min(count, len(rows) - first):
+                count -= part
+                segment.merged = first + part
+                parts.append(EpochRows(rows.part(first, first + part), segment.epoch))
+                self._ready -= segment.row_bytes * part
         if not self.available:
             self._ready = 0  # a sum of fractions, so clear its rounding error
         return parts

@@ -146,10 +146,10 @@ class DrawnPlaces:
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
         """Return int64 ``[draws, numbers]``: the coordinates behind each of these draws."""
         points = self.points[self._latest[:, numbers + 1].T]
-        own = np.zeros((len(numbers), OWN), np.int64)
-        own[:, 0] = extent.epoch
-        own[:, 2] = self.first + 1 + numbers
-        return np.hstack([own, points.reshape(len(numbers), -1)])
+        numbers_of_lane = np.zeros((len(numbers), OWN), np.int64)
+        numbers_of_lane[:, 0] = extent.epoch
+        numbers_of_lane[:, 2] = self.first + 1 + numbers
+        return np.hstack([numbers_of_lane, points.reshape(len(numbers), -1)])
 
 
 @dataclass(eq=False, repr=False)
@@ -264,10 +264,10 @@ class Mix:
         choices, self._upcoming = self._upcoming[:count], self._upcoming[count:]
         starts = [component.point for component in self.components]
         start_epochs = [component.epoch for component in self.components]
-        taken = np.bincount(choices, minlength=len(starts)).tolist()
+        counts = np.bincount(choices, minlength=len(starts)).tolist()
         parts = [
             part
-            for component, rows in zip(self.components, taken, strict=True)
+            for component, rows in zip(self.components, counts, strict=True)
             for part in component.take(rows)
         ]
         order = np.empty(count, np.int64)

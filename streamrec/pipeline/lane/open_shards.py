@@ -55,30 +55,31 @@ class ShardTurn:
 
     def before(self, number: int, extent: Extent) -> Coordinates:
         """Return the coordinates of a lane whose next record is the one of that number."""
-        own = self.places.before(self.numbers.item(number), self.span)
-        return self._at(own, self.taken.item(number), extent)
+        place = self.places.before(self.numbers.item(number), self.span)
+        return self._at(place, self.taken.item(number), extent)
 
     def after(self, number: int, extent: Extent) -> Coordinates:
         """Return the coordinates of a lane whose last record was the one of that number."""
-        own = self.places.after(self.numbers.item(number), self.span)
-        return self._at(own, self.taken.item(number + 1), extent)
+        place = self.places.after(self.numbers.item(number), self.span)
+        return self._at(place, self.taken.item(number + 1), extent)
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
         """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
         last = np.array(self.after(len(self.numbers) - 1, extent).numbers, np.int64)
         ends = np.tile(last, (len(numbers), 1))
-        own = OWN + POINTS * self.open_shard
-        ends[:, own : own + POINTS] = self.places.ends(self.numbers[numbers], self.span)[:, :POINTS]
+        first = OWN + POINTS * self.open_shard
+        places = self.places.ends(self.numbers[numbers], self.span)
+        ends[:, first : first + POINTS] = places[:, :POINTS]
         ends[:, 1] = self.taken[numbers + 1]
         return ends
 
-    def _at(self, own: Coordinates, taken: int, extent: Extent) -> Coordinates:
+    def _at(self, place: Coordinates, nbytes: int, extent: Extent) -> Coordinates:
         points = (
             *self.points[: self.open_shard],
-            own.point,
+            place.point,
             *self.points[self.open_shard + 1 :],
         )
-        return Coordinates(extent.epoch, taken, self.number, sources=points)
+        return Coordinates(extent.epoch, nbytes, self.number, sources=points)
 
 
 @dataclass(eq=False, repr=False)
@@ -166,18 +167,16 @@ class OpenShards:
     def _give(self, number: int, span: RecordSpan) -> RecordSpan:
         """Take the records of an open shard that belong to its turn."""
         points = tuple(self._points)
-        taken = np.concatenate([[self._taken], span.lengths + FRAME_OVERHEAD]).cumsum()
-        count = min(len(span), int(np.searchsorted(taken, self._limit(), side="left")))
-        self._taken = taken.item(count)
+        sums = np.concatenate([[self._taken], span.lengths + FRAME_OVERHEAD]).cumsum()
+        count = min(len(span), int(np.searchsorted(sums, self._limit(), side="left")))
+        self._taken = sums.item(count)
         is_all = count == len(span)
         self._rests[number] = None if is_all else span.cut(count, None)
-        given = span if is_all else span.cut(0, count)
-        self._points[number] = given.after(count - 1).point
-        turn = ShardTurn(
-            given.extent, given.places, given.numbers, taken, self._turn, number, points
-        )
+        part = span if is_all else span.cut(0, count)
+        self._points[number] = part.after(count - 1).point
+        turn = ShardTurn(part.extent, part.places, part.numbers, sums, self._turn, number, points)
         extent = Extent(self._epoch, self._epoch, -1)
-        return RecordSpan(extent, given.rows, given.lengths, turn, rising(0, count))
+        return RecordSpan(extent, part.rows, part.lengths, turn, rising(0, count))
 
     def _end_epoch(self) -> Coordinates:
         """Begin the next epoch; return the coordinates that the lane goes on at."""

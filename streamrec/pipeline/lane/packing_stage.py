@@ -134,8 +134,8 @@ class Packing:
 
     def _note(self, run: _Documents) -> None:
         """Remember the place of these documents, and forget those that no later pack needs."""
-        held = self.packer.first_held
-        self._runs = [known for known in self._runs if known.number + known.size >= held]
+        first = self.packer.first_held
+        self._runs = [known for known in self._runs if known.number + known.size >= first]
         self._runs.append(run)
         self._number += run.size
 

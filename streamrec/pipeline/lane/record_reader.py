@@ -134,8 +134,8 @@ class RecordReader:
         An empty shard begins no epoch: those of known size are never requested, and the coordinates
         must not depend on whether sizes were known.
         """
-        known = read.shard_size if read.inflated else self.shards.sizes.get(read.shard)
-        return bool(known) or read.filled > 0 or read.error is not None
+        size = read.shard_size if read.inflated else self.shards.sizes.get(read.shard)
+        return bool(size) or read.filled > 0 or read.error is not None
 
     def _begin_epoch(self, extent: Extent) -> None:
         self._ready.append(Coordinates(extent.number, extent.begin, extent.first_record))
@@ -171,9 +171,9 @@ class RecordReader:
         """
         if read.filled < self._lead and not read.done:
             return False
-        found = int.from_bytes(read.memory[: min(self._lead, read.filled)].tobytes(), "little")
+        crc = int.from_bytes(read.memory[: min(self._lead, read.filled)].tobytes(), "little")
         read.scanned, self._lead = self._lead, 0
-        if found != self.start.crc:
+        if crc != self.start.crc:
             raise self._change_error()
         return True
 
@@ -219,13 +219,13 @@ class RecordReader:
 
     def _take_found(self) -> bool:
         """Pass on the first finding; a damaged span only once it has been stored."""
-        found, shard = self._found[0], self._extent.shard
-        if not isinstance(found, DamagedSpan):
-            self.damage.count(found)
-            self._give(found)
-        elif not self.damage.skip(found, shard):
+        item, shard = self._found[0], self._extent.shard
+        if not isinstance(item, DamagedSpan):
+            self.damage.count(item)
+            self._give(item)
+        elif not self.damage.skip(item, shard):
             return False
-        elif (placeholder := self.damage.placeholder(found, shard)) is not None:
+        elif (placeholder := self.damage.placeholder(item, shard)) is not None:
             self._give(placeholder)
         self._found.popleft()
         return True
@@ -305,14 +305,14 @@ class RecordReader:
         entry = self.shards.entries[self._extent.shard] if self.shards.entries else None
         if entry is None:
             return
-        told = "is another one than when the shard was indexed"
+        fault = "is another one than when the shard was indexed"
         row = entry.replaced(block)
         if row is None and self._is_exact:
-            told = "has another number in the index"
+            fault = "has another number in the index"
             row = entry.miscounted(block)
         if row is not None:
             raise StaleIndex(
-                f"the index is stale: record {block.first_ordinal + row} {told}; write the index "
+                f"the index is stale: record {block.first_ordinal + row} {fault}; write the index "
                 "again with `streamrec index`",
                 url=self.shards.urls[self._extent.shard],
                 offset=block.base + block.offsets.item(row) - HEADER,
@@ -323,11 +323,11 @@ class RecordReader:
         """True if the numbers of the extent's records cannot be wrong because of damage."""
         return not self.damage.skips or (self._is_whole and not self.damage.has_skipped)
 
-    def _stale(self, found: str) -> StaleIndex:
+    def _stale(self, fault: str) -> StaleIndex:
         extent = self._extent
         return StaleIndex(
             f"the index says that record {extent.next_record} begins at byte {extent.end}, and "
-            f"{found}; write the index again with `streamrec index`",
+            f"{fault}; write the index again with `streamrec index`",
             url=self.shards.urls[extent.shard],
         )
 
@@ -376,8 +376,8 @@ class RecordReader:
         """
         assert fault.offset is not None
         shard = self._extent.shard
-        found = Resync().look(read.unused, self.shards.sizes[shard] - fault.offset)
-        if isinstance(found, LostBytes) and found.exact:
+        gap = Resync().look(read.unused, self.shards.sizes[shard] - fault.offset)
+        if isinstance(gap, LostBytes) and gap.exact:
             return fault
         return StaleIndex(
             f"the index says that record {fault.record} begins at byte {fault.offset}, and no "

@@ -77,9 +77,9 @@ class RecordSpan:
         """Return the coordinates of a lane whose last record was this one."""
         return self.places.after(self.numbers.item(row), self.extent)
 
-    def keep(self, kept: Indices, rows: RecordRows) -> RecordSpan:
+    def keep(self, indices: Indices, rows: RecordRows) -> RecordSpan:
         """Return the records that a filter keeps; ``rows`` refer to their bytes."""
-        lengths, numbers = self.lengths[kept], self.numbers[kept]
+        lengths, numbers = self.lengths[indices], self.numbers[indices]
         return replace(self, rows=rows, lengths=lengths, numbers=numbers)
 
     def cut(self, first: int, last: int | None) -> RecordSpan:

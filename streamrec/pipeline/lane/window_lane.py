@@ -98,21 +98,21 @@ class WindowLane(Lane):
                 f"{len(rows)}; load a state that was saved by this stream"
             )
         order = self._permutation(rows)[done:]
-        kept = np.flatnonzero((rows.ordinals[order] >= 0) | self.keeps_placeholders)
+        places = np.flatnonzero((rows.ordinals[order] >= 0) | self.keeps_placeholders)
         assert self._start is not None
         start = self._start._replace(window=self._window).numbers
 
         def end(row: int) -> list[int]:
-            if row == len(kept) - 1:
+            if row == len(places) - 1:
                 return following.numbers
-            numbers, before = start.copy(), kept.item(row)
+            numbers, before = start.copy(), places.item(row)
             numbers[ROW] = done + before + 1
             numbers[PART] = damaged + before - row
             return numbers
 
-        self._row, self._damaged, self._taken = 0, 0, self._taken + len(kept)
-        if len(kept):
-            self._give(Segment(rows.take(order[kept]), self.epoch, end))
+        self._row, self._damaged, self._taken = 0, 0, self._taken + len(places)
+        if len(places):
+            self._give(Segment(rows.take(order[places]), self.epoch, end))
 
     def _permutation(self, rows: RecordRows) -> Indices:
         """Return the order in which the window's records leave it."""

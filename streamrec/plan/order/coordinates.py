@@ -50,8 +50,8 @@ class Coordinates(NamedTuple):
     @property
     def numbers(self) -> list[int]:
         """All coordinates in one list, with those of the sources at its end."""
-        *own, sources = self
-        return [*own, *chain.from_iterable(sources)]
+        *fields, sources = self
+        return [*fields, *chain.from_iterable(sources)]
 
 
 NAMES = Coordinates._fields[:-1]

@@ -85,8 +85,8 @@ class DealtShards:
         begin = epoch - turns
         group = self._group(begin)
         rows = np.arange(len(group.cycles))
-        own = (lane - begin * self.shards) % self.lanes  # as elements are counted over epochs
-        columns = group.cycles[rows, (group.places[:, own] - turns) % self.lanes]
+        place = (lane - begin * self.shards) % self.lanes  # as elements are counted over epochs
+        columns = group.cycles[rows, (group.places[:, place] - turns) % self.lanes]
         dealt = rows * self.lanes + columns
         same = turned(lane, self.lanes, self.shards, epoch - origin)
         last = len(rows) * self.lanes + (same - epoch * self.shards) % self.lanes
@@ -110,6 +110,6 @@ class DealtShards:
         """Return int64 ``[shards, 2]``: the lane of each shard in an epoch, and its place there."""
         places = np.empty((self.shards, 2), np.int64)
         for lane in range(self.lanes):
-            own = self.of_lane(lane, epoch, origin)
-            places[own, 0], places[own, 1] = lane, np.arange(len(own))
+            elements = self.of_lane(lane, epoch, origin)
+            places[elements, 0], places[elements, 1] = lane, np.arange(len(elements))
         return places

@@ -184,8 +184,8 @@ class RecordOrder:
         Raises:
             MalformedPosition: They do not, so no stream has saved them.
         """
-        for lane, own in zip(lanes, coordinates.tolist(), strict=True):
-            number, offset, record = own[:3]
+        for lane, numbers in zip(lanes, coordinates.tolist(), strict=True):
+            number, offset, record = numbers[:3]
             extent = self.extent(lane, number)
             last = extent.first_record + extent.skip + (extent.records or 0)
             inside = extent.begin <= offset <= (extent.end or 0)
@@ -329,8 +329,8 @@ class RecordOrder:
             places = self._own_places(lane, epoch)
             parts = np.minimum(before[1:][places], high) - np.maximum(before[:-1][places], low)
             # A unit at the edge belongs to the lane that has its first record.
-            own = np.array([before[place] >= low for place in places], np.bool_)
-            begins[np.array(places, np.int64)[own]] = (np.cumsum(parts) - parts)[own]
+            inside = np.array([before[place] >= low for place in places], np.bool_)
+            begins[np.array(places, np.int64)[inside]] = (np.cumsum(parts) - parts)[inside]
         begins = begins[np.argsort(order)]
         records = begins[unit] + self._before[:-1] - self._units[unit]
         times: npt.NDArray[np.float64] = records * self.lanes / self.records % 1
@@ -412,10 +412,10 @@ class ChunkWindows:
         return stratified(parts, self.windows.seed_of(lane, epoch, number))
 
     def _of(self, lane: int, epoch: int) -> Numbers:
-        known = self._bounds.get(lane)
-        if known is None or known[0] != epoch:
-            known = self._bounds[lane] = epoch, self._found(lane, epoch)
-        return known[1]
+        bounds = self._bounds.get(lane)
+        if bounds is None or bounds[0] != epoch:
+            bounds = self._bounds[lane] = epoch, self._found(lane, epoch)
+        return bounds[1]
 
     def _found(self, lane: int, epoch: int) -> Numbers:
         """Group extents into windows: each takes extents as long as they fit, and at least one."""

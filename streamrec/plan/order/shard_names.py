@@ -29,16 +29,16 @@ class Task(NamedTuple):
     """The number of tasks."""
 
     @classmethod
-    def of(cls, given: object) -> Self:
+    def of(cls, pair: object) -> Self:
         """Check a pair ``(i, n)``.
 
         Raises:
             ConfigError: It is not such a pair, or ``i`` is not below ``n``.
         """
-        match given:
+        match pair:
             case (int(number), int(count)) if 0 <= number < count <= MOST_SHARDS:
                 return cls(number, count)
-        raise ConfigError(f"task is {given!r}; give a pair (i, n) with 0 <= i < n, as in (0, 8)")
+        raise ConfigError(f"task is {pair!r}; give a pair (i, n) with 0 <= i < n, as in (0, 8)")
 
 
 def owned_shards(shards: int, task: Task) -> range:
@@ -117,8 +117,8 @@ class ShardNames:
     def parts_among(self, names: Iterable[str]) -> dict[str, Task]:
         """Return the names that are those of tasks' records, with the tasks."""
         part = re.compile(rf"\.{re.escape(self.stem)}\.task-(\d{{5}})-of-(\d{{5}}){_PART}")
-        found = {name: part.fullmatch(name) for name in names}
-        return {name: Task(int(m[1]), int(m[2])) for name, m in sorted(found.items()) if m}
+        matches = {name: part.fullmatch(name) for name in names}
+        return {name: Task(int(m[1]), int(m[2])) for name, m in sorted(matches.items()) if m}
 
     def staged_among(self, names: Iterable[str], task: Task) -> list[str]:
         """Return the names that are those of a task's shards without their last names."""

@@ -95,11 +95,13 @@ class KeySpace:
         """Cut what is left of a span into as many spans as may be read besides."""
         self._guesses += FURTHER
         room = self._most - sum(not each.over for each in self.spans)
-        found = cuts(names, span.until, min(room, self._guesses), begin=len(self._prefix))
-        self._guesses -= len(found)
-        spans = [NameSpan(after, until) for after, until in pairwise([*found, span.until]) if after]
-        if found:
-            span.until = found[0]
+        cuts_here = cuts(names, span.until, min(room, self._guesses), begin=len(self._prefix))
+        self._guesses -= len(cuts_here)
+        spans = [
+            NameSpan(after, until) for after, until in pairwise([*cuts_here, span.until]) if after
+        ]
+        if cuts_here:
+            span.until = cuts_here[0]
         place = self.spans.index(span) + 1
         self.spans[place:place] = spans
         return spans
@@ -146,9 +148,9 @@ class _NameCounter:
     def cuts(self, until: str | None, most: int) -> Iterator[str]:
         """Yield cuts at whole pages; closer to each other at first if the end is not known."""
         room, parts, start = self.room(until), most + 1, self._value(self.digits)
-        known = self._bounds(until)
+        end_bounds = self._bounds(until)
         pages = (
-            (room + 1) * part // parts if known else int(room ** (part / parts))
+            (room + 1) * part // parts if end_bounds else int(room ** (part / parts))
             for part in range(1, parts)
         )
         return (self._name(start + self.step * page) for page in pages if page > 0)
@@ -164,9 +166,9 @@ class _NameCounter:
     def _value(self, text: str) -> int:
         """Return the number at the beginning of a text, of as many digits as the counter has."""
         text = text[: len(self.digits)]
-        known = "".join(takewhile(self.alphabet.__contains__, text)).ljust(len(self.digits), "0")
+        prefix = "".join(takewhile(self.alphabet.__contains__, text)).ljust(len(self.digits), "0")
         value = 0
-        for digit in known:
+        for digit in prefix:
             value = value * len(self.alphabet) + self.alphabet.index(digit)
         return value
 

@@ -203,8 +203,8 @@ def least_budget(lanes: int, windows: int = 0) -> int:
         lanes: The same as there.
         windows: The same as there.
     """
-    held = windows + lanes * SMALLEST_FIRST_RANGE
-    return -(-min(-(-held * 4 // 3), held + LARGEST_RESERVE) // MIB) * MIB
+    nbytes = windows + lanes * SMALLEST_FIRST_RANGE
+    return -(-min(-(-nbytes * 4 // 3), nbytes + LARGEST_RESERVE) // MIB) * MIB
 
 
 def sent_bytes(total: int) -> int:
