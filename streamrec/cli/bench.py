@@ -285,6 +285,7 @@ def _measure_feeder(
 
     route = _feeder_route(address, changes, tls) | {"token": token, "world_size": world_size}
     target = target_of_feeder(address)
+    # Options of a dataset were refused above, if they were given.
     how = {name: options[name] for name in options.keys() - OF_A_DATASET}
     measure(target, lambda one: one.measure_feeder(address, **route), **how)
 

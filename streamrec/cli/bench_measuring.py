@@ -161,6 +161,7 @@ def measure(
     limits = Limits(seconds=seconds, bytes=max_bytes, requests=max_requests)
     table = find_prices(prices)
     spans = None if trace is None else Spans()
+    # What will be spent is told before it is, so that Ctrl-C is in time.
     click.echo(_beginning(target, limits, table), err=True)
     budget = Budget(limits)
     progress = BenchmarkProgress(limits, lambda: budget.spent)
@@ -171,6 +172,7 @@ def measure(
     finally:
         # An error and Ctrl-C go on after what is known has been reported.
         figures = benchmark.figures()
+        # Nothing to report of a target that was never reached.
         if figures.listing is not None or figures.job is not None:
             _report(figures, html, as_json=as_json)
         if trace is not None and spans is not None:

@@ -103,6 +103,7 @@ class BenchmarkProgress:
 
     def _sample(self, count: int) -> None:
         now = self._clock()
+        # Frames come more often than points, so that the line moves evenly.
         if not self._points or now - self._points[-1][0] >= EVERY:
             self._points.append((now, count))
 

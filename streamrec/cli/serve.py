@@ -129,6 +129,7 @@ def run(
     log_format.configure(settings.server)
     _log_beginning()
     if until_eof:
+        # A daemon thread: read() cannot be interrupted at the end.
         threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
     try:
         daemon.run(settings, ready, load)

@@ -31,6 +31,7 @@ def single_keys() -> Iterator[None]:
     import termios
     import tty
 
+    # A terminal keeps its mode when its program ends: put it back.
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     try:
@@ -135,4 +136,5 @@ def watch(
             try:
                 view, trouble = view_status(host, port), None
             except FeedError as error:
+                # The old frame stays, because a feeder that restarts comes back.
                 trouble = error.message.partition(";")[0]

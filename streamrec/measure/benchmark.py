@@ -116,6 +116,7 @@ async def measure_first_byte(
         async with budget.in_time():
             await work(iter(range(ALONE)))
             numbers = iter(range(MOST_TIMES - ALONE))
+            # Far stores would take minutes one by one; near ones would wait for this loop.
             at_a_time = int(min(max(1, np.median(times) / APART), MOST_AT_A_TIME))
             await together(work(numbers) for _ in range(at_a_time))
     except BudgetSpent:
@@ -146,6 +147,7 @@ class _Request:
 
     async def _attempt(self) -> float:
         url, start, stop, etag = self._places.next()
+        # A body tells each piece that arrives; the first is the first byte.
         heard: list[float] = []
         started = time.perf_counter()
         async with self._store.open_range(url, start, stop, etag=etag) as body:
@@ -160,9 +162,11 @@ def find_counted_range(urls: Collection[str]) -> str | None:
     """Return the range that stands for exactly these URLs; ``None``: none does, or it is secret."""
     if len(urls) < 2:
         return None
+    # By length first: 10 comes behind 9 where numbers have no zeros in front.
     first, *_, last = sorted(urls, key=lambda url: (len(url), url))
     head = commonprefix([first, last]).rstrip(DIGITS)  # noqa: RUF071 - characters are meant
     one, other = (re.fullmatch(r"(\d+)(.*)", url[len(head) :], re.DOTALL) for url in (first, last))
+    # Cheap, before the range is written out: a gap in the numbers shows in the count.
     if not one or not other or int(other[1]) - int(one[1]) + 1 != len(urls):
         return None
     pattern = f"{head}{{{one[1]}..{other[1]}}}{other[2]}"
@@ -226,6 +230,7 @@ def _is_one_glob(settings: DatasetSettings) -> bool:
 async def _with_sizes(shards: Sequence[ObjectInfo], stores: Stores) -> list[ObjectInfo]:
     """Return the shards with the sizes of some of those that have none."""
     unknown = [number for number, info in enumerate(shards) if info.size is None]
+    # Evenly over all, since sizes often follow the order of names.
     sample = unknown[:: -(-len(unknown) // SAMPLE) or 1]
     infos = await together(_looked_up(shards[number], stores) for number in sample)
     sizes = dict(zip(sample, infos, strict=True))
@@ -233,6 +238,7 @@ async def _with_sizes(shards: Sequence[ObjectInfo], stores: Stores) -> list[Obje
 
 
 async def _looked_up(shard: ObjectInfo, stores: Stores) -> ObjectInfo:
+    # One byte, and no HEAD: the answer to a range names the size.
     _, info = await read_range(stores.store_for(shard.url), shard, 0, 1)
     return replace(info, url=shard.url)
 
@@ -327,6 +333,7 @@ class Benchmark:
             self._leave_out("listing", error)
             return
         await self._measure_store(settings, shards)
+        # What does not parse here would end the job, too: it runs with what fitted.
         settings = await self._parsing(settings, partial(self._measure_processing, shards))
         await self._parsing(settings, partial(self._run_job, world_size))
 
@@ -345,6 +352,7 @@ class Benchmark:
     def figures(self) -> Figures:
         """Return all that has been measured until now, with its costs and the verdict."""
         found = dict(self._found)
+        # The cells came one by one, so an interrupted sweep has some.
         if "sweep" not in found and self._cells:  # it was interrupted
             cells = self._cells
             found["sweep"] = Sweep(
@@ -380,6 +388,7 @@ class Benchmark:
         try:
             await measure(settings)
         except (ConfigError, DataError) as error:
+            # Features that somebody gave are theirs to mend; a guess of ours is not.
             if settings.features != "infer":
                 raise
             self._leave_out("parsing", error)
@@ -407,6 +416,7 @@ class Benchmark:
     ) -> None:
         """Measure one thing with a part of what is left of the budget."""
         self._watch.phase(name)
+        # What a measurement leaves of its share is there for the ones behind it.
         share = self._budget.share(part)
         try:
             async with stores_of(settings, share) as stores:

@@ -87,6 +87,7 @@ class Budget:
             raise BudgetSpent(f"the budget of {self.limits.requests:,} requests is spent; raise it")
         if size > left.bytes:
             raise BudgetSpent(f"the budget of {self.limits.bytes:,} bytes is spent; raise it")
+        # The whole may refuse, so it is asked before anything is counted here.
         if self._whole is not None:
             self._whole.take(requests, size)
         self._requests += requests
@@ -108,6 +109,7 @@ class Budget:
             async with limit:
                 yield
         except TimeoutError:
+            # A time-out from within the block is an error of its own.
             if not limit.expired():
                 raise
             raise _over(self.limits) from None

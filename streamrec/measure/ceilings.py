@@ -77,6 +77,7 @@ class Resources:
         inflated = 1.0
         if processing is not None and processing.stored_bytes:
             inflated = processing.bytes / processing.stored_bytes
+        # A filter drops bytes that were read, so the job itself tells the gain.
         filters = self.settings is not None and self.settings.filter is not None
         if not (filters and job and job.bytes_read and job.bytes):
             return inflated
@@ -216,6 +217,7 @@ class Resources:
         job = self.figures.job
         if job is not None and (job.loop_busy or 0.0) >= BUSY and job.bytes:
             return (job.loop_busy or 1.0) * job.seconds / job.bytes
+        # Large ranges alone: the cost of a request would hide that of its bytes.
         received = [_cost(cell) for cell in self._largest_cells() if cell.loop_busy >= IDLE]
         if not received:
             return None
@@ -319,6 +321,7 @@ class Resources:
         listing, settings, job = self.figures.listing, self.settings, self.figures.job
         if listing is None or settings is None or settings.epochs is None:
             return None
+        # The listing has stored bytes, and a job counts frames.
         epoch = listing.bytes * self.gain
         if settings.steps_per_epoch and job and job.batches:
             epoch = settings.steps_per_epoch * job.bytes / job.batches

@@ -60,6 +60,7 @@ def job_rate(job: Job, name: str) -> Estimate:
     value = getattr(job, name) / job.seconds if job.seconds > 0 else 0.0
     if len(job.samples) < BLOCKS:
         return estimate_once(value)
+    # Blocks, since samples next to each other are not independent.
     places = np.array_split(np.arange(len(job.samples)), BLOCKS)
     rates = [_rate_of([job.samples[place] for place in part], name) for part in places]
     margin = STUDENT * float(np.std(rates, ddof=1)) / math.sqrt(BLOCKS)

@@ -60,10 +60,12 @@ class CoreTimes:
 
     def seconds(self) -> CoreSeconds | None:
         """Return the times until now; ``None``: the system does not tell them."""
+        # A thread that has ended has no file any more: its last reading stays.
         self._seen.update(_read())
         if not self._seen:
             return None
         nothing = CoreSeconds(0, 0)
+        # A thread that began later had no time before.
         gone = [(now, self._before.get(thread, nothing)) for thread, now in self._seen.items()]
         return CoreSeconds(
             sum(now.ran - before.ran for now, before in gone),
@@ -147,6 +149,7 @@ class Trainer:
             pass
         finally:
             self._close()
+            # Behind the clock: ending a task takes turns of the loop.
             await end(sampling)
 
     def job(self, ended: Ended) -> Job:
@@ -154,6 +157,7 @@ class Trainer:
         self._close()
         counters, seconds = self._counted, self.seconds
         first = seconds if self._first is None else self._first
+        # The first batch waits for the opening, which says nothing of the stream.
         rest = seconds - first
         ran, waited = self._core_seconds or (None, None)
         return Job(
@@ -188,6 +192,7 @@ class Trainer:
         return time.monotonic() if self._ended is None else self._ended
 
     def _count(self, batch: Batch) -> None:
+        # Both at once: the property adds the wait that ends here.
         self._waited, self._asked = self.waited, None
         self._first = self.seconds if self._first is None else self._first
         self._batches += 1
@@ -197,6 +202,7 @@ class Trainer:
         """Stop the clock and keep the counters; a second call does nothing."""
         if self._ended is not None:
             return
+        # The counters first, so that waits never add up to more than the seconds.
         self._counted, self._ended = self._statistics(), time.monotonic()
         busy = time.thread_time() - self._cpu
         self._loop_busy = min(1.0, busy / self.seconds) if self.seconds else 0.0
@@ -209,6 +215,7 @@ class Trainer:
 
     def _take_sample(self, counters: Mapping[str, Any]) -> None:
         before, nbytes, records = self._sampled
+        # Not only at the end: threads of a closed run are gone by then.
         self._core_seconds = self._cores.seconds()
         self._sampled = now, received, _ = self._now(), counters.get("bytes_used", 0), self._records
         sample = Sample(
@@ -269,12 +276,14 @@ async def run_job(
 
     async def read() -> None:
         nonlocal run, before
+        # All of the opening is charged to the listing, whatever else it reads.
         waits.consume("list")
         began = waits.clock()
         dataset = await Dataset.open(settings, before_request=budget.before_request)
         waits.consume(None)
         if spans is not None:
             spans.add("request", "list", began, waits.clock())
+        # Requests of the opening belong to the listing, not to the run.
         before = budget.spent.requests
         try:
             run = dataset.run(
@@ -327,11 +336,13 @@ async def run_feeder_job(
 
     async def read() -> None:
         nonlocal feed
+        # The closure below needs a name that is never None.
         feed = opened = await AsyncHealingFeed.open(address, **route)
 
         async def receive() -> Batch:
             nonlocal received
             batch = await opened.receive()
+            # A feeder sends batches whole, so the budget ends the job between two of them.
             size = sum(map(size_of, batch.columns.values()))
             budget.take(0, size)
             received += size
@@ -353,11 +364,13 @@ async def _why_ended(reading: Coroutine[Any, Any, None], seconds: float) -> Ende
         async with limit:
             await reading
     except TimeoutError:
+        # A time-out of a store is an error, and not the end of our time.
         if not limit.expired():
             raise
         return "seconds"
     except BudgetSpent:
         return "budget"
+    # Swallowed: what was measured until now is worth reporting.
     except asyncio.CancelledError:
         return "interrupt"
     return "stream"
@@ -372,6 +385,7 @@ def _waits_of_client(trainer: Trainer, waits: Mapping[str, float]) -> dict[str, 
     """
     feeder = {stage: seconds for stage, seconds in waits.items() if stage != "client"}
     total, waited = sum(feeder.values()), trainer.waited
+    # A feeder that was waited for longer than it worked had its batches on the way.
     part = min(1.0, waited / total) if total else 0.0
     waits = {stage: seconds * part for stage, seconds in feeder.items()}
     waits["wire"] = waits.get("wire", 0.0) + max(0.0, waited - total)

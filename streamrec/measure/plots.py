@@ -120,6 +120,7 @@ def _groups(samples: Sequence[Sample], whole: float) -> list[list[Sample]]:
     """Return the samples by equal intervals of the whole time."""
     groups: list[list[Sample]] = [[] for _ in range(min(len(samples), MOST))]
     for sample in samples:
+        # By its middle, because a sample may lie across two intervals.
         middle = (sample.at - sample.seconds / 2) / whole
         groups[min(max(int(len(groups) * middle), 0), len(groups) - 1)].append(sample)
     return groups

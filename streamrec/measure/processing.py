@@ -59,6 +59,7 @@ class ShardStart(NamedTuple):
         """Return the stored bytes that could be decompressed, and the bytes of frames in them."""
         if self.compression == "none":
             return self, self.data
+        # Bounded: a few bytes of zeros may claim to become gigabytes.
         memory = np.empty(max(ENOUGH, MOST_DECOMPRESSED * len(self.data)), np.uint8)
         taken, given = self.decompress(memory)
         return self._replace(data=self.data[:taken]), memory[:given]
@@ -67,6 +68,7 @@ class ShardStart(NamedTuple):
         """Decompress into memory; return the numbers of bytes taken and written."""
         stream = Decompressor(self.compression, url=self.url)
         stream.end()
+        # Where the memory is full, the rest stays: enough for a rate.
         _, given = stream.fill(self.data.data, memory.data)
         return stream.consumed, given
 
@@ -105,6 +107,7 @@ async def read_sample(
     filled = [shard for shard in shards if shard.size]
     if not filled:
         raise ConfigError("all shards are empty, so nothing can be measured; name other shards")
+    # From all over the dataset: shards by class or date differ in their records.
     chosen = filled[:: -(-len(filled) // SHARDS)]
     found = []
     for shard in chosen:
@@ -212,6 +215,7 @@ async def measure_processing(
         FunctionFailed: One of the user's functions raised.
         ConfigError: The settings are wrong, or the sample holds no whole record.
     """
+    # Half at the most, so that a small budget still has a job.
     size = min(SAMPLE_BYTES, budget.left.bytes // 2)
     async with budget.in_time():
         stored = await read_sample(store, shards, size, settings.compression)
@@ -269,6 +273,7 @@ def _features(settings: DatasetSettings, spans: Sequence[RecordSpan]) -> Any:
     """Return the features in their plain form, as opening the dataset would find them."""
     features: Any = settings.features
     if features == "infer":
+        # The first batch, as opening a dataset looks at the beginning.
         records = [bytes(payload) for payload in spans[0].rows.payloads()]
         features = describe(as_stored(infer_features(records)))
     if settings.dtypes and isinstance(features, dict):
@@ -310,6 +315,7 @@ def _columns(
             found["parse"] = _stage(batches, lambda span: parser.columns(span.rows))
             parser.close()
             if encoded != features:
+                # Decoding has no call of its own: it is what the whole takes beyond parsing.
                 both = _stage(batches, lambda span: decoder.columns(span.rows))
                 found["decode"] = _beyond(both, found["parse"])
         functions = Functions.of(settings)
@@ -336,6 +342,7 @@ def _beyond(both: Stage, first: Stage | None) -> Stage:
     assert first is not None
 
     def rate(one: float, other: float) -> float:
+        # Noise may make both together the faster one.
         return 1 / max(1 / one - 1 / other, 1e-15)
 
     return Stage(
@@ -363,6 +370,7 @@ def _rate(pieces: Sequence[SamplePiece], seconds_of: Callable[[Any], float]) -> 
     began, first = time.perf_counter(), pieces[0]
     seconds, size, records = seconds_of(first.content), first.size, first.records
     end = began + SECONDS
+    # The first call warms caches and allocates; a coarse clock may even call it 0 s.
     if time.perf_counter() < end or not seconds:
         seconds, size, records, end = 0.0, 0, 0, time.perf_counter() + SECONDS
     for piece in () if seconds else cycle(pieces):

@@ -65,7 +65,9 @@ def is_steady(job: Job) -> bool:
 
 
 def _behind_ramp(job: Job) -> float | None:
+    # Whole samples behind the first batch: the wait for it is the start's.
     behind = [one for one in job.samples if one.at - one.seconds >= job.first_batch_seconds]
+    # Until then the engine is still looking for its number of requests.
     samples = behind[math.ceil(len(behind) * RAMP) :]
     if len(behind) < FEWEST_SAMPLES or not any(sample.bytes for sample in samples):
         return None
@@ -83,6 +85,7 @@ def mean_rate(job: Job) -> float:
     seconds = job.seconds - job.first_batch_seconds
     if job.batches < 2 or seconds <= 0:
         return job.bytes / job.seconds
+    # The first batch had its own time, and leaves with it.
     return job.bytes * (1 - 1 / job.batches) / seconds
 
 

@@ -67,6 +67,7 @@ def sample_records(features: Mapping[str, Any], number: int) -> BytesColumn:
     Raises:
         ConfigError: No values can be made for a spec.
     """
+    # A fixed seed: two simulations of one text have the same bytes.
     randomness = np.random.default_rng(0)
     specs = as_specs(features)
     named = {feature_of(name, spec): spec for name, spec in specs.items()}
@@ -102,6 +103,7 @@ def _values(dtype: str, shape: tuple[int, ...], randomness: np.random.Generator)
     if held is DataType.INT64:
         return randomness.integers(0, 2 if dtype == "bool" else 100, shape)
     strings = [randomness.bytes(STRING_BYTES) for _ in range(math.prod(shape))]
+    # The rows are flat, however many dimensions an example has.
     each = math.prod(shape[1:])
     if len(shape) == 1:
         return strings
@@ -252,8 +254,10 @@ def _make_template(
     directory: Path, features: Mapping[str, Any], shard_bytes: int
 ) -> tuple[Path, int]:
     """Write a shard; return it, and how often it has to be repeated for the size asked for."""
+    # Their mean tells how many are needed; sizes vary from record to record.
     few = sample_records(features, 64)
     records = max(1, round(shard_bytes / _frames_bytes(few) * len(few)))
+    # The store repeats the template inside a shard, and holds it once.
     copies = math.ceil(shard_bytes / TEMPLATE_BYTES)
     path = directory / "template.tfrecord"
     with TFRecordWriter(path) as writer:
@@ -276,6 +280,7 @@ def _size_of(template: Path) -> int:
 
 
 def _recipe(template: Path, shards: int, copies: int) -> dict[str, Any]:
+    # The name is a format of Python's in the other process.
     suffix = template.suffix.replace("{", "{{").replace("}", "}}")
     name = f"shard-{{:05}}-of-{shards:05}{suffix}"
     paths = [str(absolute(template))]

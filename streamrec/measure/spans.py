@@ -122,6 +122,7 @@ def _place(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
         if span.track == "wait":
             yield 0, span
             continue
+        # The lowest free row, as a pool gives a connection again: rows stay few.
         while busy and busy[0][0] <= span.began:
             heappush(free, heappop(busy)[1])
         row, rows = (heappop(free), rows) if free else (rows, rows + 1)

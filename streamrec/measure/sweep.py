@@ -50,6 +50,7 @@ class Places:
     def __init__(self, shards: Sequence[ObjectInfo], size: int, seed: int = 0) -> None:
         self.size = min(size, largest_of(shards))
         self._shards = [one for one in shards if (one.size or 0) >= self.size]
+        # A shard is drawn as often as it has places, so that all bytes are equally likely.
         self._ends = np.cumsum([(one.size or 0) // self.size for one in self._shards])
         self._random = np.random.default_rng(seed)
 
@@ -167,6 +168,7 @@ class _Measurement:
     async def run(self, memory: memoryview) -> MeasuredCell:
         """Measure, and close the connections that do not end in time."""
         size = self._places.size
+        # Connections beyond the memory share a place: their bytes are counted, not looked at.
         starts = range(0, len(memory) - size + 1, size)
         views = [memory[start : start + size] for start in starts[: self._concurrency]]
         connections = [
@@ -176,8 +178,10 @@ class _Measurement:
         try:
             await self._until_warm(connections)
             begin, cpu = time.perf_counter(), time.thread_time()
+            # A shorter window would hold parts of ranges, and no whole one.
             self._end = begin + max(self._seconds, self._range_seconds)
             await _sleep_beside(connections, self._end - begin)
+            # Read before the stragglers: with few requests the loop is less busy.
             cpu, now = time.thread_time() - cpu, time.perf_counter()
             await asyncio.wait(connections, timeout=GRACE + self._range_seconds)
             _raise_failure(connections)
@@ -211,6 +215,7 @@ class _Measurement:
                 await asyncio.sleep(backoff.next(error.retry_after))
                 continue
             backoff.reset()
+            # Each connection counts once, however many ranges it reads meanwhile.
             self._to_warm -= not is_warm
             is_warm = True
             if self._to_warm <= 0:
@@ -300,6 +305,7 @@ async def measure_sweep(
     """
     sweep = _SweepMeasurement(store, shards, budget, on_cell)
     largest = largest_of(shards)
+    # A range larger than each shard would measure the same requests again.
     sizes = [size for size in SIZES if size <= largest] or [largest]
     try:
         async with budget.in_time():
@@ -332,6 +338,7 @@ def plateau_of(cells: Sequence[Cell], flat: frozenset[int] | set[int]) -> int | 
     """
     rates = [cell.bytes_per_second for cell in cells]
     best = cells[int(np.argmax(rates))]
+    # The last point of a row that was still growing is no plateau.
     if best.range_bytes not in flat and best is _row(cells, best.range_bytes)[-1]:
         return None
     good = [number for number, rate in enumerate(rates) if rate * GAIN >= max(rates)]
@@ -368,6 +375,7 @@ class _SweepMeasurement:
         concurrency, last = 1, None
         while concurrency <= most_requests():
             seconds = row.seconds_for(size, concurrency, last)
+            # A row that the budget cuts short is not flat: its best may not be the most.
             if seconds is None:
                 return
             last = await measure_cell(
@@ -375,6 +383,7 @@ class _SweepMeasurement:
             )
             self._add(last)
             rates.append(last.cell.bytes_per_second)
+            # One doubling without a gain may be noise of the store.
             if len(rates) > FLAT and max(rates) < GAIN * max(rates[:-FLAT]):
                 self.flat.add(size)
                 return
@@ -383,6 +392,7 @@ class _SweepMeasurement:
     def _add(self, measured: MeasuredCell) -> None:
         cell, rate = measured.cell, measured.connection_bytes_per_second
         self.cells.append(cell)
+        # With several, the connections share the link, and none shows its own rate.
         if cell.concurrency == 1 and rate is not None:
             self._connections[cell.range_bytes] = rate
         self.on_cell(cell)

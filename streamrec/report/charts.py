@@ -142,11 +142,13 @@ def histogram_of(times: Sequence[float], marks: dict[str, float]) -> HistogramCh
         times: The times in seconds.
         marks: Times to mark, by name.
     """
+    # Marks lie within the axis, even where no time is as long.
     logs = np.log10(np.maximum([*times, *marks.values()], LEAST))
     low, high = (logs.min() - 0.05, logs.max() + 0.05) if len(logs) else (0.0, 1.0)
     places = (logs - low) / (high - low)
     counts, edges = np.histogram(places[: len(times)], COLUMNS, (0, 1))
     bounds = 10.0 ** (low + edges * (high - low))
+    # Labels stand at round times and not at the edges of columns.
     ticks = _round_times(10.0**low, 10.0**high)
     on_axis = (np.log10(ticks) - low) / (high - low)
     named = zip(places[len(times) :].tolist(), marks.items(), strict=True)

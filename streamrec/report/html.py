@@ -34,6 +34,7 @@ def environment(package: str) -> Environment:
 
 def policy(*, style: str, script: str = "") -> str:
     """Return the policy that lets a browser run and load nothing but a document's own parts."""
+    # Digests and not unsafe-inline: text that slipped through would still not run.
     scripts = f"script-src '{_digest(script)}'; " if script else ""
     return (
         f"default-src 'none'; {scripts}style-src '{_digest(style)}'; "

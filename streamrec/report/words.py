@@ -35,6 +35,7 @@ def size(count: float, digits: int | None = None) -> str:
     """
     if digits is None:
         return decimal(max(int(count), 0))
+    # Rounded before the unit is chosen: 999,999 bytes are 1 MB, and not 1000 kB.
     rounded = int(float(f"{max(count, 0):.{digits}g}"))
     text, unit = decimal(rounded, precision=digits).split()
     return f"{float(text):g} {unit}"

@@ -39,6 +39,7 @@ class Samples:
     def take(self, snapshot: Mapping[str, Any]) -> None:
         """Add the sample of the time from the snapshot before to this one."""
         now = _Totals.of(snapshot, self._clock())
+        # Two snapshots of one moment would divide by zero.
         if self._taken and now.time > self._taken[-1].time:
             self._samples.append(_sample(self._taken[-1], now, snapshot))
         self._taken.append(now)
@@ -55,6 +56,7 @@ class Samples:
     def _rates(self, key: Key, now: _Totals, age: float) -> dict[str, float]:
         """Return what a subscription does in a second, over the last interval or two."""
         marks = [mark for mark in self._taken if key in mark.subscriptions and mark.time < now.time]
+        # A subscription younger than a sample counts from its beginning.
         began, before = now.time - max(age, 0.001), _Counters()
         if marks:
             began, before = marks[0].time, marks[0].subscriptions[key]
@@ -118,6 +120,7 @@ def _counters(subscription: Mapping[str, Any]) -> _Counters:
 def _sample(before: _Totals, now: _Totals, snapshot: Mapping[str, Any]) -> dict[str, Any]:
     seconds = now.time - before.time
     rates = now.sent.rates_since(before.sent, seconds)
+    # The first read of a store makes its histogram, which was missing before.
     earlier = before.first_bytes or [0] * len(now.first_bytes)
     answers = [count - old for count, old in zip(now.first_bytes, earlier, strict=True)]
     return {

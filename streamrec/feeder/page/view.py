@@ -124,6 +124,7 @@ def path_of(snapshot: Mapping[str, Any]) -> list[PathStage]:
         )
         for box, parts in BOXES.items()
     ]
+    # Only stages that have a box: a newer feeder may tell more, which top cannot show.
     waits = {part: share for stage in stages for part, share in stage.waits.items()}
     blame = judge(Evidence(waits=waits, kept_back=_add_up_lately(snapshot, "kept_back")))
     return [
@@ -264,6 +265,7 @@ def _workers(ready: int, lost: int) -> str:
 
 
 def _first(subscriptions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    # Sorted before the cut: the same ones are shown each time.
     return sorted(subscriptions, key=lambda each: (each["dataset"], each["rank"]))[:MOST_ROWS]
 
 
