@@ -66,8 +66,7 @@ class Arrow(FeatureTable, Divisible):
 
     def pieces(self) -> Iterator[_RowBatch]:
         """Yield rows of each file; Arrow's own threads decode them."""
-        from streamrec.sources.arrow_batches import batches_of
-        from streamrec.sources.arrow_rows import cut
+        from streamrec.sources.arrow_batches import batches_of, cut
 
         for file in self.files:
             for first, batch in batches_of(file, self.memory, self.groups.get(file)):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamrec.sources.arrow_rows import cut, row_sizes
+from streamrec.sources.arrow_batches import cut, row_sizes
 
 pa: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 WORDS = ["a", None, "abc"]
