@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from streamrec.errors import ConfigError, DataError, WrongFeatureType
-from streamrec.sources.class_labels import class_labels, join_labels
 from streamrec.sources.kind import SourceKind
 from streamrec.sources.memory import DEFAULT_MEMORY, PIECE, PIECE_ROWS, Memory
 from streamrec.sources.source import Block, Divisible, files_of, part_of
@@ -21,12 +22,61 @@ from streamrec.sources.table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Unpack
 
     from streamrec.plan.order.shard_names import Task
     from streamrec.sources.source import ReadsIn, Refuse
     from streamrec.stores.stored_files import StoredFile
+
+
+log = logging.getLogger("streamrec.write")
+
+
+def class_labels(schema: Any) -> dict[str, dict[str, int]]:
+    """Return the numbers of the classes of each feature that is a ``ClassLabel``.
+
+    Args:
+        schema: One of Arrow, whose metadata hold the features of Hugging Face's ``datasets`` as
+            JSON: ``{"info": {"features": {name: {"_type": ...}}}}``.
+    """
+    text = (schema.metadata or {}).get(b"huggingface", b"{}")
+    try:
+        features = json.loads(text)["info"]["features"].items()
+    except (ValueError, KeyError, TypeError, AttributeError):  # of another form
+        return {}
+    return {name: names for key, kind in features for name, names in _classes(key, kind)}
+
+
+def _classes(name: str, kind: Any) -> Iterator[tuple[str, dict[str, int]]]:
+    if isinstance(kind, list) and kind:  # a list in the form of older versions
+        yield from _classes(name, kind[0])
+    elif not isinstance(kind, dict):
+        return
+    elif "_type" not in kind:  # a struct
+        for inner, each in kind.items():
+            yield from _classes(f"{name}/{inner}", each)
+    elif kind["_type"] == "ClassLabel":
+        yield name, {text: number for number, text in enumerate(kind.get("names") or ())}
+    else:
+        yield from _classes(name, kind.get("feature"))
+
+
+def join_labels(tables: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+    """Return the class names of all files, without those of features that differ between files."""
+    joined: dict[str, dict[str, int]] = {}
+    differs = set()
+    for table in tables:
+        for name, numbers in table.items():
+            if joined.setdefault(name, numbers) != numbers:
+                differs.add(name)
+    for name in sorted(differs):
+        log.warning(
+            "the class names of column %r differ between files, so a number means another class "
+            "in another file; the manifest tells no names of them",
+            name,
+        )
+    return {name: numbers for name, numbers in joined.items() if name not in differs}
 
 
 class _RowBatch(NamedTuple):
