@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError
 from streamrec.sources.arrow_fields import module
-from streamrec.sources.held_file import HeldFile
+from streamrec.sources.parquet import HeldFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,6 @@ import numpy as np
 
 from streamrec.errors import DataError
 from streamrec.sources.arrow_fields import module
-from streamrec.sources.held_file import HeldFile
 from streamrec.sources.memory import PIECE, PIECE_ROWS, Memory
 from streamrec.sources.parquet_lists import row_values
 from streamrec.sources.parquet_pages import page_at, pages_of
@@ -24,6 +23,59 @@ if TYPE_CHECKING:
     from streamrec.stores.stored_files import StoredFile
 
     Numbers = npt.NDArray[np.int64]
+
+
+class HeldFile:
+    """A file that Arrow reads, of which a part has been read already.
+
+    Args:
+        source: The file, opened by Arrow.
+    """
+
+    closed = False
+
+    def __init__(self, source: Any) -> None:
+        self._source, self._begin, self._at = source, 0, 0
+        self._data: Any = None
+
+    def hold(self, begin: int, size: int) -> None:
+        """Read a part, in place of the one that is held."""
+        self._data = None
+        self._begin, self._data = begin, self._from_source(begin, size)
+
+    def read_at(self, at: int, size: int) -> memoryview:
+        """Return bytes of any place, without going there."""
+        return memoryview(self._bytes(at, size)).cast("B")
+
+    def close(self) -> None:
+        """Close the file."""
+        self.closed = True
+        self._source.close()
+
+    def seek(self, to: int, whence: int = 0) -> int:
+        """Go to a byte."""
+        self._at = to + (0, self._at, self._source.size())[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Return the place of the next byte."""
+        return self._at
+
+    def read(self, size: int) -> Any:
+        """Read the next bytes."""
+        data = self._bytes(self._at, size)
+        self._at += data.size
+        return data
+
+    def _bytes(self, at: int, size: int) -> Any:
+        begin = at - self._begin
+        if self._data is not None and begin >= 0 and begin + size <= self._data.size:
+            return self._data.slice(begin, size)
+        return self._from_source(at, size)
+
+    def _from_source(self, at: int, size: int) -> Any:
+        self._source.seek(at)
+        return self._source.read_buffer(size)
 
 
 LONGEST = 16 << 20
