@@ -17,7 +17,7 @@ def test_the_mirror_comes_first_and_then_the_folder() -> None:
 def test_a_file_to_which_no_import_leads_has_the_tests_of_its_room() -> None:
     tests = nearest_tests(ROOT / "streamrec/sources/bert.py")
     assert tests[0] == "tests/sources/test_bert.py"
-    assert "tests/sources/test_masked_pairs.py" in tests
+    assert "tests/sources/test_bert_records.py" in tests
 
 
 def test_a_module_that_nothing_imports_has_its_mirror() -> None:

@@ -1,17 +1,161 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
-from streamrec.sources.bert_records import BertForm, _tokenize
+from streamrec.sources.bert_records import BertForm, MaskedPairs, _tokenize
 from streamrec.sources.documents import Document
 from streamrec.sources.word_pieces import WordPieces
-from tests.sources.texts import vocabulary_file
+from tests.sources.texts import SPECIAL, vocabulary_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+CLS, SEP, MASK = 2, 3, 4
+WORDS = ["a", "##b", "c", "##d", "e", "f"]
+PIECES = WordPieces(
+    {piece: number for number, piece in enumerate([*SPECIAL, *WORDS])}, lower=True, digest=""
+)
+CONTINUES = {6, 8}
+
+
+def pairs_of(sizes: list[tuple[int, int]], tokens: int, seed: int = 1) -> Any:
+    draw = np.random.default_rng(seed)
+    rows = [
+        (draw.integers(tokens - a + 1), a, draw.integers(tokens - b + 1), b, b % 2, 1000 * seed + n)
+        for n, (a, b) in enumerate(sizes)
+    ]
+    return np.array(rows, np.int64)
+
+
+def masked(length: int, most: int, fraction: float, *, whole_words: bool = False) -> MaskedPairs:
+    return MaskedPairs(PIECES, length=length, most=most, fraction=fraction, whole_words=whole_words)
+
+
+def words_of(tokens: list[int]) -> list[list[int]]:
+    """Return the places of each word's pieces, as BERT's script gathers them."""
+    words: list[list[int]] = []
+    for place, token in enumerate(tokens):
+        if token in (CLS, SEP):
+            continue
+        if token in CONTINUES and words:
+            words[-1].append(place)
+        else:
+            words.append([place])
+    return words
+
+
+@given(
+    st.lists(st.integers(5, 10), min_size=10, max_size=60),
+    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=5),
+    st.integers(1, 9),
+    st.floats(0, 1),
+    st.booleans(),
+    st.integers(0, 1 << 40),
+)
+def test_features(
+    tokens: list[int],
+    sizes: list[tuple[int, int]],
+    most: int,
+    fraction: float,
+    whole_words: bool,
+    seed: int,
+) -> None:
+    text = np.array(tokens, np.int64)
+    pairs = pairs_of(sizes, len(tokens), seed % 97)
+    found = masked(15, most, fraction, whole_words=whole_words).features(text, pairs)
+    for row, (a, a_tokens, b, b_tokens, label, _) in enumerate(pairs.tolist()):
+        one: Any = {name: column[row].tolist() for name, column in found.items()}
+        plain = [CLS, *tokens[a : a + a_tokens], SEP, *tokens[b : b + b_tokens], SEP]
+        padding = [0] * (15 - len(plain))
+        assert one["next_sentence_labels"] == label
+        assert one["input_mask"] == [1] * len(plain) + padding
+        assert one["segment_ids"] == [0] * (a_tokens + 2) + [1] * (b_tokens + 1) + padding
+        count = int(sum(one["masked_lm_weights"]))
+        assert one["masked_lm_weights"] == [1.0] * count + [0.0] * (most - count)
+        places, ids = one["masked_lm_positions"], one["masked_lm_ids"]
+        assert places[:count] == sorted(set(places[:count]))
+        assert not any(places[count:])
+        assert not any(ids[count:])
+        restored = dict(zip(places[:count], ids[:count], strict=True))
+        assert all(plain[place] not in (CLS, SEP) for place in restored)
+        shown = [restored.get(place, token) for place, token in enumerate(one["input_ids"])]
+        assert shown == plain + padding
+        assert_chosen(plain, set(restored), most, fraction, whole_words=whole_words)
+
+
+def assert_chosen(
+    plain: list[int], chosen: set[int], most: int, fraction: float, *, whole_words: bool
+) -> None:
+    wanted = min(most, max(1, round(len(plain) * fraction)))
+    if not whole_words:
+        assert len(chosen) == min(wanted, len(plain) - 3)
+        return
+    words = words_of(plain)
+    taken = [word for word in words if chosen >= set(word)]
+    assert sorted(place for word in taken for place in word) == sorted(chosen)
+    assert len(chosen) <= wanted
+    # Nothing that fits was left out.
+    assert all(len(chosen) + len(word) > wanted for word in words if word not in taken)
+
+
+def test_the_shares() -> None:
+    draw = np.random.default_rng(5)
+    pieces = [*SPECIAL, *(f"w{n}" for n in range(995))]
+    vocabulary = WordPieces({piece: n for n, piece in enumerate(pieces)}, lower=True, digest="")
+    text = draw.integers(5, 1000, 5000)
+    maker = MaskedPairs(vocabulary, length=128, most=20, fraction=0.15, whole_words=False)
+    pairs = pairs_of([(60, 65)] * 2000, 5000)
+    found: Any = maker.features(text, pairs)
+    plain: Any = (
+        MaskedPairs(vocabulary, length=128, most=1, fraction=0.0, whole_words=False)
+        ._tokens(text, pairs)
+        .ids
+    )
+    places = found["masked_lm_positions"]
+    assert places.shape == (2000, 20)
+    assert found["masked_lm_weights"].sum() == 2000 * 19  # 0.15 of 128
+    places = places[:, :19]
+    shown = np.take_along_axis(found["input_ids"], places, 1)
+    truth = np.take_along_axis(plain, places, 1)
+    assert (found["masked_lm_ids"][:, :19] == truth).all()
+    is_mask, is_same = shown == MASK, shown == truth
+    assert is_mask.mean() == pytest.approx(0.8, abs=0.01)
+    assert is_same.mean() == pytest.approx(0.1, abs=0.008)
+    others = shown[~is_mask & ~is_same]
+    assert len(np.unique(others)) > 950  # of all pieces
+    assert others.mean() == pytest.approx(500, rel=0.05)
+    # Each place of the text is chosen as often as another.
+    counts = np.bincount(places.ravel(), minlength=128)
+    assert counts[[0, 61, 127]].tolist() == [0, 0, 0]
+    expected = 2000 * 19 / 125
+    chi_square = ((np.delete(counts, [0, 61, 127]) - expected) ** 2 / expected).sum()
+    assert chi_square < 125 + 5 * (2 * 125) ** 0.5
+
+
+def test_the_same_pairs_have_the_same_masks() -> None:
+    text, maker = np.arange(5, 11).repeat(9), masked(15, 5, 0.3)
+    pairs = pairs_of([(5, 6), (3, 2), (6, 6)], len(text))
+    whole = maker.features(text, pairs)
+    for row in range(3):
+        alone = maker.features(text, pairs[row : row + 1])
+        for name, column in whole.items():
+            np.testing.assert_array_equal(column[row], alone[name][0])
+    assert {name: column.dtype.name for name, column in whole.items()} == {
+        "input_ids": "int64",
+        "input_mask": "int64",
+        "segment_ids": "int64",
+        "masked_lm_positions": "int64",
+        "masked_lm_ids": "int64",
+        "masked_lm_weights": "float32",
+        "next_sentence_labels": "int64",
+    }
 
 
 def test_sentences_without_tokens_are_left_out(tmp_path: Path) -> None:
