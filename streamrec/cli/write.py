@@ -254,7 +254,7 @@ def _conversion(
     from streamrec.datasets.conversion import Conversion
     from streamrec.datasets.convert import Shuffle
     from streamrec.plan.order.splits import Splits
-    from streamrec.sources.memory import Memory
+    from streamrec.sources.source import Memory
 
     values = {name: value for name, value in options.items() if value not in (None, ())}
     for name, option in options_of_kinds().items():

@@ -12,9 +12,9 @@ from streamrec.config.places import absolute as absolute_place
 from streamrec.datasets.convert import convert
 from streamrec.pipeline.batch.functions import load
 from streamrec.plan.order.shard_names import Task
-from streamrec.sources.memory import DEFAULT_MEMORY, Memory
 from streamrec.sources.opening import KINDS, kind_of, open_source
 from streamrec.sources.reading import Reader, read_source
+from streamrec.sources.source import DEFAULT_MEMORY, Memory
 from streamrec.sources.table import RowTable
 from streamrec.surroundings import absolute
 

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from streamrec.errors import ConfigError, DataError, WrongFeatureType
 from streamrec.sources.kind import SourceKind
-from streamrec.sources.memory import DEFAULT_MEMORY, PIECE, PIECE_ROWS, Memory
-from streamrec.sources.source import Block, Divisible, files_of, part_of
+from streamrec.sources.source import (
+    DEFAULT_MEMORY,
+    PIECE,
+    PIECE_ROWS,
+    Block,
+    Divisible,
+    Memory,
+    files_of,
+    part_of,
+)
 from streamrec.sources.table import (
     NOTHING,
     OPTIONS,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.sources.memory import Memory
+    from streamrec.sources.source import Memory
     from streamrec.stores.stored_files import StoredFile
 
     Sizes = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from streamrec.sources.parquet import HeldFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamrec.sources.memory import Memory
+    from streamrec.sources.source import Memory
     from streamrec.stores.stored_files import StoredFile
 
     Read = Callable[[int, int], memoryview]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from streamrec.errors import ConfigError, DataError
 from streamrec.masking import masked
 from streamrec.sources.kind import SourceKind
-from streamrec.sources.memory import DEFAULT_MEMORY
-from streamrec.sources.source import PIECE_BYTES, Block
+from streamrec.sources.source import DEFAULT_MEMORY, PIECE_BYTES, Block
 from streamrec.sources.table import OPTIONS, FeatureChoice, FeatureTable, TableOptions, leave_out
 from streamrec.sources.table_values import RowError
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
     from streamrec.sources.mds_columns import MDSColumns
     from streamrec.sources.mds_shards import MDSShard
-    from streamrec.sources.memory import Memory
-    from streamrec.sources.source import ReadsIn, Refuse
+    from streamrec.sources.source import Memory, ReadsIn, Refuse
 
 
 class _SampleRange(NamedTuple):

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from streamrec.errors import ConfigError, DataError, StreamrecError
-from streamrec.sources.memory import DEFAULT_MEMORY
+from streamrec.sources.source import DEFAULT_MEMORY
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -32,7 +32,7 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from streamrec.sources.memory import Memory
+    from streamrec.sources.source import Memory
     from streamrec.stores.stored_files import StoredFile
 
 INDEX = "index.json"

@@ -19,15 +19,14 @@ from streamrec.sources import (
     picture_folder,
     webdataset,
 )
-from streamrec.sources.memory import DEFAULT_MEMORY
+from streamrec.sources.source import DEFAULT_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from streamrec.plan.order.splits import Splits
     from streamrec.sources.kind import Option
-    from streamrec.sources.memory import Memory
-    from streamrec.sources.source import Source
+    from streamrec.sources.source import Memory, Source
 
 KINDS = {
     kind.name: kind

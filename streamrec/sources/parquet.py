@@ -9,8 +9,8 @@ import numpy as np
 
 from streamrec.errors import DataError
 from streamrec.sources.arrow_fields import module
-from streamrec.sources.memory import PIECE, PIECE_ROWS, Memory
 from streamrec.sources.parquet_pages import page_at, pages_of, row_values
+from streamrec.sources.source import PIECE, PIECE_ROWS, Memory
 from streamrec.values.columns import offsets_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.plan.order.digests import views
-from streamrec.sources.memory import DEFAULT_MEMORY
-from streamrec.sources.source import PIECE_BYTES, Divisible
+from streamrec.sources.source import DEFAULT_MEMORY, PIECE_BYTES, Divisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
     from streamrec.plan.order.shard_names import Task
     from streamrec.plan.order.splits import Splits
-    from streamrec.sources.memory import Memory
-    from streamrec.sources.source import Block, Source
+    from streamrec.sources.source import Block, Memory, Source
 
 AHEAD = 2
 """Pieces for each worker that are found, read, or wait to be written."""

@@ -12,8 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
 from streamrec.errors import ConfigError, DataError, StreamrecError
 from streamrec.sources.json_lines import json_object
 from streamrec.sources.kind import SourceKind
-from streamrec.sources.memory import DEFAULT_MEMORY
-from streamrec.sources.source import PIECE_BYTES, files_of
+from streamrec.sources.source import DEFAULT_MEMORY, PIECE_BYTES, files_of
 from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
 from streamrec.sources.table_values import RowError, SampledType, widen, with_parts
 from streamrec.sources.text_pieces import is_compressed, open_plain
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from typing import Unpack
 
-    from streamrec.sources.memory import Memory
-    from streamrec.sources.source import ReadsIn
+    from streamrec.sources.source import Memory, ReadsIn
     from streamrec.stores.stored_files import StoredFile
 
 

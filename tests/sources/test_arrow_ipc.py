@@ -11,7 +11,7 @@ from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError, RecordTooLarge
 from streamrec.sources.arrow import open_arrow
 from streamrec.sources.arrow_ipc import ArrowMessage, blocks_of, message_at
-from streamrec.sources.memory import PIECE, Memory
+from streamrec.sources.source import PIECE, Memory
 from tests.sources.test_delimited import fail, records_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from streamrec.errors import DataError, RecordTooLarge
-from streamrec.sources.memory import PIECE, Memory
 from streamrec.sources.opening import open_source
+from streamrec.sources.source import PIECE, Memory
 from tests.by_day import at_night
 from tests.sources.mds_writer import write_mds
 
@@ -117,7 +117,7 @@ import streamrec as sr
 from streamrec.plan.order.shard_names import Task
 from streamrec.datasets.conversion import Conversion
 from streamrec.datasets.convert import Destination
-from streamrec.sources.memory import Memory
+from streamrec.sources.source import Memory
 place, memory = json.loads(sys.argv[1])
 where = Destination(place + "-out/", Task(0, 1), 1)
 described = Conversion(place, where, workers=2, memory=Memory(memory))

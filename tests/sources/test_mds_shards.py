@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, DataError, RecordTooLarge
 from streamrec.sources.mds_shards import INDEX_COPIES, read_index, samples_of
-from streamrec.sources.memory import DEFAULT_MEMORY, Memory
+from streamrec.sources.source import DEFAULT_MEMORY, Memory
 from streamrec.stores.stored_files import find_files
 from tests.sources.mds_writer import write_mds
 

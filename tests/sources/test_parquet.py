@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from streamrec.devstore import DevStore
 from streamrec.errors import DataError, RecordTooLarge
 from streamrec.sources.arrow import open_arrow
-from streamrec.sources.memory import PIECE, Memory
 from streamrec.sources.parquet import HeldFile, PageWatch
 from streamrec.sources.parquet_pages import PageHeader, pages_of
+from streamrec.sources.source import PIECE, Memory
 from tests.sources.test_delimited import fail, records_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import DataError, RecordTooLarge
 from streamrec.sources.arrow import open_arrow
-from streamrec.sources.memory import Memory
 from streamrec.sources.parquet_pages import pages_of, row_values
+from streamrec.sources.source import Memory
 from tests.sources.test_delimited import fail, records_of
 
 if TYPE_CHECKING:

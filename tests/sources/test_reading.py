@@ -12,9 +12,8 @@ import pytest
 from streamrec.errors import DataError, StreamrecError
 from streamrec.plan.order.shard_names import Task
 from streamrec.plan.order.splits import Splits
-from streamrec.sources.memory import COPIES, Memory
 from streamrec.sources.reading import AHEAD, Reader, read_source
-from streamrec.sources.source import Block, Divisible
+from streamrec.sources.source import COPIES, Block, Divisible, Memory
 from streamrec.values.columns import BytesColumn
 from tests.by_day import at_night
 

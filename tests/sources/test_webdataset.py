@@ -18,8 +18,7 @@ from streamrec.errors import ConfigError, DataError, RecordTooLarge
 from streamrec.plan.order.shard_names import Task
 from streamrec.sources import tar_samples as module
 from streamrec.sources import webdataset as module
-from streamrec.sources.memory import DEFAULT_MEMORY, Memory
-from streamrec.sources.source import files_of
+from streamrec.sources.source import DEFAULT_MEMORY, Memory, files_of
 from streamrec.sources.webdataset import open_webdataset, tar_pieces
 from tests.sources.tars import pictures, write_tar
 from tests.sources.test_delimited import records_of
