@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.sources.kind import Option, SourceKind
+from streamrec.sources.row_ends import RowEnds
 from streamrec.sources.source import files_of
 from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
 from streamrec.sources.table_values import RowError, SampledType, with_parts
@@ -166,8 +167,6 @@ KIND = SourceKind(
 
 
 def _pieces(file: StoredFile, delimiter: str) -> Iterator[TextPiece]:
-    from streamrec.sources.row_ends import RowEnds
-
     return text_pieces(file, end_of=RowEnds(delimiter))
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from streamrec.errors import DataError
 from streamrec.sources.table_values import RowError
@@ -15,14 +14,12 @@ from streamrec.sources.text_pieces import TextPiece, last_end, text_pieces
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     import numpy.typing as npt
 
     from streamrec.stores.stored_files import StoredFile
 
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
-_BRACKETS = np.zeros(256, np.int8)
-_BRACKETS[list(b"{[")] = 1
-_BRACKETS[list(b"}]")] = -1
 _SPACE = b" \t\r\n"
 """What may stand between the parts of JSON."""
 _CORRECT = "give an array of objects; if the file is cut off, write it anew"
@@ -45,14 +42,27 @@ class ArrayPiece(TextPiece):
     is_last: bool
 
 
+@cache
+def _brackets() -> npt.NDArray[np.int8]:
+    """Return the step that each byte takes into brackets or out of them."""
+    import numpy as np
+
+    steps = np.zeros(256, np.int8)
+    steps[list(b"{[")] = 1
+    steps[list(b"}]")] = -1
+    return steps
+
+
 def _bounds(data: bytes, *, is_first: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
     """Return the places of the elements' first bytes, those behind them, and the open brackets."""
+    import numpy as np
+
     octets = np.frombuffer(_ESCAPED.sub(b"__", data) if b"\\" in data else data, np.uint8)
     depth, quotes = int(not is_first), 0
     starts, ends = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
     for at in range(0, len(octets), _SPAN):
         span = octets[at : at + _SPAN]
-        steps = _BRACKETS[span]
+        steps = _brackets()[span]
         before = np.cumsum(span == ord('"'), dtype=np.int32) + quotes
         steps[before % 2 == 1] = 0  # in a text
         places = np.flatnonzero(steps)
@@ -114,6 +124,8 @@ def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes | RowError]]:
     Raises:
         DataError: The array does not end behind its last element.
     """
+    import numpy as np
+
     starts, ends, depth = _bounds(piece.data, is_first=piece.first == 0)
     lines = np.flatnonzero(np.frombuffer(piece.data, np.uint8) == ord("\n"))
 

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
+from streamrec.sources.json_array import ArrayPiece, elements_of, json_pieces
 from streamrec.sources.kind import SourceKind
 from streamrec.sources.source import files_of
 from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
@@ -39,8 +40,6 @@ class JSONLines(RowTable):
 
     def pieces(self) -> Iterator[TextPiece]:
         """Yield whole rows of each file."""
-        from streamrec.sources.json_array import json_pieces
-
         return chain.from_iterable(map(json_pieces, self.files))
 
     def rows(self, piece: TextPiece) -> Iterator[tuple[str, dict[str, Any] | RowError]]:
@@ -65,8 +64,6 @@ class JSONLines(RowTable):
 
 def _rows(piece: TextPiece) -> Iterator[tuple[str, bytes | RowError]]:
     """Yield the place and the text of each row, or the error that stands there."""
-    from streamrec.sources.json_array import ArrayPiece, elements_of
-
     if isinstance(piece, ArrayPiece):
         yield from elements_of(piece)
         return
@@ -201,8 +198,6 @@ KIND = SourceKind(
 
 def _sample(file: StoredFile) -> Iterator[dict[str, Any] | DataError]:
     """Yield the first rows, and the errors of those that cannot be read."""
-    from streamrec.sources.json_array import json_pieces
-
     rows = chain.from_iterable(map(_rows, json_pieces(file)))
     for place, row in islice(rows, SAMPLE):
         try:

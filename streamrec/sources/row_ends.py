@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from streamrec.sources.text_pieces import MOST_BYTES, last_end
 
 if TYPE_CHECKING:
@@ -39,6 +37,8 @@ class RowEnds:
     def _end(self, data: bytes) -> int:
         if b'"' not in data:
             return last_end(data)
+        import numpy as np
+
         quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(b'"'))
         if not self._all_open_values(data, quotes[::2]):
             found = self._rows.match(data)
@@ -53,5 +53,7 @@ class RowEnds:
         """Return whether every other quote begins a value, or doubles the quote before it."""
         if len(self._delimiter) > 1:
             return False
+        import numpy as np
+
         before = np.frombuffer(b"\n" + data, np.uint8)[quotes]
         return bool(np.isin(before, np.frombuffer(self._delimiter + b'\r\n"', np.uint8)).all())

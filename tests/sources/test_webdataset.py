@@ -16,7 +16,6 @@ import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError, RecordTooLarge
 from streamrec.plan.order.shard_names import Task
-from streamrec.sources import tar_samples as module
 from streamrec.sources import webdataset as module
 from streamrec.sources.source import DEFAULT_MEMORY, Memory, files_of
 from streamrec.sources.webdataset import open_webdataset, tar_pieces
