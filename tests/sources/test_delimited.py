@@ -12,11 +12,59 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import ConfigError, DataError
 from streamrec.plan.order.shard_names import Task
-from streamrec.sources.delimited import open_delimited
+from streamrec.sources import delimited, text_pieces
+from streamrec.sources.delimited import RowEnds, open_delimited
+from streamrec.sources.source import files_of
 from tests.sources.tables import NAMES, ROWS, TABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@given(
+    rows=st.lists(st.lists(st.text('a", \n', max_size=5), min_size=1, max_size=3), max_size=9),
+    stray=st.lists(st.text('a"|', max_size=5).map("a".__add__), max_size=3),
+    size=st.integers(1, 20),
+    delimiter=st.sampled_from([",", "¦"]),
+)
+def test_pieces_are_whole_rows(
+    rows: list[list[str]],
+    stray: list[str],
+    size: int,
+    delimiter: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    text = io.StringIO(newline="")
+    # Quotes inside of a value are characters like others.
+    text.writelines(f"{value}\n" for value in stray)
+    csv.writer(text, lineterminator="\n", delimiter=delimiter).writerows(rows)
+    path = tmp_path_factory.mktemp("d") / "x.csv"
+    path.write_bytes(text.getvalue().encode())
+    (file,) = files_of(str(path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_pieces, "PIECE_BYTES", size)
+        pieces = list(text_pieces.text_pieces(file, end_of=RowEnds(delimiter)))
+    parsed, line = [], 1
+    for piece in pieces:
+        assert piece.line == line
+        line += piece.data.count(b"\n")
+        read = io.StringIO(piece.data.decode(), newline="")
+        parsed += list(csv.reader(read, delimiter=delimiter))
+    read = io.StringIO(text.getvalue(), newline="")
+    assert parsed == list(csv.reader(read, delimiter=delimiter))
+
+
+def test_quotes_that_are_never_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_pieces, "PIECE_BYTES", 10)
+    monkeypatch.setattr(delimited, "MOST_BYTES", 50)
+    path = tmp_path / "x.csv"
+    path.write_bytes(b'a\nb\n"c' + b"\n" * 100)
+    (file,) = files_of(str(path))
+    pieces = [piece.data for piece in text_pieces.text_pieces(file, end_of=RowEnds(","))]
+    assert pieces[0] == b"a\nb\n"
+    assert len(pieces[1]) > 50
+    assert set(map(len, pieces[2:-1])) == {10}
+    assert b"".join(pieces) == path.read_bytes()
 
 
 def fail(error: DataError) -> None:
@@ -100,7 +148,7 @@ def test_a_quote_that_does_not_close_costs_one_row(
 ) -> None:
     """Wherever pieces are cut, and however much the quote would swallow."""
     monkeypatch.setattr("streamrec.sources.text_pieces.PIECE_BYTES", 5000)
-    monkeypatch.setattr("streamrec.sources.row_ends.MOST_BYTES", 20_000)
+    monkeypatch.setattr("streamrec.sources.delimited.MOST_BYTES", 20_000)
     path = tmp_path / "x.csv"
     plain = [b"%d,plain\n" % n for n in range(5000)]
     path.write_bytes(b"".join([b"a,b\n", *ROWS_OF_QUOTES[:1000], stray + b"\n", *plain]))
