@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Unpack
 
+    import numpy as np
     import numpy.typing as npt
 
     from streamrec.sources.source import ReadsIn

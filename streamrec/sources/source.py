@@ -1,4 +1,4 @@
-"""The interface of a source of records: pieces, which are read independently of each other."""
+"""The interface of a source of records: pieces, read independently and in bounded memory."""
 
 from __future__ import annotations
 

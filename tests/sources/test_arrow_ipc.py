@@ -29,7 +29,7 @@ def reader_of(data: bytes) -> Any:
     return lambda at, size: memoryview(data)[at : at + size]
 
 
-def written_arrow_messages(kind: str, **options: Any) -> bytes:
+def write_messages(kind: str, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
     new = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
     with new(sink, TABLE.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
@@ -50,7 +50,7 @@ def messages(data: bytes, at: int = 0) -> list[ArrowMessage]:
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("kind", ["file", "stream"])
 def test_what_messages_take(kind: str, compression: str | None, legacy: bool) -> None:
-    data = written_arrow_messages(kind, compression=compression, use_legacy_format=legacy)
+    data = write_messages(kind, compression=compression, use_legacy_format=legacy)
     found = messages(data, 8 if kind == "file" else 0)
     assert [message.has_rows for message in found] == [False, False, True, True]
     taken = [message.decompressed(reader_of(data)) for message in found]
@@ -67,7 +67,7 @@ def test_what_messages_take(kind: str, compression: str | None, legacy: bool) ->
 
 @given(st.data())
 def test_hostile_bytes(data: Any) -> None:
-    good = bytearray(written_arrow_messages("file", compression="zstd"))
+    good = bytearray(write_messages("file", compression="zstd"))
     for _ in range(data.draw(st.integers(1, 4))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
     read = reader_of(bytes(good))

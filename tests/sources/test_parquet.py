@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 pa: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-DATA_held_file = bytes(range(100))
+HELD = bytes(range(100))
 
 
 class Counted:
     """A source that counts the bytes that are read."""
 
     def __init__(self) -> None:
-        self.file, self.bytes = pa.BufferReader(DATA_held_file), 0
+        self.file, self.bytes = pa.BufferReader(HELD), 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
@@ -44,25 +44,25 @@ def test_a_part_is_requested_once() -> None:
     held.hold(20, 30)
     assert source.bytes == 30
     held.seek(20)
-    assert bytes(held.read(10)) == DATA_held_file[20:30]
-    assert bytes(held.read_at(45, 5)) == DATA_held_file[45:50]
+    assert bytes(held.read(10)) == HELD[20:30]
+    assert bytes(held.read_at(45, 5)) == HELD[45:50]
     assert held.tell() == 30
-    assert bytes(held.read(20)) == DATA_held_file[30:50]
+    assert bytes(held.read(20)) == HELD[30:50]
     assert source.bytes == 30
-    assert bytes(held.read(5)) == DATA_held_file[50:55]
+    assert bytes(held.read(5)) == HELD[50:55]
     assert held.seek(-1, 2) == 99
-    assert bytes(held.read(9)) == DATA_held_file[99:]
+    assert bytes(held.read(9)) == HELD[99:]
     assert source.bytes == 44
 
 
 @pytest.mark.parametrize("part", [(0, 0), (0, 100), (30, 20)])
 def test_arrow_reads_it_as_any_file(part: tuple[int, int], tmp_path: Path) -> None:
-    held = HeldFile(pa.BufferReader(DATA_held_file))
+    held = HeldFile(pa.BufferReader(HELD))
     held.hold(*part)
     with pa.PythonFile(held, "r") as file:
-        assert file.size() == len(DATA_held_file)
+        assert file.size() == len(HELD)
         file.seek(25)
-        assert file.read(50) == DATA_held_file[25:75]
+        assert file.read(50) == HELD[25:75]
     assert held.closed
 
 
