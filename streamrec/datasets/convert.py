@@ -6,19 +6,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
-
-from streamrec import __version__, kernel
+from streamrec import __version__
 from streamrec.datasets.dataset_manifest import SourcePlace
 from streamrec.datasets.external_shuffle import LEAST_MEMORY, ExternalShuffle
-from streamrec.datasets.sharded_writer import ShardedWriter
+from streamrec.datasets.sharded_writer import ShardedWriter, divide
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.feature_types import FeatureTypes
 from streamrec.formats.examples.specs import VarLenFeature
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.order.permutation import seed_of
 from streamrec.plan.order.split_shards import split_shards
-from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -166,7 +163,7 @@ def _facts(splits: Splits | None, shuffle: Shuffle | None) -> dict[str, Any]:
     """Return what determines the records of each split, and their order, besides the source."""
     facts: dict[str, Any] = {}
     if splits is not None:
-        facts["splits"] = {name: str(part) for name, part in splits.fractions.items()}
+        facts["splits"] = splits.to_dict()
     if shuffle is not None:
         facts["shuffle"] = {"seed": shuffle.seed}
     return facts
@@ -257,7 +254,7 @@ def _write(
     total = source.total
     for pieces, read in enumerate(blocks, first + 1):
         outcome.take(read.skipped)
-        for number, records in _by_split(read, len(targets)):
+        for number, records in divide(read.block.records, read.splits, len(targets)):
             targets[number].write_many(records)
             outcome.splits[number].records += len(records)
         done += read.block.amount
@@ -288,17 +285,3 @@ def _begun(
     for writer, split, records in zip(writers, outcome.splits, place.records, strict=True):
         split.records = writer.skip_written(records)
     return place
-
-
-def _by_split(read: ReadBlock, splits: int) -> Iterator[tuple[int, BytesColumn]]:
-    """Yield the records of each split that has some in a block."""
-    records = read.block.records
-    if read.splits is None:
-        yield 0, records
-        return
-    for number in range(splits):
-        rows = np.flatnonzero(read.splits == number)
-        if len(rows) == len(records) > 0:
-            yield number, records
-        elif len(rows):
-            yield number, kernel.gather(RecordRows.from_column(records).pick(rows))

@@ -6,14 +6,11 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from streamrec import kernel
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.datasets.external_shuffle import ExternalShuffle
 from streamrec.datasets.known_types import known_types
 from streamrec.datasets.shard_source import BUDGET
-from streamrec.datasets.sharded_writer import ShardedWriter
+from streamrec.datasets.sharded_writer import ShardedWriter, divide
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.features import FeatureParser, infer_features
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
@@ -126,10 +123,9 @@ def _write(
         source = source.part(Task.of(plan.task))
     with closing(_blocks(source, plan, progress)) as blocks:
         for block in blocks:
-            if keys is None or plan.splits is None:
-                writers[0].write_many(block)
-            else:
-                _write_splits(writers, block, plan.splits.of(keys.of(block)))
+            numbers = plan.splits.of(keys.of(block)) if keys and plan.splits else None
+            for number, records in divide(block, numbers, len(writers)):
+                writers[number].write_many(records)
 
 
 def _blocks(
@@ -172,8 +168,7 @@ def _facts(source: ShardSource, plan: Resharding) -> dict[str, Any]:
     if plan.shuffle is not None:
         facts["shuffle"] = {"seed": plan.shuffle}
     if plan.splits is not None:
-        fractions = {name: str(part) for name, part in plan.splits.fractions.items()}
-        facts["splits"] = {"fractions": fractions, "by": plan.split_by}
+        facts["splits"] = {"fractions": plan.splits.to_dict(), "by": plan.split_by}
     return facts
 
 
@@ -224,14 +219,3 @@ class _SplitKeys:
                 "bytes or integers"
             )
         return [b"%d" % value for value in column.tolist()]
-
-
-def _write_splits(
-    writers: list[ShardedWriter], records: BytesColumn, numbers: np.ndarray[Any, Any]
-) -> None:
-    """Write each record to the writer of its split."""
-    rows = RecordRows.from_column(records)
-    for number, writer in enumerate(writers):
-        own = np.flatnonzero(numbers == number)
-        if len(own):
-            writer.write_many(kernel.gather(rows.pick(own)))

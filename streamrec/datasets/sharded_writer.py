@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec import kernel
 from streamrec.config.arguments import options_of, place_text
 from streamrec.config.validation import byte_size
 from streamrec.datasets.dataset_manifest import WriteSettings
@@ -28,6 +29,8 @@ from streamrec.values.record_rows import RecordRows
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
+
+    import numpy.typing as npt
 
     from streamrec.datasets.dataset_manifest import SourcePlace
     from streamrec.datasets.writer import Record
@@ -288,6 +291,27 @@ class ShardedWriter(WholeOrAbsent):
             raise
         self._types.take(kinds)
         return blocks
+
+
+def divide(
+    records: BytesColumn, numbers: npt.NDArray[np.uint8] | None, splits: int
+) -> Iterator[tuple[int, BytesColumn]]:
+    """Yield the number and the records of each split that has some.
+
+    Args:
+        records: The records.
+        numbers: The number of each record's split; ``None``: all are of the only one.
+        splits: The number of splits.
+    """
+    if numbers is None:
+        yield 0, records
+        return
+    for number in range(splits):
+        rows = np.flatnonzero(numbers == number)
+        if len(rows) == len(records) > 0:
+            yield number, records
+        elif len(rows):
+            yield number, kernel.gather(RecordRows.from_column(records).pick(rows))
 
 
 def _count(shards: object, shard_bytes: object) -> int | None:

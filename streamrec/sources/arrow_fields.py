@@ -11,7 +11,7 @@ from streamrec.config.extras import install
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.sources.table import NOTHING
 from streamrec.sources.table_columns import DTYPES
-from streamrec.sources.table_values import EXACT, RowError, is_emptied
+from streamrec.sources.table_values import EXACT, RowError, is_emptied, is_rounded
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -211,8 +211,7 @@ def _floats(array: Any, name: str, *, is_given: bool) -> Any:
         else:
             sizes = np.abs(numbers.astype(np.float64))
             is_lost = np.isinf(narrow) & np.isfinite(sizes)
-            off = np.abs(narrow.astype(np.float64) - numbers)
-            is_changed = (off >= 1) & (sizes <= most) & ~is_lost
+            is_changed = is_rounded(narrow.astype(np.float64), numbers, most) & ~is_lost
             _refuse_first(is_lost, numbers, "beyond float32", name, ("bytes", "makes it text"))
     if not is_given and numbers.dtype != np.float32:
         keep = "bytes" if is_changed.any() and _has_parts(stored) else "int64"

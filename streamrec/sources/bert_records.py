@@ -340,7 +340,7 @@ class BertRecords:
         return {
             "vocabulary": self.word_pieces.digest,
             "do_lower_case": self.word_pieces.lower,
-            "splits": self.splits and {n: str(part) for n, part in self.splits.fractions.items()},
+            "splits": self.splits and self.splits.to_dict(),
             **asdict(self.form),
         }
 

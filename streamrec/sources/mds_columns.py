@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.sources.table_columns import DTYPES
-from streamrec.sources.table_values import EXACT, RowError, as_value, is_emptied
+from streamrec.sources.table_values import RowError, as_value, is_emptied, is_rounded
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _as_type(value: Value, dtype: str, *, is_given: bool) -> Value:
             lost = np.isinf(narrow) & np.isfinite(value)
             _refuse_first(lost, value, f"beyond {dtype}", ("bytes", "keeps its bytes"))
             if not is_given and value.dtype == np.float64:
-                changed = (np.abs(narrow - value) >= 1) & (np.abs(value) <= EXACT)
+                changed = is_rounded(narrow, value)
                 keep = (
                     ("bytes", "keeps its bytes")
                     if (np.abs(np.modf(value)[0]) > 0).any()

@@ -20,6 +20,7 @@ from streamrec.sources.table_values import (
     is_emptied,
     is_nan,
     is_part,
+    is_rounded,
 )
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
@@ -79,7 +80,7 @@ def _exact_floats(values: list[Any], *, is_given: bool) -> npt.NDArray[np.float3
     floats = doubles.astype(np.float32)
     if is_given:
         return floats
-    is_changed = (np.abs(floats - doubles) >= 1) | is_emptied(floats, doubles)
+    is_changed = is_rounded(floats, doubles) | is_emptied(floats, doubles)
     return None if is_changed.any() else floats
 
 

@@ -254,7 +254,15 @@ def _is_changed(number: int | float) -> bool:  # noqa: PYI041 - whole ones are n
     narrow = c_float(number).value
     if isinstance(number, int):
         return int(narrow) != number
-    return is_emptied(narrow, number) or (abs(number) <= EXACT and abs(narrow - number) >= 1)
+    return bool(is_emptied(narrow, number) or is_rounded(narrow, number))
+
+
+def is_rounded(narrow: Any, number: Any, most: float = EXACT) -> Any:
+    """Return whether float32 changes the whole part of a number, or of each of some.
+
+    Numbers beyond ``most`` do not count: they may have been rounded before.
+    """
+    return (abs(narrow - number) >= 1) & (abs(number) <= most)
 
 
 def is_emptied(narrow: Any, number: Any) -> Any:

@@ -61,6 +61,10 @@ class Splits:
         """The splits' names, in their order."""
         return list(self.fractions)
 
+    def to_dict(self) -> dict[str, str]:
+        """Return the fractions as plain data."""
+        return {name: str(fraction) for name, fraction in self.fractions.items()}
+
     def of(self, keys: Iterable[bytes | memoryview]) -> npt.NDArray[np.uint8]:
         """Return the number of each key's split."""
         ends, end = [], Fraction(0)
