@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import ssl
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
@@ -79,6 +80,10 @@ _ONE_SLASH = re.compile(rf"(?:^|/)({'|'.join(SCHEMES)}):/?(?=[^/])")
 MOST_NAMES = 1000
 """Names of a directory that are looked at for a hint."""
 _SUFFIX = re.compile(r"\.tf[-_]?rec(?:ord)?s?|\.records?")
+_EXPIRED = frozenset({9, 10})
+_OTHER_NAME = frozenset({62, 64})
+"""OpenSSL's codes (``x509_vfy.h``) for a wrong date, and for a wrong host name or address."""
+_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -117,7 +122,7 @@ def meaning_of(
     inner = _inner(error)
     if inner is not None:
         return meaning_of(url, inner, writing=writing, anonymous=anonymous)
-    trouble = _tls_trouble(error)
+    trouble = tls_trouble(error)
     if trouble is not None:
         return StoreError(trouble, url=url)
     refused = _refusal(url, error, writing=writing, anonymous=anonymous)
@@ -148,16 +153,38 @@ def one_slash(url: str) -> str:
     return f"did you mean {found[1]}://?" if found else ""
 
 
-def _tls_trouble(error: Exception) -> str | None:
-    """Return the message for a permanent TLS problem of a server, or ``None``."""
+def tls_trouble(error: object) -> str | None:
+    """Return the message for a permanent TLS problem of a server; ``None`` for other errors."""
     if not _is_of_aiohttp(error):
         return None
-    from streamrec.stores.http.transport import tls_trouble  # imports aiohttp, as the error's maker
+    import aiohttp  # as the error's maker did
 
-    return tls_trouble(error)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return _certificate_trouble(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        inner = error.os_error
+        if isinstance(inner, _BROKEN_OFF):
+            return None
+        reason = getattr(inner, "reason", None) or type(inner).__name__
+        return f"the server does not speak TLS as it should ({reason}); check http or https"
+    return None
 
 
-def _is_of_aiohttp(error: Exception) -> bool:
+def _certificate_trouble(error: Exception) -> str:
+    code, text = (
+        getattr(error, "verify_code", 0),
+        getattr(error, "verify_message", "") or "no reason",
+    )
+    if code in _EXPIRED:
+        do = "renew it on the server, or set this machine's clock right"
+    elif code in _OTHER_NAME:
+        do = "use a name that the certificate holds"
+    else:
+        do = "name its authority's PEM file by 'verify' in storage_options, or by SSL_CERT_FILE"
+    return f"the server's certificate is not trusted ({text}); {do}"
+
+
+def _is_of_aiohttp(error: object) -> bool:
     return any(kind.__module__.partition(".")[0] == "aiohttp" for kind in type(error).__mro__)
 
 

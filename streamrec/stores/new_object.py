@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from streamrec.stores.foreign_errors import translated
-from streamrec.stores.part_file import BUFFER
 from streamrec.surroundings import temporary_file
 
 if TYPE_CHECKING:
@@ -15,6 +14,11 @@ if TYPE_CHECKING:
 
     from streamrec.stores.base import NewObject
     from streamrec.values.columns import Bytes
+
+
+BUFFER = 1 << 17
+"""Bytes collected before they are written to the file, because records are often small. A dataset
+may have a thousand shards open at once."""
 
 
 class GuardedObject:

@@ -13,16 +13,13 @@ import os
 from itertools import count
 from typing import IO, TYPE_CHECKING
 
+from streamrec.stores.new_object import BUFFER
 from streamrec.stores.regular_file import check_regular
 from streamrec.surroundings import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-BUFFER = 1 << 17
-"""Bytes collected before they are written to the file, because records are often small. A dataset
-may have a thousand shards open at once."""
 
 
 class PartFile:

@@ -45,7 +45,7 @@ def date_of(headers: Mapping[str, str]) -> datetime | None:
     return None
 
 
-class Session(ABC):
+class UploadSession(ABC):
     """The requests of one upload to a store; its coroutines run in the loop of fsspec's threads."""
 
     at_once: int
@@ -80,7 +80,7 @@ class Session(ABC):
         """Give up an upload that has begun; a second call does nothing."""
 
 
-def upload(file: str, session: Session) -> None:
+def upload(file: str, session: UploadSession) -> None:
     """Upload a local file in parts.
 
     Raises:
@@ -102,7 +102,7 @@ class PartUpload:
     It holds the part that is being written and those that are being sent.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: UploadSession) -> None:
         self._session = session
         self._pieces: list[bytes] = []
         self._held = 0

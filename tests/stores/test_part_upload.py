@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.stores import part_upload
-from streamrec.stores.part_upload import LAG, PartUpload, Session
+from streamrec.stores.part_upload import LAG, PartUpload, UploadSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-class Recorded(Session):
+class Recorded(UploadSession):
     """A store that keeps parts, and sends one only when it is let."""
 
     def __init__(self, at_once: int = 2) -> None:

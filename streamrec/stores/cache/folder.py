@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from streamrec.kernel import crc32c
-from streamrec.stores.cache.pieces import ENCODING, PIECE, Entry, Piece
+from streamrec.stores.cache.pieces import ENCODING, PIECE, Piece, ShelvedPiece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ class CacheFolder:
                 part.unlink(missing_ok=True)
             raise
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ShelvedPiece]:
         """Return all pieces, and remove what a killed writer has left."""
         return [entry for region in _listed(self._root) for entry in self._entries(region)]
 
@@ -112,12 +112,12 @@ class CacheFolder:
             at = at.parent
         return shutil.disk_usage(at).free
 
-    def _entries(self, region: os.DirEntry[str]) -> Iterator[Entry]:
+    def _entries(self, region: os.DirEntry[str]) -> Iterator[ShelvedPiece]:
         found = _REGION.fullmatch(region.name)
         for file in _listed(Path(region.path)) if found else ():
             with contextlib.suppress(OSError):  # another process may have removed it
                 if found and (piece := _piece(found[1], file.name)):
-                    yield Entry(piece, file.stat().st_mtime)
+                    yield ShelvedPiece(piece, file.stat().st_mtime)
                 elif _UNFINISHED.fullmatch(file.name):
                     _remove_abandoned(file)
 

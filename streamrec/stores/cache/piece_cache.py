@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.stores.base import ObjectInfo
     from streamrec.stores.cache.folder import CacheFolder
-    from streamrec.stores.cache.pieces import Entry, Piece
+    from streamrec.stores.cache.pieces import Piece, ShelvedPiece
     from streamrec.stores.cache.process_memory import ProcessMemory
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ Shelf: TypeAlias = "CacheFolder | ProcessMemory"
 
 
 def to_remove(
-    entries: Iterable[Entry], wait: Callable[[Entry], float], excess: int
+    entries: Iterable[ShelvedPiece], wait: Callable[[ShelvedPiece], float], excess: int
 ) -> tuple[list[Piece], float]:
     """Choose the pieces to remove: those that are needed last (Belady's choice).
 
@@ -229,7 +229,7 @@ class PieceCache:
             self._used -= sum(piece.nbytes for piece in chosen)
             self._limit = limit
 
-    def _in_excess(self, entries: Sequence[Entry], excess: int) -> tuple[list[Piece], float]:
+    def _in_excess(self, entries: Sequence[ShelvedPiece], excess: int) -> tuple[list[Piece], float]:
         """Choose what to remove, a bit more than is in excess, so that it lasts for a while."""
         if excess <= 0:
             return [], inf

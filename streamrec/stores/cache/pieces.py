@@ -46,7 +46,7 @@ class Piece(NamedTuple):
         return self.end - self.begin
 
 
-class Entry(NamedTuple):
+class ShelvedPiece(NamedTuple):
     """A piece in a folder or in memory."""
 
     piece: Piece

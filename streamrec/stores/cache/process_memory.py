@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamrec.stores.cache.pieces import Entry
+from streamrec.stores.cache.pieces import ShelvedPiece
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,11 +58,15 @@ class ProcessMemory:
         with self._lock:
             self._objects.setdefault(piece.key, {})[piece] = kept
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ShelvedPiece]:
         """Return all pieces."""
         with self._lock:
             objects = self._objects.values()
-            return [Entry(piece, kept.used_at) for each in objects for piece, kept in each.items()]
+            return [
+                ShelvedPiece(piece, kept.used_at)
+                for each in objects
+                for piece, kept in each.items()
+            ]
 
     def remove(self, piece: Piece) -> None:
         """Remove a piece, if it is still there."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from streamrec.stores.base import NewObject
-    from streamrec.stores.part_upload import Session
+    from streamrec.stores.part_upload import UploadSession
 
 AT_ONCE = 8
 """Calls of a filesystem at the same time."""
@@ -40,7 +40,7 @@ class FilesystemWriter:
         self,
         find: Callable[[str], tuple[Any, str]],
         *,
-        session: Callable[[Any, str], Session] | None = None,
+        session: Callable[[Any, str], UploadSession] | None = None,
         is_anonymous: Callable[[Any], bool] = never,
     ) -> None:
         self._find, self._session, self._is_anonymous = find, session, is_anonymous

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from streamrec.stores.base import BeforeRequest, NewObject
     from streamrec.stores.http.http_body import HttpBody
-    from streamrec.stores.part_upload import Session
+    from streamrec.stores.part_upload import UploadSession
 
 _T = TypeVar("_T")
 
@@ -218,7 +218,7 @@ class GCSStore:
         return f"{self._endpoint}{path}?{urlencode({**query, **self._payer}, quote_via=quote)}"
 
 
-def _session(files: GCSFileSystem, path: str) -> Session:
+def _session(files: GCSFileSystem, path: str) -> UploadSession:
     from streamrec.stores.gcs.gcs_upload import GCSSession
 
     return GCSSession(files, path)

@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from streamrec.stores.part_upload import Session, date_of
+from streamrec.stores.part_upload import UploadSession, date_of
 
 KIND = "application/octet-stream"
 SMALL = 1 << 19
 """The bytes of the largest object that one request writes, which gcsfs copies to that end."""
 
 
-class GCSSession(Session):
+class GCSSession(UploadSession):
     """The requests of one resumable upload.
 
     Args:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
-import aiohttp
-
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,10 +27,6 @@ AUTHORITIES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 PROXIED = frozenset({"http", "https"})
 """Schemes of requests, which have a proxy each."""
-_EXPIRED = frozenset({9, 10})
-_OTHER_NAME = frozenset({62, 64})
-"""OpenSSL's codes (``x509_vfy.h``) for a wrong date, and for a wrong host name or address."""
-_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 @dataclass(frozen=True)
@@ -129,30 +123,3 @@ def _is_http_url(text: str) -> bool:
         return parts.scheme in PROXIED and bool(parts.hostname) and parts.port != 0
     except ValueError:  # the port is not a number
         return False
-
-
-def tls_trouble(error: object) -> str | None:
-    """Return the message for a permanent TLS problem of a server; ``None`` for other errors."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _certificate_trouble(error.certificate_error)
-    if isinstance(error, aiohttp.ClientConnectorSSLError):
-        inner = error.os_error
-        if isinstance(inner, _BROKEN_OFF):
-            return None
-        reason = getattr(inner, "reason", None) or type(inner).__name__
-        return f"the server does not speak TLS as it should ({reason}); check http or https"
-    return None
-
-
-def _certificate_trouble(error: Exception) -> str:
-    code, text = (
-        getattr(error, "verify_code", 0),
-        getattr(error, "verify_message", "") or "no reason",
-    )
-    if code in _EXPIRED:
-        do = "renew it on the server, or set this machine's clock right"
-    elif code in _OTHER_NAME:
-        do = "use a name that the certificate holds"
-    else:
-        do = "name its authority's PEM file by 'verify' in storage_options, or by SSL_CERT_FILE"
-    return f"the server's certificate is not trusted ({text}); {do}"

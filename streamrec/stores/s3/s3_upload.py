@@ -14,7 +14,7 @@ from streamrec.stores.base import split_bucket
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 from streamrec.stores.http.transport import check_proxies
 from streamrec.stores.pages import Page, Pages
-from streamrec.stores.part_upload import Session, date_of
+from streamrec.stores.part_upload import UploadSession, date_of
 from streamrec.stores.s3.login_files import check_login_files
 from streamrec.stores.s3.s3_options import writing_options
 
@@ -32,7 +32,7 @@ only when all is copied, and s3fs waits 15 s for it. From 150 MiB on, s3fs itsel
 parts of 50 MiB, one after the other."""
 
 
-class S3Session(Session):
+class S3Session(UploadSession):
     """The requests of one multipart upload.
 
     Args:

@@ -15,7 +15,7 @@ from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import SLACK, PieceCache, to_remove
-from streamrec.stores.cache.pieces import Entry, Piece
+from streamrec.stores.cache.pieces import Piece, ShelvedPiece
 from streamrec.stores.cache.process_memory import ProcessMemory
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def used(shelf: CacheFolder | ProcessMemory) -> int:
 
 
 def test_needed_last_goes_first() -> None:
-    entries = [Entry(piece(number), float(number)) for number in range(4)]
+    entries = [ShelvedPiece(piece(number), float(number)) for number in range(4)]
     chosen, limit = to_remove(entries, lambda entry: entry.used_at, 150)
     assert (chosen, limit) == ([piece(3), piece(2)], 2.0)
     assert to_remove(entries, lambda entry: entry.used_at, 0) == ([], float("inf"))
