@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from streamrec.measure.spans import Span
-    from streamrec.stores.base import Store
+    from streamrec.stores.base.protocol import Store
 
 SHARDS, RECORDS, RECORD_BYTES = 12, 8, 16_000
 SHARD_BYTES = RECORDS * (RECORD_BYTES + 16)

@@ -27,7 +27,7 @@ from streamrec.measure.benchmark import measure_first_byte
 from streamrec.measure.budget import Budget
 from streamrec.measure.figures import Limits
 from streamrec.measure.sweep import measure_cell
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.http.http_store import HttpStore
 
 if TYPE_CHECKING:

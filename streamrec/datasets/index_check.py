@@ -17,9 +17,9 @@ from streamrec.errors import (
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.formats.shards.tfrecord import HEADER, footers
 from streamrec.masking import masked, masked_repr
-from streamrec.stores.base import ObjectInfo
-from streamrec.stores.read_range import read_range
-from streamrec.stores.source_text import names_alone, names_apart, split_chain
+from streamrec.stores.base.protocol import ObjectInfo
+from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.source_text import names_alone, names_apart, split_chain
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:

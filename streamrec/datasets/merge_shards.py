@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from streamrec.datasets.dataset_manifest import IndexedShard, Kind
     from streamrec.datasets.task_log import TaskLog
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
 
 
 def merge_index(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrec.datasets.dataset_manifest import SourcePlace
     from streamrec.datasets.task_log import TaskLog
     from streamrec.plan.order.shard_names import ShardNames, Task
-    from streamrec.stores.base import NewObject
+    from streamrec.stores.base.protocol import NewObject
     from streamrec.values.columns import ByteArray, BytesColumn, Indices
 
 COMMITS = 8

@@ -18,9 +18,9 @@ from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_
 from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.masking import masked, masked_repr
+from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.source_text import names_apart
 from streamrec.stores.open import Stores
-from streamrec.stores.read_range import read_range
-from streamrec.stores.source_text import names_apart
 from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamrec.config import Compression
     from streamrec.datasets.index_check import EntryCheck, IndexCheck
     from streamrec.errors import StaleIndex, StreamrecError
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.values.columns import ByteArray
 
 SHARDS_AT_ONCE = 8

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from streamrec.stores.base import NewObject
+    from streamrec.stores.base.protocol import NewObject
     from streamrec.values.columns import ByteArray
 
 Record: TypeAlias = Bytes | Mapping[str, Any]

@@ -31,8 +31,8 @@ from streamrec.measure.processing import measure_processing
 from streamrec.measure.sweep import Places, measure_sweep, plateau_of
 from streamrec.measure.verdict import judge
 from streamrec.report.words import memory, rate
-from streamrec.stores.read_range import read_range
-from streamrec.stores.source_text import expand, is_glob
+from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.source_text import expand, is_glob
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from streamrec.measure.budget import Budget
     from streamrec.measure.costs import Prices
     from streamrec.measure.figures import Cell, Processing, Sample, Target
-    from streamrec.stores.base import ObjectInfo, Store
+    from streamrec.stores.base.protocol import ObjectInfo, Store
     from streamrec.stores.open import Stores
 
 

@@ -12,7 +12,7 @@ from streamrec.config.daemon import read_toml
 from streamrec.config.validation import Settings, validate
 from streamrec.errors import ConfigError
 from streamrec.measure.figures import Costs
-from streamrec.stores.source_text import store_kind
+from streamrec.stores.base.source_text import store_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,15 +27,15 @@ from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.plan.state.fingerprint import Fingerprint
 from streamrec.plan.state.position import Position
-from streamrec.stores.base import in_thread
-from streamrec.stores.read_range import read_range
+from streamrec.stores.base.protocol import in_thread
+from streamrec.stores.base.read_range import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.config import Compression, DatasetSettings
     from streamrec.measure.budget import Budget
-    from streamrec.stores.base import ObjectInfo, Store
+    from streamrec.stores.base.protocol import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
     from streamrec.values.record_rows import RecordBlock
 

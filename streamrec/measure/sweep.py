@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.measure.budget import Budget
-    from streamrec.stores.base import ObjectInfo, Store
+    from streamrec.stores.base.protocol import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
 
 

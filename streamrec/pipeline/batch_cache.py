@@ -25,9 +25,9 @@ from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.decoder import Work
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.terms.memory_needs import COUNTERS, NO_CEILING
-from streamrec.stores.base import in_thread
+from streamrec.stores.base.protocol import in_thread
+from streamrec.stores.base.versions import is_strong
 from streamrec.stores.cache.pieces import Piece
-from streamrec.stores.versions import is_strong
 from streamrec.values.columns import size_of
 from streamrec.wire.frame import HEADER, TRAILER, Header
 from streamrec.wire.messages import BatchMessage, Kind
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.order.coordinates import Structured
     from streamrec.plan.state.position import Position
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.stores.cache.piece_cache import PieceCache
     from streamrec.values.columns import ByteArray
 

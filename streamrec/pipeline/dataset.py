@@ -18,7 +18,7 @@ from streamrec.pipeline.dataset_opening import find, first_features
 from streamrec.pipeline.dataset_runs import Runs
 from streamrec.pipeline.terms.memory_needs import NO_CEILING
 from streamrec.plan.state.resume_point import Beginning
-from streamrec.stores.base import in_thread, let_pass
+from streamrec.stores.base.protocol import in_thread, let_pass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.plan.state.position import Fingerprint, Position
     from streamrec.plan.state.resume_point import ResumePoint
-    from streamrec.stores.base import BeforeRequest, ObjectInfo
+    from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
     from streamrec.stores.open import Stores
 
 

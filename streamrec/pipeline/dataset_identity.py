@@ -22,7 +22,7 @@ from streamrec.plan.state.fingerprint import (
     names_digest,
 )
 from streamrec.plan.state.position import Fingerprint
-from streamrec.stores.source_text import content_name
+from streamrec.stores.base.source_text import content_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,10 +17,10 @@ from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import FirstRecords, sample_records
-from streamrec.stores.base import in_thread
+from streamrec.stores.base.protocol import in_thread
+from streamrec.stores.base.source_text import names_alone, names_apart
 from streamrec.stores.beside import read_beside
 from streamrec.stores.open import Stores, import_stores
-from streamrec.stores.source_text import names_alone, names_apart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.formats.shards.index import ShardEntry
-    from streamrec.stores.base import BeforeRequest, ObjectInfo
+    from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
 
 log = logging.getLogger("streamrec.pipeline")
 

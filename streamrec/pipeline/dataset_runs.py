@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order.record_order import Order
     from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.plan.state.position import Position
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.stores.open import Stores
 
 

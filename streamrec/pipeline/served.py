@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.plan.state.position import Fingerprint, Position
     from streamrec.plan.state.resume_point import ResumePoint
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
 
 
 class ServedRun(Protocol):

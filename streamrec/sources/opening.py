@@ -97,7 +97,7 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
         ConfigError: Neither tells.
         StoreError: The store cannot be listed.
     """
-    from streamrec.stores.source_text import split_chain
+    from streamrec.stores.base.source_text import split_chain
     from streamrec.stores.stored_files import names_in
 
     link = split_chain(place).link  # the name of an archive does not tell what is in it
@@ -119,7 +119,7 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
 
 def _why_not(place: str) -> str:
     """Return why a source's kind is not known, and what to do."""
-    from streamrec.stores.source_text import is_glob
+    from streamrec.stores.base.source_text import is_glob
 
     if ".tfrecord" in place:
         return "it names TFRecord shards; streamrec reshard writes shards anew"

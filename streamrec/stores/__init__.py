@@ -7,7 +7,7 @@ imported by the module of the store that needs them.
 
 from __future__ import annotations
 
-from streamrec.stores.base import ObjectInfo, RangeBody, Store
+from streamrec.stores.base.protocol import ObjectInfo, RangeBody, Store
 from streamrec.stores.open import Stores, expand
 
 __all__ = ["ObjectInfo", "RangeBody", "Store", "Stores", "expand"]

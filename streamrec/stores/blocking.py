@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
-from streamrec.stores.base import Cleaning, ObjectInfo
+from streamrec.stores.base.protocol import Cleaning, ObjectInfo
+from streamrec.stores.base.read_range import read_range
 from streamrec.stores.open import Stores
 from streamrec.stores.publishing import publish
-from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from streamrec.stores.base import Store
+    from streamrec.stores.base.protocol import Store
     from streamrec.values.columns import ByteArray
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class BlockingStores:
         )
 
     def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
-        """Remove what killed writers left; see :class:`~streamrec.stores.base.Cleaning`."""
+        """Remove what killed writers left; see :class:`Cleaning`."""
         self._call(lambda stores: _remove_left(stores.store_for(directory), directory, prefixes))
 
     def _at_once(

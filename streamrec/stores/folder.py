@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from streamrec.config.places import absolute, check_url, local_path
 from streamrec.config.schemes import line_of
 from streamrec.errors import ObjectNotFound
-from streamrec.stores.base import NO_SIZE, ObjectInfo
+from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.protocol import NO_SIZE, ObjectInfo
 from streamrec.stores.blocking import WRITES_AT_ONCE, BlockingStores
-from streamrec.stores.foreign_errors import translated
 from streamrec.stores.writing import write_object
 from streamrec.surroundings import absolute as absolute_path
 

@@ -19,12 +19,10 @@ from streamrec.flow.silence import Silence, cause_of
 from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, in_thread, let_pass
-from streamrec.stores.cache.cached_store import CachedStore
-from streamrec.stores.cache.configured_cache import open_cache
-from streamrec.stores.foreign_errors import one_slash, pattern_in
-from streamrec.stores.read_range import read_range
-from streamrec.stores.source_text import (
+from streamrec.stores.base.foreign_errors import one_slash, pattern_in
+from streamrec.stores.base.protocol import ObjectInfo, in_thread, let_pass
+from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.source_text import (
     expand,
     fixed_prefix,
     held_in,
@@ -38,15 +36,17 @@ from streamrec.stores.source_text import (
     with_holder,
     with_one_name,
 )
+from streamrec.stores.cache.cached_store import CachedStore
+from streamrec.stores.cache.configured_cache import open_cache
 from streamrec.surroundings import hold_standard_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from streamrec.config.cache import CacheSettings
-    from streamrec.stores.base import BeforeRequest
+    from streamrec.stores.base.protocol import BeforeRequest
 
-from streamrec.stores.base import Store
+from streamrec.stores.base.protocol import Store
 
 __all__ = ["Stores", "expand", "import_store", "import_stores"]
 

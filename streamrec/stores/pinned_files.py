@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamrec.stores.base import check_pin
-from streamrec.stores.regular_file import open_regular
-from streamrec.stores.versions import file_version
+from streamrec.stores.base.protocol import check_pin
+from streamrec.stores.base.regular_file import open_regular
+from streamrec.stores.base.versions import file_version
 
 if TYPE_CHECKING:
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.stores.blocking import BlockingStores
 
 

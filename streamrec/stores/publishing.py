@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamrec.stores.base import Copying, ObjectInfo, in_thread
-from streamrec.stores.read_range import read_range
+from streamrec.stores.base.protocol import Copying, ObjectInfo, in_thread
+from streamrec.stores.base.read_range import read_range
 
 if TYPE_CHECKING:
-    from streamrec.stores.base import NewObject, Store
+    from streamrec.stores.base.protocol import NewObject, Store
 
 PIECE = 8 << 20
 """Bytes that are read and written at a time, where a store does not copy by itself."""

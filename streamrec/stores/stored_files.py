@@ -15,12 +15,10 @@ from streamrec.config.schemes import line_of
 from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
-from streamrec.stores.base import ObjectInfo
-from streamrec.stores.blocking import BlockingStores
-from streamrec.stores.foreign_errors import translated
-from streamrec.stores.pinned_files import PinnedFile, PinnedObject, check_file
-from streamrec.stores.regular_file import check_regular
-from streamrec.stores.source_text import (
+from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.protocol import ObjectInfo
+from streamrec.stores.base.regular_file import check_regular
+from streamrec.stores.base.source_text import (
     expand,
     held_in,
     is_glob,
@@ -29,7 +27,9 @@ from streamrec.stores.source_text import (
     with_holder,
     with_one_name,
 )
-from streamrec.stores.versions import file_version
+from streamrec.stores.base.versions import file_version
+from streamrec.stores.blocking import BlockingStores
+from streamrec.stores.pinned_files import PinnedFile, PinnedObject, check_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

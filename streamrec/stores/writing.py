@@ -13,7 +13,7 @@ from streamrec.surroundings import hold_standard_descriptors
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.stores.base import NewObject
+    from streamrec.stores.base.protocol import NewObject
 
 
 def new_object(
@@ -23,7 +23,7 @@ def new_object(
     make_directory: bool = False,
     spooled: bool = False,
 ) -> NewObject:
-    """Begin a new object in the store of a URL; see :class:`~streamrec.stores.base.Store`.
+    """Begin a new object in the store of a URL; see :class:`Store`.
 
     Args:
         url: A URL, or a local path.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.state.position import Position
     from streamrec.plan.state.resume_point import ResumePoint
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.streams.ranks import Rank
 
 BUDGET = 64 * MIB

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.cli.program import run
 from streamrec.devstore import DevStore
-from streamrec.stores import part_upload
+from streamrec.stores.base import part_upload
 from tests.by_day import each_once, is_day
 from tests.datasets.datasets import comparable, contents
 from tests.sources.folders import picture_folder

@@ -16,7 +16,7 @@ from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
-from streamrec.stores import part_upload
+from streamrec.stores.base import part_upload
 from streamrec.values.columns import BytesColumn
 from tests.by_day import stops
 from tests.datasets.datasets import comparable, contents, names

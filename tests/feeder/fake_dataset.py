@@ -18,7 +18,7 @@ from streamrec.pipeline.batch.origin import Origin
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, Measures, RunCeiling
 from streamrec.plan.state.position import Fingerprint, Position
 from streamrec.plan.state.resume_point import Beginning
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.values.columns import BytesColumn
 from streamrec.wire.frame import aligned
 from streamrec.wire.messages import BatchMessage

@@ -14,7 +14,7 @@ from streamrec.stores.http.http_store import HttpStore
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from streamrec.stores.base import Store
+    from streamrec.stores.base.protocol import Store
 
 
 @dataclass

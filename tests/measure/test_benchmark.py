@@ -30,7 +30,7 @@ from streamrec.measure.budget import Budget, BudgetSpent
 from streamrec.measure.costs import read_prices
 from streamrec.measure.figures import Figures, Target
 from streamrec.pipeline.dataset import Dataset
-from streamrec.stores.source_text import expand
+from streamrec.stores.base.source_text import expand
 from tests.by_day import at_night
 from tests.measure.support import limits, place, settings_for
 from tests.support import asynchronous

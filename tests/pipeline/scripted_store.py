@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamrec.errors import StoreError
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from tests.read_only import ReadOnly
 from tests.stores.piecewise_body import PiecewiseBody
 

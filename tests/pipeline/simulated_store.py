@@ -16,7 +16,7 @@ from unittest.mock import patch
 from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow import cleanup
 from streamrec.pipeline.terms import memory_needs
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from tests.read_only import ReadOnly
 from tests.stores.piecewise_body import PiecewiseBody
 

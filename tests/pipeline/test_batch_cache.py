@@ -30,7 +30,7 @@ from streamrec.pipeline.batch_cache import (
 )
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.resume_point import Beginning
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.pieces import Piece
 from streamrec.stores.cache.process_memory import ProcessMemory

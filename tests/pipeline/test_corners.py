@@ -14,7 +14,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import size_class
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from tests.pipeline.simulated_store import SimulatedStore, set_executors, simulated
 from tests.pipeline.small_datasets import identities, oracle, settings_of
 from tests.support import examples

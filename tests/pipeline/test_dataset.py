@@ -14,7 +14,7 @@ from streamrec.pipeline import dataset_identity
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.order.dealt_shards import DealtShards
 from streamrec.plan.order.record_order import RecordOrder
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.open import Stores
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import (

@@ -28,7 +28,7 @@ from streamrec.formats.shards.index import LARGEST, Index
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.dataset_opening import read_index
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from tests.pipeline import user_functions
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.pipeline.small_datasets import contents, receive_all, settings_of, write, write_index

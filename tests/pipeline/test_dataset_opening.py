@@ -20,7 +20,7 @@ from streamrec.formats.examples.example import encode_example, encode_sequence_e
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.open import Stores
 from tests.pipeline.small_datasets import settings_of, write, write_index
 from tests.support import asynchronous

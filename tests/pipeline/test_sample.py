@@ -29,7 +29,7 @@ from streamrec.pipeline.sample import (
     sample_records,
     spread,
 )
-from streamrec.stores import read_range
+from streamrec.stores.base import read_range
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
 

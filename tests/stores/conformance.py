@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
+from streamrec.stores.base.versions import same_version
 from streamrec.stores.publishing import publish
-from streamrec.stores.versions import same_version
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from streamrec.devstore import DevStore
-    from streamrec.stores.base import NewObject, ObjectInfo, RangeBody, Store
+    from streamrec.stores.base.protocol import NewObject, ObjectInfo, RangeBody, Store
 
 DATA = bytes(range(256)) * 40
 LARGE = os.urandom(3 << 20)

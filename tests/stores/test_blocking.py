@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.errors import ObjectNotFound
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.blocking import BlockingStores
 
 if TYPE_CHECKING:

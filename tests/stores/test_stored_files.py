@@ -10,7 +10,7 @@ import pytest
 from streamrec.config.places import escape
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, ObjectNotFound
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.gcs.gcs_store import GCSStore
 from streamrec.stores.s3.s3_store import S3Store
 from streamrec.stores.stored_files import (

@@ -24,7 +24,7 @@ from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.fingerprint import names_digest
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.http.transport import Transport
 from streamrec.streams import handle

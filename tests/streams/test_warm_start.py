@@ -19,7 +19,7 @@ from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.engine.engine import Engine
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.state.resume_point import Beginning
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.streams.ranks import Rank
 from streamrec.streams.warm_start import (
     BUDGET,

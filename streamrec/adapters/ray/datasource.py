@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamrec.config.keywords import Features, Source
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
 
 
 class TFRecordDatasink(Datasink):  # type: ignore[misc]

@@ -42,7 +42,7 @@ from streamrec.surroundings import hold_standard_descriptors, scratch_file, work
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
 
 
 ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}

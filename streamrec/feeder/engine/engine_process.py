@@ -26,7 +26,7 @@ from streamrec.feeder.server.datasets import opened
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.open import import_store
 
 FOR_EVER = 1e7

@@ -14,7 +14,7 @@ from streamrec.formats.examples.features import parser_of
 from streamrec.masking import masked, shown, without_secrets
 from streamrec.pipeline.batch.functions import SETTINGS, Function
 from streamrec.pipeline.dataset import Dataset
-from streamrec.stores.source_text import expand, scheme_of
+from streamrec.stores.base.source_text import expand, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

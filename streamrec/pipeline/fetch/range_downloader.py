@@ -19,8 +19,8 @@ from streamrec.flow.timings import Timings
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.reading.hedging import Hedging
 from streamrec.plan.reading.ranges import RangeRequest
+from streamrec.stores.base.source_text import store_kind
 from streamrec.stores.cache.cached_store import CachedBody
-from streamrec.stores.source_text import store_kind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamrec.flow.attribution import Collector
     from streamrec.pipeline.fetch.range_queue import Shards
-    from streamrec.stores.base import RangeBody, Store
+    from streamrec.stores.base.protocol import RangeBody, Store
     from streamrec.values.columns import ByteArray
 
 PATIENCE_AT_START = 15.0

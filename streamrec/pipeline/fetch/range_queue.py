@@ -11,7 +11,7 @@ from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.flow.pool import Account
 from streamrec.masking import masked_repr
 from streamrec.plan.reading.ranges import RangeRequest
-from streamrec.stores.versions import same_version
+from streamrec.stores.base.versions import same_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamrec.formats.shards.index import ShardEntry
     from streamrec.plan.order.shard_order import Extent
     from streamrec.plan.reading.ranges import LaneRanges
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.values.columns import ByteArray
 
 

@@ -16,7 +16,7 @@ from streamrec.errors import AccessDenied, CorruptBudgetExceeded
 from streamrec.flow.cleanup import end_threads
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.masking import masked
-from streamrec.stores.source_text import names_apart
+from streamrec.stores.base.source_text import names_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

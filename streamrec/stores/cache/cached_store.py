@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from streamrec.errors import ObjectChanged
 from streamrec.flow.cleanup import until_done
-from streamrec.stores.base import ObjectInfo, check_range, in_thread
+from streamrec.stores.base.protocol import ObjectInfo, check_range, in_thread
+from streamrec.stores.base.versions import is_strong
 from streamrec.stores.cache.pieces import (
     ENCODING,
     PIECE,
@@ -16,13 +17,12 @@ from streamrec.stores.cache.pieces import (
     end_of_gap,
     piece_at,
 )
-from streamrec.stores.versions import is_strong
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from streamrec.stores.base import NewObject, RangeBody, Store
+    from streamrec.stores.base.protocol import NewObject, RangeBody, Store
     from streamrec.stores.cache.piece_cache import PieceCache
 
 _T = TypeVar("_T")
@@ -53,7 +53,7 @@ class CachedStore:
     async def open_range(
         self, url: str, start: int, stop: int, *, etag: str | None = None
     ) -> AsyncIterator[CachedBody]:
-        """Begin to read a range; see :class:`~streamrec.stores.base.Store`."""
+        """Begin to read a range; see :class:`Store`."""
         check_range(start, stop)
         async with AsyncExitStack() as requests:
             body = CachedBody(self, requests, ObjectInfo(url, etag=etag), start, stop)
@@ -61,16 +61,16 @@ class CachedStore:
             yield body
 
     def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
-        """Yield the objects that the store lists; see :class:`~streamrec.stores.base.Store`."""
+        """Yield the objects that the store lists; see :class:`Store`."""
         return self.store.list(prefix, recursive=recursive)
 
     def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
-        """Begin an object in the store; see :class:`~streamrec.stores.base.Store`."""
+        """Begin an object in the store; see :class:`Store`."""
         self.known.pop(url, None)
         return self.store.put(url, make_directory=make_directory, spooled=spooled)
 
     async def delete(self, url: str) -> None:
-        """Delete an object in the store; see :class:`~streamrec.stores.base.Store`."""
+        """Delete an object in the store; see :class:`Store`."""
         self.known.pop(url, None)
         await self.store.delete(url)
 
@@ -124,7 +124,7 @@ class CachedBody:
             await self._ask(None)
 
     async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
-        """Fill a view; see :class:`~streamrec.stores.base.RangeBody`."""
+        """Fill a view; see :class:`RangeBody`."""
         writes: list[asyncio.Future[None]] = []
         try:
             while view and self._at < self._stop:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from streamrec.plan.reading.next_use import NextUse
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
     from streamrec.stores.cache.folder import CacheFolder
     from streamrec.stores.cache.pieces import Piece, ShelvedPiece
     from streamrec.stores.cache.process_memory import ProcessMemory

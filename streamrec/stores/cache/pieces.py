@@ -12,8 +12,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from streamrec.stores.base import bare_url
-from streamrec.stores.versions import bare_version
+from streamrec.stores.base.protocol import bare_url
+from streamrec.stores.base.versions import bare_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config.named_files import check_archive
 from streamrec.errors import ConfigError
 from streamrec.masking import without_values
-from streamrec.stores.base import in_thread
+from streamrec.stores.base.protocol import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fsspec import AbstractFileSystem
 
-    from streamrec.stores.source_text import ChainedURL
+    from streamrec.stores.base.source_text import ChainedURL
 
 THREADS = 32
 """Threads of one store; many, because they mostly wait for the network."""

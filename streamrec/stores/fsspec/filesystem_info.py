@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from streamrec.stores.base import NO_SIZE
-from streamrec.stores.versions import version_of as made_of
+from streamrec.stores.base.protocol import NO_SIZE
+from streamrec.stores.base.versions import version_of as made_of
 
 _IDENTITIES = (
     "generation", "ETag", "etag", "e_tag", "lfs", "blob_id", "sha", "sha256", "oid", "md5Hash",

@@ -16,18 +16,18 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, let_pass
-from streamrec.stores.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.protocol import ObjectInfo, check_pin, check_range, let_pass
+from streamrec.stores.base.source_text import split_chain
 from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter, shared_filesystem
-from streamrec.stores.source_text import split_chain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from streamrec.stores.base import BeforeRequest, NewObject
-    from streamrec.stores.source_text import ChainedURL
+    from streamrec.stores.base.protocol import BeforeRequest, NewObject
+    from streamrec.stores.base.source_text import ChainedURL
 
 PIECE_BYTES = 8 << 20
 """Bytes of one read. They are held in addition to the buffer that they are copied to."""
@@ -161,7 +161,7 @@ class FilesystemStore:
         await self._writer.delete(url)
 
     async def copy(self, url: str, other: str, size: int) -> None:  # noqa: ARG002 - of any size
-        """Copy an object; see :class:`~streamrec.stores.base.Copying`."""
+        """Copy an object; see :class:`Copying`."""
         self._before_request(0)
         await self._writer.copy(url, other)
 

@@ -7,16 +7,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound
-from streamrec.stores.base import in_thread
-from streamrec.stores.foreign_errors import translated
-from streamrec.stores.new_object import GuardedObject, SpooledObject
-from streamrec.stores.part_upload import PartUpload, upload
+from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.new_object import GuardedObject, SpooledObject
+from streamrec.stores.base.part_upload import PartUpload, upload
+from streamrec.stores.base.protocol import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamrec.stores.base import NewObject
-    from streamrec.stores.part_upload import UploadSession
+    from streamrec.stores.base.part_upload import UploadSession
+    from streamrec.stores.base.protocol import NewObject
 
 AT_ONCE = 8
 """Calls of a filesystem at the same time."""
@@ -47,7 +47,7 @@ class FilesystemWriter:
         self._threads = ThreadPoolExecutor(AT_ONCE, "streamrec-writes")
 
     def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
-        """Begin a new object; see :class:`~streamrec.stores.base.Store`."""
+        """Begin a new object; see :class:`Store`."""
         with translated(url, writing=True):
             files, path = self._find(url)
             anonymous = self._is_anonymous(files)
@@ -68,12 +68,12 @@ class FilesystemWriter:
         return PartUpload(session(files, path))
 
     async def delete(self, url: str) -> None:
-        """Delete an object; see :class:`~streamrec.stores.base.Store`."""
+        """Delete an object; see :class:`Store`."""
         with suppress(ObjectNotFound):
             await self.call(url, lambda files, path: files.rm_file(path))
 
     async def copy(self, url: str, other: str) -> None:
-        """Copy an object; see :class:`~streamrec.stores.base.Copying`."""
+        """Copy an object; see :class:`Copying`."""
         await self.call(other, lambda files, path: files.cp_file(self._find(url)[1], path))
 
     async def call(self, url: str, function: Callable[[Any, str], object]) -> None:

@@ -12,7 +12,7 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import Request
 
 from streamrec.errors import AccessDenied, StoreUnavailable
-from streamrec.stores.base import in_thread
+from streamrec.stores.base.protocol import in_thread
 from streamrec.stores.gcs.gcs_errors import own_meaning
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from streamrec.errors import ConfigError
+from streamrec.stores.base.refusals import refusal
+from streamrec.stores.base.troubles import tell
 from streamrec.stores.gcs.google_credentials import CREDENTIALS, missing_file
-from streamrec.stores.refusals import refusal
-from streamrec.stores.troubles import tell
 
 if TYPE_CHECKING:
     from streamrec.errors import StreamrecError

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
-from streamrec.stores.base import (
+from streamrec.stores.base.pages import Page, walk
+from streamrec.stores.base.protocol import (
     ObjectInfo,
     check_new_object,
     check_range,
@@ -23,22 +24,21 @@ from streamrec.stores.base import (
     split_bucket,
     split_object,
 )
+from streamrec.stores.base.refusals import Expired, plain
+from streamrec.stores.base.versions import version_of
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.http.transport import OPTIONS, check_proxies, transport_of
-from streamrec.stores.pages import Page, walk
-from streamrec.stores.refusals import Expired, plain
-from streamrec.stores.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from gcsfs.core import GCSFileSystem
 
-    from streamrec.stores.base import BeforeRequest, NewObject
+    from streamrec.stores.base.part_upload import UploadSession
+    from streamrec.stores.base.protocol import BeforeRequest, NewObject
     from streamrec.stores.http.http_body import HttpBody
-    from streamrec.stores.part_upload import UploadSession
 
 _T = TypeVar("_T")
 
@@ -126,7 +126,7 @@ class GCSStore:
         await self._writer.delete(url)
 
     async def copy(self, url: str, other: str, size: int) -> None:  # noqa: ARG002 - of any size
-        """Have the store copy an object; see :class:`~streamrec.stores.base.Copying`."""
+        """Have the store copy an object; see :class:`Copying`."""
         self._before_request(0)
         await self._writer.copy(url, other)
 

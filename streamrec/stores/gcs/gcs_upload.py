@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from streamrec.stores.part_upload import UploadSession, date_of
+from streamrec.stores.base.part_upload import UploadSession, date_of
 
 KIND = "application/octet-stream"
 SMALL = 1 << 19

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_file
 from streamrec.errors import AccessDenied, ConfigError, StreamrecError
-from streamrec.stores.base import quoted
+from streamrec.stores.base.protocol import quoted
 from streamrec.suggestions import did_you_mean
 
 if TYPE_CHECKING:

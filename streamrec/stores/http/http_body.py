@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from streamrec.errors import StoreUnavailable
-from streamrec.stores.foreign_errors import meaning_of
+from streamrec.stores.base.foreign_errors import meaning_of
 from streamrec.stores.http.receivers import BodyReceiver
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, let_pass
-from streamrec.stores.foreign_errors import meaning_of
+from streamrec.stores.base.foreign_errors import meaning_of
+from streamrec.stores.base.protocol import ObjectInfo, check_pin, check_range, let_pass
+from streamrec.stores.base.refusals import code_of, refusal, seconds_to_wait
 from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
     RangedGet,
@@ -29,14 +30,13 @@ from streamrec.stores.http.range_requests import (
     size_from_416,
 )
 from streamrec.stores.http.transport import OPTIONS, Transport, check_proxies, transport_of
-from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
 from streamrec.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Mapping
 
-    from streamrec.stores.base import BeforeRequest, NewObject, Store
+    from streamrec.stores.base.protocol import BeforeRequest, NewObject, Store
 
 CONNECT_SECONDS = 10.0
 DNS_SECONDS = 300
@@ -59,7 +59,7 @@ class RangeClient:
 
     Args:
         follow: ``True`` follows redirects. Signed URLs are valid for one host, so their client
-            does not; it raises :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired``.
+            does not; it raises :class:`WrongRegion` and ``Expired``.
         transport: Certificates and proxy.
         before_request: Called before each request.
     """

@@ -12,8 +12,8 @@ from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 from s3fs import S3FileSystem
 
-from streamrec.stores.base import in_thread
-from streamrec.stores.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.protocol import in_thread
 from streamrec.stores.s3.login_files import check_login_files
 from streamrec.stores.s3.s3_options import sdk_options
 

@@ -18,8 +18,8 @@ from botocore.exceptions import (
 from s3fs import S3FileSystem
 
 from streamrec.errors import ConfigError
-from streamrec.stores.base import quoted
-from streamrec.stores.troubles import tell
+from streamrec.stores.base.protocol import quoted
+from streamrec.stores.base.troubles import tell
 from streamrec.suggestions import did_you_mean
 
 if TYPE_CHECKING:

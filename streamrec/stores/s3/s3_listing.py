@@ -10,9 +10,9 @@ from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
 
 from streamrec.errors import StoreMisbehaved
-from streamrec.stores.base import ObjectInfo
-from streamrec.stores.pages import Page
-from streamrec.stores.versions import version_of
+from streamrec.stores.base.pages import Page
+from streamrec.stores.base.protocol import ObjectInfo
+from streamrec.stores.base.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

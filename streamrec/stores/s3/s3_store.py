@@ -14,19 +14,20 @@ from contextlib import asynccontextmanager, closing, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, StoreError
-from streamrec.stores.base import (
+from streamrec.stores.base.pages import walk
+from streamrec.stores.base.protocol import (
     check_new_object,
     check_range,
     let_pass,
     split_bucket,
     split_object,
 )
+from streamrec.stores.base.refusals import Expired, WrongRegion, plain
+from streamrec.stores.base.versions import bare_version, same_version
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangedGet
-from streamrec.stores.pages import walk
-from streamrec.stores.refusals import Expired, WrongRegion, plain
 from streamrec.stores.s3.presign import Presigner, get_object, list_objects
 from streamrec.stores.s3.s3_listing import parse_page
 from streamrec.stores.s3.s3_options import (
@@ -42,14 +43,13 @@ from streamrec.stores.s3.s3_upload import (
     path_in,
     writing_filesystem,
 )
-from streamrec.stores.versions import bare_version, same_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from streamrec.stores.base import BeforeRequest, NewObject, ObjectInfo
+    from streamrec.stores.base.pages import Page
+    from streamrec.stores.base.protocol import BeforeRequest, NewObject, ObjectInfo
     from streamrec.stores.http.http_body import HttpBody
-    from streamrec.stores.pages import Page
     from streamrec.stores.s3.presign import SignedUrl, UnsignedRequest
 
 logger = logging.getLogger(__name__)
@@ -145,13 +145,13 @@ class S3Store:
         await self._writer.delete(url)
 
     async def copy(self, url: str, other: str, size: int) -> None:
-        """Have the store copy an object; see :class:`~streamrec.stores.base.Copying`."""
+        """Have the store copy an object; see :class:`Copying`."""
         self._before_request(0)
         source = path_in(url)
         await self._writer.call(other, lambda files, path: copy_object(files, source, path, size))
 
     async def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
-        """Abort uploads of killed writers; see :class:`~streamrec.stores.base.Cleaning`."""
+        """Abort uploads of killed writers; see :class:`Cleaning`."""
         self._before_request(0)
         # Some stores do not list uploads, and not every user may; nobody sees what is left.
         with suppress(StoreError):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp.payload import Payload
 
-from streamrec.stores.base import split_bucket
+from streamrec.stores.base.pages import Page, Pages
+from streamrec.stores.base.part_upload import UploadSession, date_of
+from streamrec.stores.base.protocol import split_bucket
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 from streamrec.stores.http.transport import check_proxies
-from streamrec.stores.pages import Page, Pages
-from streamrec.stores.part_upload import UploadSession, date_of
 from streamrec.stores.s3.login_files import check_login_files
 from streamrec.stores.s3.s3_options import writing_options
 

@@ -21,7 +21,7 @@ from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading import ranges
 from streamrec.plan.reading.concurrency import Concurrency
 from streamrec.plan.reading.ranges import LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
 

@@ -31,7 +31,7 @@ from streamrec.formats.shards.compression import Compressor, Decompressor
 from streamrec.formats.shards.tfrecord import FOOTER, frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.position import Position
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from tests.by_day import at_night
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.pipeline.small_datasets import contents, identities, settings_of

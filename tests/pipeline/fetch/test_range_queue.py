@@ -11,7 +11,7 @@ from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
 from streamrec.pipeline.fetch.range_queue import Demand, LearnedFacts, RangeQueue, RangeRead, Shards
 from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.reading.ranges import LaneRanges, RangeRequest
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from tests.pipeline.received_ranges import SHARD, nothing_more, received
 
 

@@ -11,7 +11,7 @@ from blockbuster import blockbuster_ctx
 
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import ObjectChanged, StoreUnavailable
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import PieceCache

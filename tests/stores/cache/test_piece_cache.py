@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.reading.ranges import RangeRequest
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import SLACK, PieceCache, to_remove
 from streamrec.stores.cache.pieces import Piece, ShelvedPiece

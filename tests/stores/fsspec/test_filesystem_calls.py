@@ -12,8 +12,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from streamrec.errors import ConfigError
+from streamrec.stores.base.source_text import split_chain
 from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
-from streamrec.stores.source_text import split_chain
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

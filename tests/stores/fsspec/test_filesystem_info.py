@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec.stores.base.versions import same_version
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
-from streamrec.stores.versions import same_version
 
 THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

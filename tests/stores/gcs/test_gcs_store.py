@@ -25,8 +25,8 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
+from streamrec.stores.base.refusals import code_of, refusal
 from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page
-from streamrec.stores.refusals import code_of, refusal
 from tests.stores.conformance import (
     DATA,
     AccessConformance,
@@ -43,7 +43,7 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from streamrec.stores.base import ObjectInfo, Store
+    from streamrec.stores.base.protocol import ObjectInfo, Store
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ def store() -> Iterator[DevStore]:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.stores.part_upload.PART", PART)
+    monkeypatch.setattr("streamrec.stores.base.part_upload.PART", PART)
 
 
 @pytest.mark.parametrize("size", [0, 10, PART - 1, PART, 3 * PART + 7])
@@ -74,7 +74,7 @@ def test_a_lost_answer_to_the_last_step_is_looked_up(store: DevStore) -> None:
 def test_an_abort_that_is_not_answered_is_given_up(
     store: DevStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.stores.part_upload.ABORT_SECONDS", 0.01)
+    monkeypatch.setattr("streamrec.stores.base.part_upload.ABORT_SECONDS", 0.01)
     store.faults = [FaultRule(method="DELETE", stall_after=0)]
     writer = sr.TFRecordWriter("gs://bucket/x", storage_options=store.gcs_options)
     writer.write(bytes(2 * PART))

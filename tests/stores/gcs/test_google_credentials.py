@@ -12,7 +12,7 @@ from google.oauth2.credentials import Credentials
 
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
-from streamrec.stores.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translated
 from streamrec.stores.gcs.google_credentials import filesystem
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 from streamrec.devstore import DevStore
 from streamrec.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
-from streamrec.stores.foreign_errors import tls_trouble
+from streamrec.stores.base.foreign_errors import tls_trouble
 from streamrec.stores.http.http_store import HttpStore
 from streamrec.stores.http.transport import AUTHORITIES, Transport, transport_of
 from streamrec.stores.s3.s3_options import s3_transport, sdk_options

@@ -17,7 +17,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translated
 
 
 def answer(status: int, code: str, **headers: str) -> boto.ClientError:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import StoreMisbehaved
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.s3.s3_listing import parse_page
 
 NAMESPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'

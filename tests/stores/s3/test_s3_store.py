@@ -19,8 +19,8 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
+from streamrec.stores.base.pages import RETRIES
 from streamrec.stores.http import http_store
-from streamrec.stores.pages import RETRIES
 from streamrec.stores.s3.presign import get_object
 from streamrec.stores.s3.s3_store import S3Store
 from tests.stores.conformance import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
 
 KEYS = {"key": "test", "secret": "testsecret"}
 

@@ -13,8 +13,8 @@ import os
 from itertools import count
 from typing import IO, TYPE_CHECKING
 
-from streamrec.stores.new_object import BUFFER
-from streamrec.stores.regular_file import check_regular
+from streamrec.stores.base.new_object import BUFFER
+from streamrec.stores.base.regular_file import check_regular
 from streamrec.surroundings import absolute
 
 if TYPE_CHECKING:

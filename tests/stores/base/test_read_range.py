@@ -7,8 +7,8 @@ import pytest
 
 from streamrec.errors import AccessDenied, StoreUnavailable
 from streamrec.flow import retry
-from streamrec.stores.base import ObjectInfo
-from streamrec.stores.read_range import RETRIES, SILENCE, read_range
+from streamrec.stores.base.protocol import ObjectInfo
+from streamrec.stores.base.read_range import RETRIES, SILENCE, read_range
 from tests.pipeline import scripted_store
 from tests.pipeline.scripted_store import Body, ScriptedStore
 from tests.pipeline.simulated_store import simulated

@@ -24,7 +24,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.foreign_errors import meaning_of, pattern_in, translated
+from streamrec.stores.base.foreign_errors import meaning_of, pattern_in, translated
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, ObjectChanged
-from streamrec.stores.base import (
+from streamrec.stores.base.protocol import (
     bare_url,
     check_pin,
     check_range,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import AccessDenied, StoreError, StoreMisbehaved, StoreUnavailable
 from streamrec.plan.reading.key_space import FIRST
-from streamrec.stores.base import ObjectInfo
-from streamrec.stores.pages import (
+from streamrec.stores.base.pages import (
     LATER_RETRIES,
     LONGEST_WAIT,
     RETRIES,
@@ -21,6 +20,7 @@ from streamrec.stores.pages import (
     _retried,
     walk,
 )
+from streamrec.stores.base.protocol import ObjectInfo
 from tests.cancellation import TURNS, cancel_in_every_turn
 from tests.pipeline.simulated_store import simulated
 from tests.plan.reading.test_key_space import KEYS

@@ -27,7 +27,7 @@ from streamrec.config.places import (
 from streamrec.config.schemes import SCHEMES, is_own, line_of
 from streamrec.errors import ConfigError
 from streamrec.plan.state.fingerprint import digest, relative_names
-from streamrec.stores.base import bare_url
+from streamrec.stores.base.protocol import bare_url
 from streamrec.suggestions import close_names
 
 if TYPE_CHECKING:

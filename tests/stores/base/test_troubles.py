@@ -26,15 +26,15 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
+from streamrec.stores.base.foreign_errors import meaning_of
+from streamrec.stores.base.refusals import _BY_CODE, _BY_STATUS
+from streamrec.stores.base.troubles import TROUBLES, tell
 from streamrec.stores.folder import Folder
-from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.gcs.gcs_store import GCSStore
 from streamrec.stores.http.http_store import HttpStore
 from streamrec.stores.open import Stores
-from streamrec.stores.refusals import _BY_CODE, _BY_STATUS
 from streamrec.stores.s3.s3_store import S3Store
 from streamrec.stores.stored_files import find_files
-from streamrec.stores.troubles import TROUBLES, tell
 from streamrec.stores.writing import write_object
 from tests.stores.conformance import read
 from tests.stores.s3.test_s3_store import KEYS
@@ -528,8 +528,8 @@ class TestLocal:
         def fail(*_: Any, **__: Any) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr("streamrec.stores.local_store.open_regular", fail)
-        monkeypatch.setattr("streamrec.stores.local_store.PartFile", fail)
+        monkeypatch.setattr("streamrec.stores.local.local_store.open_regular", fail)
+        monkeypatch.setattr("streamrec.stores.local.local_store.PartFile", fail)
         check(told(way, str(tmp_path / "x"), {}), row)
 
     @pytest.mark.parametrize("way", [reading, writing])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.stores import part_upload
-from streamrec.stores.part_upload import LAG, PartUpload, UploadSession
+from streamrec.stores.base import part_upload
+from streamrec.stores.base.part_upload import LAG, PartUpload, UploadSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

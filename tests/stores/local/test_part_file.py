@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.errors import ConfigError
-from streamrec.stores.part_file import PartFile
+from streamrec.stores.local.part_file import PartFile
 from streamrec.stores.writing import write_object
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.stores.local_store import LocalStore
+from streamrec.stores.base.versions import is_strong, same_version, version_of
+from streamrec.stores.local.local_store import LocalStore
 from streamrec.stores.stored_files import find_files
-from streamrec.stores.versions import is_strong, same_version, version_of
 from tests.stores.conformance import read
 from tests.support import asynchronous
 

@@ -13,7 +13,7 @@ from streamrec.flow.retry import Backoff, retried
 from streamrec.flow.silence import Silence
 
 if TYPE_CHECKING:
-    from streamrec.stores.base import ObjectInfo, Store
+    from streamrec.stores.base.protocol import ObjectInfo, Store
     from streamrec.values.columns import ByteArray
 
 RETRIES = 8

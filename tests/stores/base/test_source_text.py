@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
-from streamrec.stores.source_text import (
+from streamrec.stores.base.source_text import (
     content_name,
     expand,
     fixed_prefix,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
-from streamrec.stores import local_store as local
-from streamrec.stores.local_store import LocalStore, path_of
+from streamrec.stores.local import local_store as local
+from streamrec.stores.local.local_store import LocalStore, path_of
 from tests.stores.conformance import (
     DATA,
     Backend,
@@ -25,7 +25,7 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
 
 
 def put(path: Path, data: bytes) -> None:
@@ -164,7 +164,7 @@ async def test_system_errors(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("streamrec.stores.local_store.os.stat", fail)
+    monkeypatch.setattr("streamrec.stores.local.local_store.os.stat", fail)
     with pytest.raises(kind) as caught:
         [info async for info in LocalStore().list("/data/")]
     assert caught.value.url == "/data/"

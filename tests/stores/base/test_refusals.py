@@ -13,7 +13,7 @@ from streamrec.errors import (
     StoreError,
     StoreUnavailable,
 )
-from streamrec.stores.refusals import Expired, WrongRegion, code_of, refusal, seconds_to_wait
+from streamrec.stores.base.refusals import Expired, WrongRegion, code_of, refusal, seconds_to_wait
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from streamrec.errors import AccessDenied, StoreError
-from streamrec.stores.troubles import tell
+from streamrec.stores.base.troubles import tell
 
 
 class WrongRegion(StoreError):

@@ -10,13 +10,13 @@ import pytest
 import streamrec as sr
 from streamrec.errors import ConfigError, ObjectChanged, ObjectNotFound, StoreError
 from streamrec.feeder.access.secret_files import read_file
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base.protocol import ObjectInfo
+from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.regular_file import NotAFile, open_regular
+from streamrec.stores.base.versions import file_version
 from streamrec.stores.open import Stores
 from streamrec.stores.pinned_files import PinnedFile
-from streamrec.stores.read_range import read_range
-from streamrec.stores.regular_file import NotAFile, open_regular
 from streamrec.stores.stored_files import find_files
-from streamrec.stores.versions import file_version
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

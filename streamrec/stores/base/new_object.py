@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from streamrec.stores.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translated
 from streamrec.surroundings import temporary_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from streamrec.stores.base import NewObject
+    from streamrec.stores.base.protocol import NewObject
     from streamrec.values.columns import Bytes
 
 
@@ -35,7 +35,7 @@ class GuardedObject:
         self.target = target
 
     def write(self, data: Bytes) -> int:
-        """Append bytes; see :class:`~streamrec.stores.base.NewObject`."""
+        """Append bytes; see :class:`NewObject`."""
         with self._guard():
             return self.target.write(data)
 

@@ -11,8 +11,8 @@ from streamrec.config.schemes import SCHEMES
 from streamrec.errors import ConfigError, ObjectChanged
 from streamrec.flow.cleanup import wait_out
 from streamrec.masking import masked_repr
-from streamrec.stores.troubles import tell
-from streamrec.stores.versions import same_version
+from streamrec.stores.base.troubles import tell
+from streamrec.stores.base.versions import same_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -56,7 +56,7 @@ class ObjectInfo:
     size: int | None = None
     """Bytes."""
     etag: str | None = None
-    """The version, made by :func:`streamrec.stores.versions.version_of`."""
+    """The version, made by :func:`streamrec.stores.base.versions.version_of`."""
     encoding: str | None = None
     """The stored object's Content-Encoding, such as ``gzip``; ranges are then those of the encoded
     bytes. ``None``: no encoding, or not looked up yet."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
     from streamrec.plan.reading.key_space import NameSpan
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.base.protocol import ObjectInfo
 
 RETRIES = 3
 """Retries of the first page. Few: a store that does not list at all is more likely misnamed than

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from streamrec.config.places import FILE
 from streamrec.errors import ObjectNotFound, StoreUnavailable
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread, let_pass
-from streamrec.stores.foreign_errors import local_meaning, translated
-from streamrec.stores.new_object import GuardedObject
-from streamrec.stores.part_file import PartFile, remove_left
-from streamrec.stores.regular_file import open_regular
-from streamrec.stores.versions import file_version
+from streamrec.stores.base.foreign_errors import local_meaning, translated
+from streamrec.stores.base.new_object import GuardedObject
+from streamrec.stores.base.protocol import ObjectInfo, check_pin, check_range, in_thread, let_pass
+from streamrec.stores.base.regular_file import open_regular
+from streamrec.stores.base.versions import file_version
+from streamrec.stores.local.part_file import PartFile, remove_left
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from concurrent.futures import Executor
     from io import FileIO
 
-    from streamrec.stores.base import BeforeRequest, NewObject
+    from streamrec.stores.base.protocol import BeforeRequest, NewObject
 
 
 class LocalBody:
@@ -120,11 +120,11 @@ class LocalStore:
             await self._call(url, Path(path_of(url)).unlink)
 
     async def copy(self, url: str, other: str, size: int) -> None:  # noqa: ARG002 - of any size
-        """Rename a file; see :class:`~streamrec.stores.base.Copying`."""
+        """Rename a file; see :class:`Copying`."""
         await self._call(other, Path(path_of(url)).replace, path_of(other))
 
     async def remove_left(self, directory: str, prefixes: Sequence[str]) -> None:
-        """Remove part files without a writer; see :class:`~streamrec.stores.base.Cleaning`."""
+        """Remove part files without a writer; see :class:`Cleaning`."""
         await self._call(directory, remove_left, Path(path_of(directory)), tuple(prefixes))
 
     async def _call(self, url: str, function: Callable[..., object], *arguments: object) -> None:
