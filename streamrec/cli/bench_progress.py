@@ -8,14 +8,13 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
-from rich.bar import Bar
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from streamrec.measure.view import spent_of
-from streamrec.report.terminal import Sparkline
+from streamrec.report.terminal import Sparkline, bar_of
 from streamrec.report.words import clip, rate, seconds
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 EVERY = 0.5
 """Seconds between two points of the line."""
 POINTS = 60
-BAR = 24
-"""The characters of a bar."""
 
 
 class BenchmarkProgress:
@@ -98,7 +95,7 @@ class BenchmarkProgress:
         rates = self._rates()
         table.add_row("rate", Text(rate(rates[-1]), no_wrap=True), Sparkline(rates))
         for row in spent_of(spent, self._limits):
-            table.add_row(row.name, row.detail, Bar(1, 0, row.part, width=BAR, color="blue"))
+            table.add_row(row.name, row.detail, bar_of(row.part))
         return Group(Text("  ").append_text(self._line(self._phase or "starting")), table)
 
     def _sample(self, count: int) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.bar import Bar
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamrec.report.terminal import Sparkline, table_of
+from streamrec.report.terminal import Sparkline, bar_of, table_of
 from streamrec.report.words import percent
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def _path(view: View) -> Group:
         table.add_row(
             Text(stage.name, style),
             Text(percent(stage.share), style),
-            Bar(1, 0, stage.share, width=BAR, color=style.rpartition(" ")[2] or "blue"),
+            bar_of(stage.share, style.rpartition(" ")[2] or "blue", BAR),
             Text.assemble(stage.fill.text if stage.fill else "", "  ", (stage.detail, "dim")),
         )
     return Group(Text(view.verdict, "bold"), Text(), table)

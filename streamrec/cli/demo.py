@@ -48,7 +48,7 @@ def _silent(_: str) -> None:
 
 
 def _text(summary: Summary) -> str:
-    from streamrec.report.words import size
+    from streamrec.report.words import rate, size
 
     verdict = "every record arrived exactly once an epoch" if summary.ok else "this must not be"
     return "\n".join(
@@ -60,7 +60,7 @@ def _text(summary: Summary) -> str:
             f"{verdict}",
             "",
             f"time to first batch  {summary.first_batch_seconds:.2f} s",
-            f"throughput           {summary.megabytes_per_second:,.0f} MB/s, "
+            f"throughput           {rate(1e6 * summary.megabytes_per_second)}, "
             f"{summary.records_per_second:,.0f} records/s",
             f"all of it            {summary.seconds:.1f} s",
         ]

@@ -18,6 +18,7 @@ from streamrec.demo.plan import FEATURES, DemoPlan, write_shards
 from streamrec.demo.ranks import DemoRank, ReceivedRecords
 from streamrec.errors import ConfigError
 from streamrec.flow.child_process import ChildProcess
+from streamrec.report.words import size
 from streamrec.surroundings import absolute, temporary_directory
 
 if TYPE_CHECKING:
@@ -138,10 +139,10 @@ def run(
         bucket = directory / "buckets" / BUCKET
         bucket.mkdir(parents=True)
         with start_store(directory, plan) as store:
-            size = write_shards(bucket, plan, lambda done: progress("writing", done, plan.records))
+            total = write_shards(bucket, plan, lambda done: progress("writing", done, plan.records))
             endpoint = store.ready()["endpoint"]
             note(
-                f"wrote {plan.records:,} JPEG records, {size / 1e6:.0f} MB, into {plan.shards} "
+                f"wrote {plan.records:,} JPEG records, {size(total)}, into {plan.shards} "
                 f"shards, behind {endpoint} with {1e3 * plan.latency:.0f} ms to the first byte"
             )
             # The feeder is closed first: that ends whatever a rank may wait for.

@@ -6,7 +6,6 @@ from itertools import zip_longest
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-from rich.bar import Bar
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +13,7 @@ from rich.text import Text
 from streamrec.measure.comparison import NOISE
 from streamrec.measure.view import view_of
 from streamrec.report.charts import COLUMNS
-from streamrec.report.terminal import BLOCKS, Sparkline, table_of
+from streamrec.report.terminal import BLOCKS, Sparkline, bar_of, table_of
 from streamrec.report.words import percent
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from streamrec.report.charts import HistogramChart, Line
     from streamrec.report.tables import BarRow, Grid, Square
 
-BAR = 24
-"""The characters of a bar."""
 DARK, LIGHT = (236, 237, 24, 25, 31), (38, 74, 116, 153)
 """The numbers of colours of a terminal, slow to fast."""
 SHADES = {
@@ -159,7 +156,7 @@ def _rows(title: str, rows: Sequence[BarRow]) -> Iterator[RenderableType]:
     table.add_column(justify="right", no_wrap=True)
     for row in rows:
         style = "bold yellow" if row.is_most else ""
-        bar = Bar(1, 0, row.part, width=BAR, color="yellow" if row.is_most else "blue")
+        bar = bar_of(row.part, "yellow" if row.is_most else "blue")
         table.add_row(
             Text(row.name, style),
             Text(f"{row.text}{' →' if row.is_cut else ''}", style),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.bar import Bar
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 BLOCKS = "▁▂▃▄▅▆▇█"
+BAR = 24
+"""The characters of a bar."""
 LINE = POINTS
 """The most characters of a line: one for each point."""
 
@@ -45,6 +48,11 @@ class Sparkline:
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(sparkline(self.values, min(LINE, options.max_width)), "blue", no_wrap=True)
+
+
+def bar_of(part: float, color: str = "blue", width: int = BAR) -> Bar:
+    """Return a bar of ``width`` characters, of which a part (0 to 1) is filled."""
+    return Bar(1, 0, part, width=width, color=color)
 
 
 def table_of(*columns: tuple[str, str]) -> Table:

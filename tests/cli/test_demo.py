@@ -97,7 +97,7 @@ def test_text(summary: list[Any]) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith("wrote something\nstreamed 2,048 records, 201.5 MB")
     assert "lost 0, repeated 0, damaged 0: every record arrived exactly once" in outcome.out
-    assert "101 MB/s, 1,024 records/s" in outcome.out
+    assert "100.8 MB/s, 1,024 records/s" in outcome.out
 
 
 def test_json_is_alone(summary: list[Any]) -> None:
