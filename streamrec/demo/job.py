@@ -202,17 +202,17 @@ def _summary(plan: DemoPlan, ranks: Sequence[DemoRank], started: float, begun: f
     counted = [rank.received for rank in ranks]
     counts = sum(received.counts for received in counted)
     records = sum(received.records for received in counted)
-    size = sum(received.bytes for received in counted)
+    nbytes = sum(received.bytes for received in counted)
     took = max(rank.finished for rank in ranks) - started
     return Summary(
         records=records,
-        bytes=size,
+        bytes=nbytes,
         epochs=plan.epochs,
         ranks=plan.ranks,
         shards=plan.shards,
         first_batch_seconds=round(max(rank.first_batch or 0.0 for rank in ranks), 3),
         stream_seconds=round(took, 3),
-        megabytes_per_second=round(size / 1e6 / took, 1),
+        megabytes_per_second=round(nbytes / 1e6 / took, 1),
         records_per_second=round(records / took, 1),
         resumed_at_step=ranks[plan.stopped_rank].resumed_at,
         lost=int(np.count_nonzero(counts == 0)),

@@ -232,12 +232,12 @@ async def _with_sizes(shards: Sequence[ObjectInfo], stores: Stores) -> list[Obje
     unknown = [number for number, info in enumerate(shards) if info.size is None]
     # Evenly over all, since sizes often follow the order of names.
     sample = unknown[:: -(-len(unknown) // SAMPLE) or 1]
-    infos = await together(_looked_up(shards[number], stores) for number in sample)
+    infos = await together(_look_up(shards[number], stores) for number in sample)
     sizes = dict(zip(sample, infos, strict=True))
     return [sizes.get(number, info) for number, info in enumerate(shards)]
 
 
-async def _looked_up(shard: ObjectInfo, stores: Stores) -> ObjectInfo:
+async def _look_up(shard: ObjectInfo, stores: Stores) -> ObjectInfo:
     # One byte, and no HEAD: the answer to a range names the size.
     _, info = await read_range(stores.store_for(shard.url), shard, 0, 1)
     return replace(info, url=shard.url)
@@ -334,8 +334,8 @@ class Benchmark:
             return
         await self._measure_store(settings, shards)
         # What does not parse here would end the job, too: it runs with what fitted.
-        settings = await self._parsing(settings, partial(self._measure_processing, shards))
-        await self._parsing(settings, partial(self._run_job, world_size))
+        settings = await self._measure_parsed(settings, partial(self._measure_processing, shards))
+        await self._measure_parsed(settings, partial(self._run_job, world_size))
 
     async def measure_feeder(self, address: str, **route: Any) -> None:
         """Measure what a feeder gives to one client.
@@ -346,7 +346,7 @@ class Benchmark:
         self._watch.phase("stream")
         options: Route = route  # type: ignore[assignment]
         self._found["job"] = await run_feeder_job(
-            address, self._budget, **self._of_job(), **options
+            address, self._budget, **self._options_of_job(), **options
         )
 
     def figures(self) -> Figures:
@@ -381,7 +381,7 @@ class Benchmark:
         await self._measure("first byte", "first_byte", FIRST_BYTE, settings, url, first_byte)
         await self._measure("sweep", "sweep", SWEEP, settings, url, sweep)
 
-    async def _parsing(
+    async def _measure_parsed(
         self, settings: DatasetSettings, measure: Callable[[DatasetSettings], Awaitable[None]]
     ) -> DatasetSettings:
         """Measure with the settings; return those that the records turned out to fit."""
@@ -428,12 +428,12 @@ class Benchmark:
         self._watch.phase("stream")
         try:
             self._found["job"] = await run_job(
-                settings, self._budget, world_size=world_size, **self._of_job()
+                settings, self._budget, world_size=world_size, **self._options_of_job()
             )
         except BudgetSpent as error:
             self._leave_out("stream", error)
 
-    def _of_job(self) -> dict[str, Any]:
+    def _options_of_job(self) -> dict[str, Any]:
         return {
             "seconds": self._budget.left.seconds,
             "step_seconds": self._step_seconds,

@@ -105,7 +105,7 @@ class Transfer:
     size_first: int = 0
     size: int = 0
 
-    def received(self, count: int) -> None:
+    def count(self, count: int) -> None:
         """Count bytes that have arrived."""
         if not self.size:
             self.first, self.size_first = time.perf_counter(), count
@@ -187,7 +187,7 @@ class _Measurement:
             _raise_failure(connections)
         finally:
             await end(*connections)
-        return self._measured(begin, cpu / (now - begin))
+        return self._result(begin, cpu / (now - begin))
 
     @property
     def _range_seconds(self) -> float:
@@ -226,13 +226,13 @@ class _Measurement:
         transfer = Transfer(time.perf_counter())
         try:
             async with self._store.open_range(url, start, stop, etag=etag) as body:
-                await body.fill(memory, transfer.received)
+                await body.fill(memory, transfer.count)
         finally:
             transfer.end = time.perf_counter()
             if transfer.size:  # bytes of a range that is cut off count as well
                 self._transfers.append(transfer)
 
-    def _measured(self, begin: float, loop_busy: float) -> MeasuredCell:
+    def _result(self, begin: float, loop_busy: float) -> MeasuredCell:
         transfers = self._transfers
         parts = [(transfer.size, transfer.part(begin, self._end)) for transfer in transfers]
         cell = Cell(
