@@ -161,7 +161,13 @@ class Assembler:
         self._cores = ceiling.cores.share() if ceiling.cores else None
         inflating = [queue for queue in queues if isinstance(queue, InflatingQueue)]
         self.inflater = (
-            Inflater(self.fetcher, inflating, plan.memory, ceiling, self._on_a_core)
+            Inflater(
+                fetcher=self.fetcher,
+                queues=inflating,
+                plan=plan.memory,
+                ceiling=ceiling,
+                turn=self._on_a_core,
+            )
             if inflating
             else None
         )
@@ -170,7 +176,13 @@ class Assembler:
         self._decoded = DecodedMemory(plan.memory.decoded, *borrow)
         self.decoder = _decoder(plan, shards, self._share_pictures, allocate, measures)
         self._builder = LaneBuilder(
-            *(plan, shards, self.fetcher, corruption_log, threads, self.decoder, measures.waits),
+            plan=plan,
+            shards=shards,
+            fetcher=self.fetcher,
+            corruption_log=corruption_log,
+            threads=threads,
+            decoder=self.decoder,
+            waits=measures.waits,
             share=self._each_on_a_core,
         )
         self._lanes += map(self._builder.lane, range(len(plan.own_lanes)))
@@ -425,11 +437,11 @@ def _fetcher(
     settings = plan.settings
     most = MOST if settings.max_concurrency == "auto" else settings.max_concurrency
     return Fetcher(
-        shards,
-        stores,
-        queues,
-        lanes,
-        plan.memory,
+        shards=shards,
+        stores=stores,
+        queues=queues,
+        lanes=lanes,
+        plan=plan.memory,
         concurrency=Concurrency(max(START, len(queues)), most),
         stall_timeout=settings.stall_timeout,
         random=Random(),

@@ -96,7 +96,16 @@ class Arithmetic:
         if order is None or epochs is None or steps is not None:
             return None
         lanes = range(0, self._identity.lanes, world_size)
-        return RecordRun(order, None, lanes, batch_size, 0, 0, epochs, remainder)
+        return RecordRun(
+            order=order,
+            windows=None,
+            lanes=lanes,
+            batch_size=batch_size,
+            epoch=0,
+            step=0,
+            end_epoch=epochs,
+            remainder=remainder,
+        )
 
     # -- starts ------------------------------------------------------------------------------------
 

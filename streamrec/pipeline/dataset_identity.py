@@ -107,7 +107,13 @@ class Identity:
             return None
         total, seed = int(settings.shuffle_window), settings.seed
         open_shards = len(self.orders) if self.draws is None else 1
-        windows = Windows(total, self.lanes, seed, settings.shuffle, open_shards)
+        windows = Windows(
+            total=total,
+            lanes=self.lanes,
+            seed=seed,
+            shuffles=settings.shuffle,
+            open_shards=open_shards,
+        )
         return windows if self.record_order is None else ChunkWindows(self.record_order, windows)
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
@@ -135,7 +141,13 @@ class Identity:
         if settings.weights is not None and settings.shuffle:
             seeds = [component_seed(seed, number) for number in range(len(seeds))]
         orders = tuple(
-            ShardOrder(count, self.lanes, settings.shuffle, own_seed, first)
+            ShardOrder(
+                shards=count,
+                lanes=self.lanes,
+                shuffle=settings.shuffle,
+                seed=own_seed,
+                first_shard=first,
+            )
             for count, own_seed, first in zip(self.counts, seeds, self._first_shards, strict=True)
         )
         if settings.weights is not None or not settings.shuffle:
@@ -152,7 +164,14 @@ class Identity:
         # extents, or where the search for the end of damage must stop at the chunk's end.
         joins = self.is_counted and settings.on_corrupt == "raise" and not settings.has_windows
         chunks, origin = index.chunks(), None if self.is_counted else 0
-        return RecordOrder(chunks, self.lanes, settings.shuffle, seed, joins, origin)
+        return RecordOrder(
+            table=chunks,
+            lanes=self.lanes,
+            shuffle=settings.shuffle,
+            seed=seed,
+            joins=joins,
+            origin=origin,
+        )
 
     @property
     def _needs_seed(self) -> bool:

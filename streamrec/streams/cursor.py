@@ -168,7 +168,13 @@ class Cursor:
     def mark(self) -> Mark:
         """Return the present point, for :meth:`go_back`."""
         rows = len(self._rows)
-        return Mark(self._resume_points, rows, self.batches, self.records, self._starts)
+        return Mark(
+            resume_points=self._resume_points,
+            rows=rows,
+            batches=self.batches,
+            records=self.records,
+            starts=self._starts,
+        )
 
     def go_back(self, mark: Mark) -> None:
         """Undo what was taken since a mark; rows that waited there come again."""

@@ -42,7 +42,14 @@ def rows_of(columns: Columns, shards: npt.NDArray[np.int32], ordinals: Indices) 
     """
     n, buffer = len(shards), cast("ByteArray", columns)
     lengths = np.full(n, sum(column[:1].nbytes for column in columns.values()))
-    return RecordRows((buffer,), np.zeros(n, np.int32), np.arange(n), lengths, shards, ordinals)
+    return RecordRows(
+        buffers=(buffer,),
+        buffer_index=np.zeros(n, np.int32),
+        offsets=np.arange(n),
+        lengths=lengths,
+        shards=shards,
+        ordinals=ordinals,
+    )
 
 
 def are_columns(rows: RecordRows) -> bool:
@@ -182,13 +189,13 @@ class RecordRows:
     def pick(self, rows: Indices | slice) -> RecordRows:
         """Return some rows, or all in another order; the result holds all buffers."""
         return RecordRows(
-            self.buffers,
-            self.buffer_index[rows],
-            self.offsets[rows],
-            self.lengths[rows],
-            self.shards[rows],
-            self.ordinals[rows],
-            None if self.passes is None else self.passes[rows],
+            buffers=self.buffers,
+            buffer_index=self.buffer_index[rows],
+            offsets=self.offsets[rows],
+            lengths=self.lengths[rows],
+            shards=self.shards[rows],
+            ordinals=self.ordinals[rows],
+            passes=None if self.passes is None else self.passes[rows],
         )
 
     def __len__(self) -> int:

@@ -204,8 +204,9 @@ async def test_a_run_that_is_left_leaves_no_memory(
     pool = weakref.ref(run._assembler.fetcher.pool)
     assert run._assembler.fetcher.pool.idle == 0
     del run, kept
-    gc.collect()
-    assert pool() is None
+    while pool() is not None:  # a thread that has read for it may still hold its last work
+        await asyncio.sleep(0)
+        gc.collect()
     await dataset.aclose()
 
 

@@ -273,7 +273,15 @@ class Decoder:
         self._taken += chunk.nbytes
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())
-        batch = Batch(columns, len(shards), epoch, origin, position, mask, self._components)
+        batch = Batch(
+            columns=columns,
+            rows=len(shards),
+            epoch=epoch,
+            origin=origin,
+            next_position=position,
+            mask=mask,
+            components=self._components,
+        )
         if self._functions.transform is None:
             return batch
         work.note_transform()

@@ -231,7 +231,15 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
     except StateError as error:
         raise RemoteProtocolError(f"the position of a batch cannot be read: {error}") from None
     origin, components = Origin(shards, records), _components(metadata)
-    return Batch(columns, rows, int(metadata.epoch), origin, position, mask, components)
+    return Batch(
+        columns=columns,
+        rows=rows,
+        epoch=int(metadata.epoch),
+        origin=origin,
+        next_position=position,
+        mask=mask,
+        components=components,
+    )
 
 
 def decode_columns(message: BatchMessage) -> dict[str, Column]:

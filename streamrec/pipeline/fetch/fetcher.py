@@ -87,7 +87,11 @@ class Fetcher:
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._schedule_again, self._prefaulter.prefault)
         self._downloader = RangeDownloader(
-            *(self.shards, self.stores, self.stall_timeout, self.random, self._lend),
+            shards=self.shards,
+            stores=self.stores,
+            stall_timeout=self.stall_timeout,
+            random=self.random,
+            lend=self._lend,
             counts=self.counts,
             timings=self.timings,
             spans=self.spans,

@@ -157,7 +157,15 @@ def placeholder_of(damaged: DamagedSpan, shard: int) -> RecordBlock:
     """Make a placeholder for a damaged span that is exactly one record: a row without bytes."""
     length = len(damaged.content) - HEADER - FOOTER
     offsets, lengths = np.array([HEADER]), np.array([length])
-    return RecordBlock(_NOTHING, offsets, lengths, shard, damaged.record, damaged.offset, lost=True)
+    return RecordBlock(
+        buffer=_NOTHING,
+        offsets=offsets,
+        lengths=lengths,
+        shard=shard,
+        first_ordinal=damaged.record,
+        base=damaged.offset,
+        lost=True,
+    )
 
 
 def missing_from(extent: Extent, begin_of_gap: int) -> RecordBlock:
@@ -174,4 +182,12 @@ def missing_from(extent: Extent, begin_of_gap: int) -> RecordBlock:
     count = max(0, begin + extent.records - first)
     nothing = np.zeros(count, np.int64)
     base = extent.end - HEADER - FOOTER
-    return RecordBlock(_NOTHING, nothing + HEADER, nothing, extent.shard, first, base, lost=True)
+    return RecordBlock(
+        buffer=_NOTHING,
+        offsets=nothing + HEADER,
+        lengths=nothing,
+        shard=extent.shard,
+        first_ordinal=first,
+        base=base,
+        lost=True,
+    )

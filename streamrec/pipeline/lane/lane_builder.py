@@ -89,7 +89,13 @@ class LaneBuilder:
             packer = Packer(plan.settings.pack, start.part)
             self._packers.append(packer)
             submit = partial(self._submit, j)
-            packing = Packing(packer, self.decoder.columns, submit, start, patience)
+            packing = Packing(
+                packer=packer,
+                columns=self.decoder.columns,
+                submit=submit,
+                start=start,
+                patience=patience,
+            )
         return self._kind(j, start)(
             source,
             start,
@@ -141,7 +147,7 @@ class LaneBuilder:
         ]
         if plan.turns is not None:
             end = None if plan.end_epoch is None else plan.lane_end(lane)
-            return OpenShards(readers, plan.turns, lane, start, end)
+            return OpenShards(readers=readers, windows=plan.turns, lane=lane, start=start, end=end)
         assert plan.components is not None
         assert plan.draws is not None
         parts = [
@@ -151,7 +157,14 @@ class LaneBuilder:
             )
         ]
         exhausted = None if plan.end_epoch is None else plan.settings.exhausted
-        return Mix(parts, plan.draws, lane, start, plan.lane_end(lane), ends=exhausted)
+        return Mix(
+            components=parts,
+            draws=plan.draws,
+            lane=lane,
+            start=start,
+            end=plan.lane_end(lane),
+            ends=exhausted,
+        )
 
     def _reader(self, sublane: int) -> RecordReader:
         plan, (order, lane) = self.plan, self.plan.sublanes[sublane]
@@ -173,7 +186,13 @@ class LaneBuilder:
         )
         ranges, end = self.fetcher.queues[sublane], plan.sublane_end(order, lane)
         return RecordReader(
-            *(ranges, self.shards, start, end, scanner, damage, plan.epoch(sublane)),
+            queue=ranges,
+            shards=self.shards,
+            start=start,
+            end=end,
+            new_scanner=scanner,
+            damage=damage,
+            epoch=plan.epoch(sublane),
             waits=self.waits,
             number=sublane,
         )

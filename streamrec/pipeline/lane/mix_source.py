@@ -283,7 +283,9 @@ class Mix:
         extent = Extent(self._epochs, self._epoch, -1)
         weighted = self.draws.weighted(self.lane, self._number, count)
         self._number += count
-        whole = RecordSpan(extent, rows, lengths, drawn, np.arange(count))
+        whole = RecordSpan(
+            extent=extent, rows=rows, lengths=lengths, places=drawn, numbers=np.arange(count)
+        )
         self._split(whole, drawn.lowest_epochs(weighted))
 
     def _split(self, span: RecordSpan, lowest: Indices) -> None:

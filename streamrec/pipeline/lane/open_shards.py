@@ -174,9 +174,23 @@ class OpenShards:
         self._rests[number] = None if is_all else span.cut(count, None)
         part = span if is_all else span.cut(0, count)
         self._points[number] = part.after(count - 1).point
-        turn = ShardTurn(part.extent, part.places, part.numbers, sums, self._turn, number, points)
+        turn = ShardTurn(
+            span=part.extent,
+            places=part.places,
+            numbers=part.numbers,
+            taken=sums,
+            number=self._turn,
+            open_shard=number,
+            points=points,
+        )
         extent = Extent(self._epoch, self._epoch, -1)
-        return RecordSpan(extent, part.rows, part.lengths, turn, rising(0, count))
+        return RecordSpan(
+            extent=extent,
+            rows=part.rows,
+            lengths=part.lengths,
+            places=turn,
+            numbers=rising(0, count),
+        )
 
     def _end_epoch(self) -> Coordinates:
         """Begin the next epoch; return the coordinates that the lane goes on at."""

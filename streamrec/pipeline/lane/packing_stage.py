@@ -121,7 +121,11 @@ class Packing:
         last = min(len(rows), first + max(1, int(within)))
         part = rows.part(first, last)
         run = _Documents(
-            self._number, last - first, lambda k: segment.end(first + k), part.shards, part.ordinals
+            number=self._number,
+            size=last - first,
+            end=lambda k: segment.end(first + k),
+            shards=part.shards,
+            ordinals=part.ordinals,
         )
         self._note(run)
         self._epoch = segment.epoch
@@ -173,4 +177,6 @@ class Packing:
 
 def _no_documents(number: int, place: Coordinates) -> _Documents:
     nothing = np.empty(0, np.int64)
-    return _Documents(number, 0, lambda _: place.numbers, nothing, nothing)
+    return _Documents(
+        number=number, size=0, end=lambda _: place.numbers, shards=nothing, ordinals=nothing
+    )

@@ -57,7 +57,13 @@ class RecordSpan:
         """
         if crcs is None:
             crcs = np.zeros(len(block) + 1, np.int64)
-        places = BlockPlaces(block.offsets, block.lengths, block.base, block.first_ordinal, crcs)
+        places = BlockPlaces(
+            offsets=block.offsets,
+            lengths=block.lengths,
+            base=block.base,
+            first_ordinal=block.first_ordinal,
+            crcs=crcs,
+        )
         rows, numbers = RecordRows.from_block(block), rising(0, len(block))
         return cls(extent, rows, block.lengths, places, numbers)
 

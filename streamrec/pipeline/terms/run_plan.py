@@ -89,14 +89,16 @@ class RunPlan:
         order = self.orders[0]
         assert isinstance(order, RecordOrder)
         assert not isinstance(self.windows, Windows)
+        epoch, step = self.position.since
         return RecordRun(
-            order,
-            self.windows,
-            self.own_lanes,
-            self.batch_size,
-            *self.position.since,
-            self.end_epoch,
-            self.remainder,
+            order=order,
+            windows=self.windows,
+            lanes=self.own_lanes,
+            batch_size=self.batch_size,
+            epoch=epoch,
+            step=step,
+            end_epoch=self.end_epoch,
+            remainder=self.remainder,
         )
 
     @property

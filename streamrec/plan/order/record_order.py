@@ -254,15 +254,15 @@ class RecordOrder:
     def _extent(self, epoch: int, place: int, first: int, last: int) -> Extent:
         begin, end, table = self._chunk(first), self._chunk(last - 1), self.table
         return Extent(
-            epoch * self.stride + place,
-            epoch,
-            int(table.shard[begin]),
-            int(table.begin[begin]),
-            int(table.end[end]),
-            int(table.first_record[begin]),
-            first - int(self._before[begin]),
-            last - first,
-            int(table.first_record[end] + table.records[end]),
+            number=epoch * self.stride + place,
+            epoch=epoch,
+            shard=int(table.shard[begin]),
+            begin=int(table.begin[begin]),
+            end=int(table.end[end]),
+            first_record=int(table.first_record[begin]),
+            skip=first - int(self._before[begin]),
+            records=last - first,
+            next_record=int(table.first_record[end] + table.records[end]),
         )
 
     def _piece(self, lane: int, epoch: int) -> _LanePiece:

@@ -182,7 +182,13 @@ class _NameCounter:
     def stepping_from(self, name: str) -> _NameCounter:
         """Return this counter with the step of a page whose first name is ``name``."""
         step = self._value(self.digits) - self._value(name[len(self.head) :]) + 1
-        return _NameCounter(self.head, self.digits, self.alphabet, self.tail, max(1, step))
+        return _NameCounter(
+            head=self.head,
+            digits=self.digits,
+            alphabet=self.alphabet,
+            tail=self.tail,
+            step=max(1, step),
+        )
 
 
 def _counters(names: Sequence[str], begin: int) -> Iterator[_NameCounter]:
