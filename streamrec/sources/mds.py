@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Unpack
 
-    from streamrec.sources.mds_columns import MDSColumns
-    from streamrec.sources.mds_shards import MDSShard
+    from streamrec.sources.mds_shards import MDSColumns, MDSShard
     from streamrec.sources.source import Memory, ReadsIn, Refuse
 
 
@@ -90,8 +89,7 @@ def open_mds(
         DataError: A shard is damaged.
         RecordTooLarge: A shard needs more memory than there is.
     """
-    from streamrec.sources.mds_columns import MDSColumns
-    from streamrec.sources.mds_shards import INDEX, read_index, samples_of
+    from streamrec.sources.mds_shards import INDEX, MDSColumns, read_index, samples_of
     from streamrec.stores.stored_files import find_files
 
     place = place.removesuffix(INDEX)
