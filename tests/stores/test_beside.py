@@ -15,7 +15,7 @@ from aiohttp import web
 
 import streamrec as sr
 from streamrec.datasets.index_check import IndexCheck
-from streamrec.datasets.known_types import known_types
+from streamrec.datasets.reshard import known_types
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.verify import check
 from streamrec.errors import ConfigError
