@@ -25,8 +25,7 @@ from streamrec.sources.opening import KINDS, options_of_kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.datasets.conversion import Conversion
-    from streamrec.datasets.convert import Destination, Outcome, SplitPlan
+    from streamrec.datasets.convert import Conversion, Destination, Outcome, SplitPlan
     from streamrec.sources.kind import Option
 
     Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -251,8 +250,7 @@ def _conversion(
     storage_options: dict[str, Any],
     **options: Any,
 ) -> Conversion:
-    from streamrec.datasets.conversion import Conversion
-    from streamrec.datasets.convert import Shuffle
+    from streamrec.datasets.convert import Conversion, Shuffle
     from streamrec.plan.order.splits import Splits
     from streamrec.sources.source import Memory
 

@@ -17,8 +17,7 @@ import streamrec as sr
 from streamrec.adapters.ray import read_tfrecords, run_tasks, write_tfrecords
 from streamrec.adapters.ray.datasource import TFRecordDatasink
 from streamrec.adapters.ray.tasks import convert_on_ray
-from streamrec.datasets.conversion import Conversion
-from streamrec.datasets.convert import Destination
+from streamrec.datasets.convert import Conversion, Destination
 from streamrec.devstore import DevStore
 from streamrec.plan.order.shard_names import Task
 from streamrec.plan.order.splits import Splits

@@ -115,7 +115,7 @@ PROGRAM = """
 import json, re, resource, sys
 import streamrec as sr
 from streamrec.plan.order.shard_names import Task
-from streamrec.datasets.conversion import Conversion
+from streamrec.datasets.convert import Conversion
 from streamrec.datasets.convert import Destination
 from streamrec.sources.source import Memory
 place, memory = json.loads(sys.argv[1])

@@ -13,8 +13,7 @@ from streamrec.errors import StreamrecError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.datasets.conversion import Conversion
-    from streamrec.datasets.convert import Outcome
+    from streamrec.datasets.convert import Conversion, Outcome
 
 
 def convert_on_ray(
