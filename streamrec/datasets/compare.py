@@ -115,20 +115,20 @@ def compare(
         closing(other.batches()) as theirs,
     ):
         one, two = _RecordCursor(source, ours), _RecordCursor(other, theirs)
-        found = _compared(one, two)
-        return Comparison(one.read, two.read, found)
+        differences = _find_differences(one, two)
+        return Comparison(one.read, two.read, differences)
 
 
-def _compared(one: _RecordCursor, two: _RecordCursor) -> list[str]:
-    found: list[str] = []
-    while (count := min(one.ready, two.ready)) and len(found) < MOST_NAMED:
-        rows = islice(_different(one.peek(count), two.peek(count)), MOST_NAMED - len(found))
-        found += [f"{one.place(row)} differs from {two.place(row)}" for row in rows]
+def _find_differences(one: _RecordCursor, two: _RecordCursor) -> list[str]:
+    differences: list[str] = []
+    while (count := min(one.ready, two.ready)) and len(differences) < MOST_NAMED:
+        rows = islice(_different(one.peek(count), two.peek(count)), MOST_NAMED - len(differences))
+        differences += [f"{one.place(row)} differs from {two.place(row)}" for row in rows]
         one.skip(count)
         two.skip(count)
-    if len(found) == MOST_NAMED:
-        return [*found, "the comparison ended there"]
-    return [*found, *_tail("extra", one), *_tail("missing", two)]
+    if len(differences) == MOST_NAMED:
+        return [*differences, "the comparison ended there"]
+    return [*differences, *_tail("extra", one), *_tail("missing", two)]
 
 
 def _tail(what: str, cursor: _RecordCursor) -> list[str]:
@@ -166,14 +166,14 @@ def compare_in_any_order(
     ours, theirs = (
         _sums(one.batches(what="hashing", progress=progress)) for one in (source, other)
     )
-    found = Comparison(int(ours[:, 0].sum()), int(theirs[:, 0].sum()))
+    comparison = Comparison(int(ours[:, 0].sum()), int(theirs[:, 0].sum()))
     groups = np.flatnonzero((ours != theirs).any(axis=1))
     if len(groups):
-        held = np.cumsum((ours + theirs)[groups, 0])
-        few = groups[: max(1, int(np.searchsorted(held, MOST_HELD, "right")))]
+        totals = np.cumsum((ours + theirs)[groups, 0])
+        few = groups[: max(1, int(np.searchsorted(totals, MOST_HELD, "right")))]
         least = "" if len(few) == len(groups) else "at least "
-        found.differences = _named(source, other, few, least, progress)
-    return found
+        comparison.differences = _name_differences(source, other, few, least, progress)
+    return comparison
 
 
 def _sums(batches: Iterable[Batch]) -> Sums:
@@ -190,7 +190,7 @@ def _groups(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
     return (hashes[:, 0] % np.uint64(GROUPS)).astype(np.intp)
 
 
-def _named(
+def _name_differences(
     source: ShardSource,
     other: ShardSource,
     groups: npt.NDArray[np.intp],
@@ -198,7 +198,7 @@ def _named(
     progress: Progress | None,
 ) -> list[str]:
     """Name the records of some groups that one of the datasets has and the other one lacks."""
-    ours, theirs = (_held(one, groups, progress) for one in (source, other))
+    ours, theirs = (_hold(one, groups, progress) for one in (source, other))
     lines = []
     for what, has, lacks in (("missing", theirs, ours), ("extra", ours, theirs)):
         if rest := has.counts - lacks.counts:
@@ -217,18 +217,18 @@ class _HeldRecords:
     """The first places of each record."""
 
 
-def _held(
+def _hold(
     source: ShardSource, groups: npt.NDArray[np.intp], progress: Progress | None
 ) -> _HeldRecords:
     is_wanted = np.zeros(GROUPS, np.bool_)
     is_wanted[groups] = True
-    held = _HeldRecords()
+    records = _HeldRecords()
     for batch in source.batches(what="searching", progress=progress):
         hashes = digests(batch.records, 2)
         for row in np.flatnonzero(is_wanted[_groups(hashes)]).tolist():
             key = hashes[row].tobytes()
-            held.counts[key] += 1
-            places = held.places.setdefault(key, [])
+            records.counts[key] += 1
+            places = records.places.setdefault(key, [])
             if len(places) < MOST_NAMED:
                 places.append(_RecordPlace.of(source, batch, row))
-    return held
+    return records

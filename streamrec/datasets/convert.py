@@ -333,8 +333,8 @@ def convert(
         DataError: A record is wrong.
         StoreError: An object cannot be written.
     """
-    given = destination.template, splits, destination.shards, destination.task.tasks
-    plans = [SplitPlan(*split) for split in split_shards(*given)]
+    arguments = destination.template, splits, destination.shards, destination.task.tasks
+    plans = [SplitPlan(*split) for split in split_shards(*arguments)]
     outcome = Outcome(plans)
     if dry_run:
         _write(source, blocks, outcome, [_SizeCounter(plan) for plan in plans], progress)
@@ -346,7 +346,7 @@ def convert(
             for plan, writer in zip(plans, writers, strict=True):
                 plan.records, plan.was_complete = writer.skip_written(), True
         elif shuffle is None:
-            place = _begun(writers, begin, outcome)
+            place = _go_on(writers, begin, outcome)
             _write(source, blocks, outcome, writers, progress, place)
         else:
             shuffles = map(stack.enter_context, _shuffles(shuffle, destination.task, len(plans)))
@@ -398,15 +398,15 @@ def _write(
         progress("reading", done, total)
 
 
-def _begun(
+def _go_on(
     writers: list[ShardedWriter], begin: Callable[[int], None] | None, outcome: Outcome
 ) -> SourcePlace | None:
     """Begin behind the pieces whose records are in shards of all splits, and return the place."""
     places = [writer.place for writer in writers if not writer.is_complete]
-    known = [place for place in places if place is not None and place.version == __version__]
-    if begin is None or len(known) < len(places):
+    usable = [place for place in places if place is not None and place.version == __version__]
+    if begin is None or len(usable) < len(places):
         return None
-    place = min(known, key=lambda place: place.pieces)
+    place = min(usable, key=lambda place: place.pieces)
     begin(place.pieces)
     outcome.skipped = place.skipped
     for writer, split, records in zip(writers, outcome.splits, place.records, strict=True):

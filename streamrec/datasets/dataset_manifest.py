@@ -112,7 +112,12 @@ class IndexedShard(ShardFacts):
     def entry(self) -> ShardEntry:
         """The entry."""
         return ShardEntry(
-            self.name, self.bytes, self.records, self.begins, self.first_records, self.crcs
+            name=self.name,
+            size=self.bytes,
+            records=self.records,
+            begins=self.begins,
+            first_records=self.first_records,
+            crcs=self.crcs,
         )
 
 
@@ -199,7 +204,7 @@ class Manifest(_JSONDocument):
             raise ValueError("its parts do not add up")
         return self
 
-    def damaged(self, sizes: Mapping[str, int]) -> str | None:
+    def find_damaged(self, sizes: Mapping[str, int]) -> str | None:
         """Return the name of a shard that is not among objects, or has another size there."""
         lost = (shard.name for shard in self.shards if sizes.get(shard.name) != shard.bytes)
         return next(lost, None)

@@ -126,7 +126,7 @@ class ExternalShuffle:
         keys = numbers(ordinals, self._seed)
         self.records += count
         if self._part.tasks > 1:
-            records, keys = self._own(records, keys)
+            records, keys = self._pick_own(records, keys)
         if len(keys):
             self._held.append((records, keys))
             size = int(records.offsets[-1] - records.offsets[0])
@@ -142,7 +142,7 @@ class ExternalShuffle:
             StoreError: The temporary file cannot be written or read.
         """
         if not self._runs:
-            yield from _pieces(self._sorted()[0])
+            yield from _pieces(self._sort()[0])
             return
         self._spill()
         for first, last in self._buckets():
@@ -156,20 +156,20 @@ class ExternalShuffle:
             with suppress(OSError):
                 self._file.close()
 
-    def _own(
+    def _pick_own(
         self, records: BytesColumn, keys: npt.NDArray[np.uint64]
     ) -> tuple[BytesColumn, npt.NDArray[np.uint64]]:
         """Return the task's records among these."""
         number, tasks = self._part
         first, last = (number << 64) // tasks, ((number + 1 << 64) // tasks) - 1
-        own = np.flatnonzero((keys >= np.uint64(first)) & (keys <= np.uint64(last)))
-        return kernel.gather(RecordRows.from_column(records).pick(own)), keys[own]
+        rows = np.flatnonzero((keys >= np.uint64(first)) & (keys <= np.uint64(last)))
+        return kernel.gather(RecordRows.from_column(records).pick(rows)), keys[rows]
 
-    def _sorted(self) -> tuple[RecordRows, npt.NDArray[np.uint64]]:
+    def _sort(self) -> tuple[RecordRows, npt.NDArray[np.uint64]]:
         """Return the records that are held, in the order of their keys, and hold them no more."""
-        held, self._held, self._held_bytes = self._held, [], 0
-        rows = RecordRows.concatenate([RecordRows.from_column(records) for records, _ in held])
-        keys = np.concatenate([keys for _, keys in held] or [np.empty(0, np.uint64)])
+        blocks, self._held, self._held_bytes = self._held, [], 0
+        rows = RecordRows.concatenate([RecordRows.from_column(records) for records, _ in blocks])
+        keys = np.concatenate([keys for _, keys in blocks] or [np.empty(0, np.uint64)])
         order = np.argsort(keys, kind="stable")
         return rows.pick(order), keys[order]
 
@@ -177,10 +177,10 @@ class ExternalShuffle:
         """Write the records that are held to the file, as a run."""
         if not self._held:
             return
-        rows, keys = self._sorted()
+        rows, keys = self._sort()
         table = _table(keys, rows.lengths)
         self._table += table
-        with self._translated():
+        with self._translate():
             if self._file is None:
                 self._directory = self._directory or temporary_place(NEEDS)
                 self._file = temporary_file(NEEDS, directory=self._directory)
@@ -205,7 +205,7 @@ class ExternalShuffle:
 
     def _bucket(self, first: int, last: int) -> Iterator[BytesColumn]:
         """Yield the records of the prefixes ``first … last-1``."""
-        with self._translated():
+        with self._translate():
             parts = [self._read(run, first, last) for run in self._runs]
         keys = np.concatenate([part.keys for part in parts])
         columns = [BytesColumn(part.payloads, offsets_of(part.lengths)) for part in parts]
@@ -236,7 +236,7 @@ class ExternalShuffle:
         return array
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

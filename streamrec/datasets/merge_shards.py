@@ -205,7 +205,7 @@ def _check_stored(folder: Folder, names: ShardNames, shards: Sequence[IndexedSha
         StoreError: A shard is missing, or has another size.
     """
     with Bridge() as loop:
-        found = loop.call(_listed(folder, names.pattern(len(shards))))
+        found = loop.call(_list(folder, names.pattern(len(shards))))
     infos = {info.url.rpartition("/")[2]: info for info in found}
     for shard in shards:
         info = infos.get(shard.name)
@@ -217,7 +217,7 @@ def _check_stored(folder: Folder, names: ShardNames, shards: Sequence[IndexedSha
             )
 
 
-async def _listed(folder: Folder, pattern: str) -> list[ObjectInfo]:
+async def _list(folder: Folder, pattern: str) -> list[ObjectInfo]:
     stores = Stores(folder.options)
     try:
         return await stores.resolve(escape(folder.url("")) + pattern)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamrec.write")
 
 
-def known_types(source: ShardSource) -> dict[str, Any]:
+def types_of(source: ShardSource) -> dict[str, Any]:
     """Return ``features`` and ``labels`` for the writer of a source's records.
 
     They are told where each of the source's datasets has a manifest, and no two contradict each
@@ -46,11 +46,11 @@ def known_types(source: ShardSource) -> dict[str, Any]:
     """
     datasets = sorted(datasets_among(map(plain_url, source.urls)), key=str)
     manifests = [_manifest(source, names) for names in datasets]
-    known = [manifest for manifest in manifests if manifest is not None]
-    if len(known) < len(manifests):
+    present = [manifest for manifest in manifests if manifest is not None]
+    if len(present) < len(manifests):
         return {}
-    features = _union("types", [manifest.features for manifest in known])
-    labels = _union("label maps", [manifest.settings.labels or {} for manifest in known])
+    features = _union("types", [manifest.features for manifest in present])
+    labels = _union("label maps", [manifest.settings.labels or {} for manifest in present])
     return {
         "features": {name: VarLenFeature(kind) for name, kind in features.items()} or None,
         "labels": labels or None,
@@ -165,7 +165,7 @@ def reshard(
     targets = plan.targets()
     for target in targets:
         _refuse_own_source(source, target.template)
-    writing = {"source": _facts(source, plan), **known_types(source)}
+    writing = {"source": _facts(source, plan), **types_of(source)}
     with ExitStack() as stack:
         writers = [stack.enter_context(_writer(plan, one, writing)) for one in targets]
         was_complete = all(writer.is_complete for writer in writers)
@@ -203,8 +203,8 @@ def _blocks(
         return
     budget = max(LEAST_BUDGET, min(plan.memory // 4, BUDGET))
     with ExternalShuffle(plan.shuffle, memory=plan.memory, task=plan.task) as shuffle:
-        with closing(source.blocks(memory=budget, progress=progress)) as read:
-            for block in read:
+        with closing(source.blocks(memory=budget, progress=progress)) as blocks:
+            for block in blocks:
                 shuffle.add(block)
         done = 0
         for block in shuffle.blocks():
@@ -242,10 +242,10 @@ def _refuse_own_source(source: ShardSource, template: str) -> None:
     names = ShardNames.parse(template)
     directory = names.directory.removeprefix("file://")
     below = [url.removeprefix("file://") for url in source.urls]
-    own = [url.removeprefix(directory) for url in below if url.startswith(directory)]
-    if taken := names.shards_among(own):
+    names_there = [url.removeprefix(directory) for url in below if url.startswith(directory)]
+    if replaced := names.shards_among(names_there):
         raise ConfigError(
-            f"{masked(names.directory + taken[0])} is read, and has a name of the new shards; "
+            f"{masked(names.directory + replaced[0])} is read, and has a name of the new shards; "
             "write to another name, check it with streamrec verify --against, and delete the old "
             "shards then"
         )

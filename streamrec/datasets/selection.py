@@ -82,9 +82,9 @@ def groups(selection: Selection) -> Iterator[list[PlacedRecord]]:
     """
     left, last, before, following = selection.count, ("", -1), 0, 0
     # They are read in a thread: in the main thread, Ctrl-C ends whatever it waits for.
-    with closing(batches(selection.settings(), selection.offset)) as read:
-        for batch, urls in read:
-            found = []
+    with closing(batches(selection.settings(), selection.offset)) as stream:
+        for batch, urls in stream:
+            group = []
             for record in _records(batch, urls):
                 # Its number does not grow where a shard comes once more.
                 if record.url != last[0] or record.number <= last[1]:
@@ -93,11 +93,11 @@ def groups(selection: Selection) -> Iterator[list[PlacedRecord]]:
                 # Records are counted over all shards, with the damaged ones that are left out.
                 following = before + record.number + 1
                 if following > selection.skip:
-                    found.append(record)
-            found = found[:left]
-            left = None if left is None else left - len(found)
-            if found:
-                yield found
+                    group.append(record)
+            group = group[:left]
+            left = None if left is None else left - len(group)
+            if group:
+                yield group
             if left == 0:
                 return
     if selection.skip and following <= selection.skip:

@@ -185,7 +185,7 @@ class ShardedWriter(WholeOrAbsent):
                 mapping of columns or a batch, as ``encode_examples`` takes it.
         """
         if isinstance(records, Mapping):
-            for frames in self._encoded_blocks(records):
+            for frames in self._encode_blocks(records):
                 self._write_frames(frames)
         elif isinstance(records, BytesColumn):
             self._write_rows(RecordRows.from_column(records))
@@ -253,8 +253,8 @@ class ShardedWriter(WholeOrAbsent):
 
     def _write_held(self, shards: CountedShards | SequentialShards) -> None:
         if self._held:
-            held, self._held, self._held_bytes = self._held, [], 0
-            shards.write(RecordRows.of(held))
+            records, self._held, self._held_bytes = self._held, [], 0
+            shards.write(RecordRows.of(records))
 
     def _write_large(self, payload: bytes) -> None:
         """Write a record by itself, without a copy."""
@@ -277,7 +277,7 @@ class ShardedWriter(WholeOrAbsent):
         shards.write_frames(BytesColumn(frames.values, frames.offsets[skipped:]))
         self.records += len(frames) - skipped
 
-    def _encoded_blocks(self, columns: Mapping[str, Any]) -> Iterator[BytesColumn]:
+    def _encode_blocks(self, columns: Mapping[str, Any]) -> Iterator[BytesColumn]:
         kinds: list[tuple[str, str | None, int]] = []
         try:
             blocks = encode_blocks(

@@ -141,7 +141,16 @@ async def survey(
     records = sample.records if scan else sample.extrapolate(size)
     kind = _compression(heads)
     names = tuple(map(masked, shards))
-    return Survey(names, size, records, not scan, kind, features, len(sample.first), why)
+    return Survey(
+        shards=names,
+        bytes=size,
+        records=records,
+        estimated=not scan,
+        compression=kind,
+        features=features,
+        looked_at=len(sample.first),
+        note=why,
+    )
 
 
 def _settings(

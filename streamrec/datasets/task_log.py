@@ -92,7 +92,7 @@ def begin(
             return log
         _refuse_others(folder, names, sizes, log.part, manifest)
     elif before.settings == settings and settings.source is not None:
-        log.part = _kept(before, sizes)
+        log.part = _keep(before, sizes)
     else:
         if before.settings != settings and before.shards and not overwrite:
             raise _refusal(
@@ -105,7 +105,7 @@ def begin(
         folder.remove(*(shard.name for shard in before.shards if shard.name in sizes))
     types.update(log.part.features)
     log.records = sum(shard.records for shard in log.part.shards)
-    left = tuple(_own_names(names, task, settings))
+    left = tuple(_names_of(names, task, settings))
     folder.at_once(log.update, partial(folder.remove_left, left))
     return log
 
@@ -129,7 +129,7 @@ def _read(folder: Folder, name: str, sizes: dict[str, int]) -> bytes | None:
     return folder.read(name) if name in sizes else None
 
 
-def _kept(before: TaskPart, sizes: dict[str, int]) -> TaskPart:
+def _keep(before: TaskPart, sizes: dict[str, int]) -> TaskPart:
     """Return an earlier run's record with the shards that are still whole."""
     if before.settings.shards is None and before.complete:
         return before  # its shards may have their last names already
@@ -141,16 +141,16 @@ def _kept(before: TaskPart, sizes: dict[str, int]) -> TaskPart:
     complete = before.complete and whole == len(before.shards)
     if before.settings.shards is not None and not complete:
         whole = 0  # each record in turn goes to another shard, so all are written again
-    kept: dict[str, Any] = {"shards": before.shards[:whole], "complete": complete}
+    changes: dict[str, Any] = {"shards": before.shards[:whole], "complete": complete}
     if whole < len(before.shards):
-        kept["place"] = None
-    return before.model_copy(update=kept)
+        changes["place"] = None
+    return before.model_copy(update=changes)
 
 
 def _is_the_same(manifest: Manifest, settings: WriteSettings, sizes: dict[str, int]) -> bool:
     """Return whether a complete dataset is the one to write, with all shards."""
     is_known = settings.source is not None and manifest.settings == settings
-    return is_known and manifest.damaged(sizes) is None
+    return is_known and manifest.find_damaged(sizes) is None
 
 
 def _refuse_others(
@@ -195,11 +195,11 @@ def _why(part: TaskPart, there: TaskPart | Manifest | None, sizes: dict[str, int
         return f" ({difference})"
     if part.settings.source is None:
         return ", and no source is given that tells whether it has the same records"
-    lost = there.damaged(sizes) if isinstance(there, Manifest) else None
+    lost = there.find_damaged(sizes) if isinstance(there, Manifest) else None
     return f", whose shard {lost} is missing or has another size" if lost else ""
 
 
-def _own_names(names: ShardNames, task: Task, settings: WriteSettings) -> Iterator[str]:
+def _names_of(names: ShardNames, task: Task, settings: WriteSettings) -> Iterator[str]:
     """Yield what the names of all objects that a task writes begin with."""
     yield names.staged_prefix(task)
     if settings.shards is not None:

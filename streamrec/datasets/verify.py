@@ -117,7 +117,14 @@ async def check(
         if index is not None:
             await index.find(stores, [found.url for found in objects])
         most = largest or automatic_budget()
-        checker = _Checker(stores, total, progress, chunk_bytes, most, index)
+        checker = _Checker(
+            stores=stores,
+            total=total,
+            progress=progress,
+            chunk_bytes=chunk_bytes,
+            largest=most,
+            index=index,
+        )
         reports = await all_of(map(checker.check, objects))
         if index is not None:
             index.faults += [fault for report in reports for fault in report.index_faults()]
@@ -146,12 +153,12 @@ def index_of(reports: Sequence[ShardReport]) -> Index:
     return Index(
         tuple(
             ShardEntry(
-                name,
-                report.size,
-                report.records,
-                report.finder.begins,
-                report.finder.first_records,
-                report.finder.crcs,
+                name=name,
+                size=report.size,
+                records=report.records,
+                begins=report.finder.begins,
+                first_records=report.finder.first_records,
+                crcs=report.finder.crcs,
             )
             for name, report in zip(names, reports, strict=True)
         )

@@ -105,7 +105,7 @@ class TFRecordWriter(WholeOrAbsent):
         """The number of bytes written, frames included, before compression."""
         self.stored = 0
         """The number of bytes that the shard has when it is closed; before, of those handed on."""
-        with self._named():
+        with self._name_shard():
             self._target = self._new_target(options_of(storage_options))
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class TFRecordWriter(WholeOrAbsent):
             TypeError: Neither bytes nor a mapping.
         """
         if self._target is None:
-            raise self._closed()
+            raise self._closed_error()
         payload = payload_of(record)
         self.records += 1
         self.nbytes += len(payload) + HEADER + FOOTER
@@ -169,7 +169,7 @@ class TFRecordWriter(WholeOrAbsent):
         """Hand buffered bytes to the operating system; the shard still does not appear."""
         self._write_held()
         target = self._open_target()
-        with self._named():
+        with self._name_shard():
             if self._compressor is not None:
                 self.stored += target.write(self._compressor.flush())
             target.flush()
@@ -185,7 +185,7 @@ class TFRecordWriter(WholeOrAbsent):
         target = self._target
         try:
             self._write_held()
-            with self._named():
+            with self._name_shard():
                 if self._compressor is not None:
                     self.stored += target.write(self._compressor.finish())
                 target.commit()
@@ -212,7 +212,7 @@ class TFRecordWriter(WholeOrAbsent):
         return new_object(self.url, storage_options)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _name_shard(self) -> Iterator[None]:
         """Have errors name the shard, which may be written under another name."""
         try:
             yield
@@ -221,10 +221,10 @@ class TFRecordWriter(WholeOrAbsent):
 
     def _open_target(self) -> NewObject:
         if self._target is None:
-            raise self._closed()
+            raise self._closed_error()
         return self._target
 
-    def _closed(self) -> ValueError:
+    def _closed_error(self) -> ValueError:
         return ValueError(f"{self!r} takes no more records; make a new writer")
 
     def _write_held(self) -> None:
@@ -235,7 +235,7 @@ class TFRecordWriter(WholeOrAbsent):
 
     def _hand_on(self, frames: Bytes) -> None:
         target, compressor = self._open_target(), self._compressor
-        with self._named():
+        with self._name_shard():
             self.stored += target.write(
                 frames if compressor is None else compressor.compress(frames)
             )

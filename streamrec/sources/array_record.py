@@ -59,7 +59,7 @@ class ArrayRecord:
             for first in range(0, count, each):
                 stop = min(first + each, count)
                 part = file.size * stop // count - file.size * first // count
-                yield _RecordRange(file, reader, first, stop, part)
+                yield _RecordRange(file=file, reader=reader, first=first, stop=stop, size=part)
             reader.close()
             file.check()
 
@@ -70,7 +70,7 @@ class ArrayRecord:
         try:
             records = piece.reader.read(piece.first, piece.stop)
         except (IndexError, RuntimeError) as error:
-            raise _damaged(piece.file, error) from None
+            raise _damage(piece.file, error) from None
         return Block(BytesColumn.of(records), piece.size)
 
 
@@ -109,9 +109,9 @@ def _open(file: StoredFile) -> Any:
         if not reader.ok():
             reader.close()  # this raises what is wrong
     except RuntimeError as error:
-        raise _damaged(file, error) from None
+        raise _damage(file, error) from None
     return reader
 
 
-def _damaged(file: StoredFile, error: Exception) -> DataError:
+def _damage(file: StoredFile, error: Exception) -> DataError:
     return DataError(f"ArrayRecord cannot read it: {error}; copy it again", url=str(file))

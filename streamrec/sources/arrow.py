@@ -114,11 +114,11 @@ class Arrow(FeatureTable, Divisible):
             return part
         from streamrec.sources.arrow_batches import count_row_groups
 
-        own = part_of([(f, n) for f in self.files for n in range(count_row_groups(f))], task)
-        if own is None:
+        items = part_of([(f, n) for f in self.files for n in range(count_row_groups(f))], task)
+        if items is None:
             return None
         groups: dict[StoredFile, range] = {}
-        for file, number in own:
+        for file, number in items:
             groups[file] = range(groups.get(file, range(number, number)).start, number + 1)
         return replace(self, files=list(groups), groups=groups)
 
@@ -193,9 +193,9 @@ def open_arrow(
             raise ConfigError(
                 f"{files[0]}: column {name!r} has a type that no feature has; {leave_out(usable)}"
             )
-    wanted = choice.choose(usable, str(files[0]))
-    choice.check_texts(wanted, usable)
-    written = {name: dtype for name, dtype in wanted.items() if dtype != NOTHING}
+    chosen = choice.choose(usable, str(files[0]))
+    choice.check_texts(chosen, usable)
+    written = {name: dtype for name, dtype in chosen.items() if dtype != NOTHING}
     key = choice.key
     if not written or (key is not None and key not in written):
         raise ConfigError(f"{files[0]}: {key or 'every column'} has no value in any row")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.sources.arrow_fields import LENGTHS, column_of, lengths_of, module, named_arrays
+from streamrec.sources.arrow_fields import LENGTHS, column_of, flatten_structs, lengths_of, module
 from streamrec.sources.parquet import HeldFile, ParquetReader
 from streamrec.sources.table_columns import encode_table
 from streamrec.values.columns import offsets_of
@@ -52,7 +52,7 @@ class ArrowMessage(NamedTuple):
     compressed: list[int]
     """The places of its buffers that are compressed, each behind its length when it is not."""
 
-    def decompressed(self, read: Read) -> int:
+    def size_decompressed(self, read: Read) -> int:
         """Return the bytes that its compressed buffers take when they are decompressed."""
         lengths = (_exactly(read(place, _LENGTH), _LENGTH) for place in self.compressed)
         return sum(max(0, *struct.unpack("<q", length)) for length in lengths)
@@ -146,18 +146,18 @@ class _Table:
     def table(self, number: int) -> _Table | None:
         """Return a field's table; ``None``: it is not there."""
         place = self.place(number)
-        return None if place is None else _Table(self._data, self._pointed(place))
+        return None if place is None else _Table(self._data, self._follow(place))
 
     def structs(self, number: int, kind: str) -> Iterator[tuple[int, ...]]:
         """Yield the numbers of each struct of a field's vector."""
         place = self.place(number)
         if place is None:
             return
-        at = self._pointed(place)
+        at = self._follow(place)
         for n in range(self._unpack("<I", at)[0]):
             yield self._unpack(kind, at + 4 + n * struct.calcsize(kind))
 
-    def _pointed(self, place: int) -> int:
+    def _follow(self, place: int) -> int:
         return place + int(self._unpack("<I", place)[0])
 
     def _unpack(self, kind: str, at: int) -> tuple[int, ...]:
@@ -200,7 +200,7 @@ class IpcReader:
         try:
             dictionaries, batches = blocks_of(self._read, self._file.size)
         except ValueError as error:
-            raise self._damaged(error) from None
+            raise self._damage(error) from None
         for begin in dictionaries:
             self._next(begin)
         for number, begin in enumerate(batches):
@@ -222,15 +222,15 @@ class IpcReader:
                 return None
             self._check_end(message)
             if self._held is None:
-                taken = message.decompressed(self._read)
+                size = message.size_decompressed(self._read)
             else:
                 stored = message.end - begin
                 self._admit(stored, begin)
                 self._held.hold(begin, stored)
-                taken = stored + message.decompressed(self._read)
+                size = stored + message.size_decompressed(self._read)
         except ValueError as error:
-            raise self._damaged(error) from None
-        self._admit(taken, begin)
+            raise self._damage(error) from None
+        self._admit(size, begin)
         return message
 
     def _check_end(self, message: ArrowMessage) -> None:
@@ -247,7 +247,7 @@ class IpcReader:
         self._looked.seek(at)
         return memoryview(self._looked.read_buffer(size)).cast("B")
 
-    def _damaged(self, error: ValueError) -> DataError:
+    def _damage(self, error: ValueError) -> DataError:
         if isinstance(error, DataError):
             return error
         return DataError(f"Arrow cannot read it: {error}; write the file anew", url=str(self._file))
@@ -286,7 +286,7 @@ def row_sizes(array: Any) -> Sizes:
     if types.is_struct(kind):
         return _of_columns(array.flatten(), len(array))
     if types.is_dictionary(kind):
-        return _taken(row_sizes(array.dictionary), array.indices)
+        return _take(row_sizes(array.dictionary), array.indices)
     if types.is_run_end_encoded(kind):
         return _of_runs(array)
     if types.is_fixed_size_list(kind):
@@ -305,7 +305,7 @@ def _of_columns(columns: list[Any], rows: int) -> Sizes:
     return sizes
 
 
-def _taken(sizes: Sizes, indices: Any) -> Sizes:
+def _take(sizes: Sizes, indices: Any) -> Sizes:
     at = indices.fill_null(0).to_numpy(zero_copy_only=False)
     return sizes[at] if len(sizes) else np.zeros(len(at), np.int64)
 
@@ -364,7 +364,7 @@ def batches_of(file: StoredFile, memory: Memory, groups: range | None) -> Iterat
         if _is_parquet(file):
             yield from ParquetReader(file, _open, memory).batches(groups)
         else:
-            yield from _numbered(IpcReader(file, _open, memory).batches())
+            yield from _number(IpcReader(file, _open, memory).batches())
     file.check()  # a mapped file may change in place
 
 
@@ -372,7 +372,7 @@ def encode_batch(
     batch: Any, features: Mapping[str, str], given: Collection[str], key: str | None
 ) -> Any:
     """Return the records and keys of a batch; see :func:`encode_table`."""
-    arrays = dict(named_arrays(batch.schema.names, batch.columns))
+    arrays = dict(flatten_structs(batch.schema.names, batch.columns))
     columns, missing = {}, {}
     for name, dtype in features.items():
         if name in arrays:
@@ -451,7 +451,7 @@ def count_row_groups(file: StoredFile) -> int:
     return int(_metadata(file).num_row_groups)
 
 
-def _numbered(batches: Iterable[Any], first: int = 0) -> Iterator[tuple[int, Any]]:
+def _number(batches: Iterable[Any], first: int = 0) -> Iterator[tuple[int, Any]]:
     for batch in batches:
         yield first, batch
         first += batch.num_rows

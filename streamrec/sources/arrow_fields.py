@@ -94,14 +94,14 @@ def _is_text(kind: Any) -> bool:
     return any(getattr(types, f"is_{name}")(kind) for name in (*names, "fixed_size_binary"))
 
 
-def named_arrays(names: list[str], arrays: Any) -> Iterator[tuple[str, Any]]:
+def flatten_structs(names: list[str], arrays: Any) -> Iterator[tuple[str, Any]]:
     """Yield the columns that are not structs, and those of structs, by the features' names."""
     types = module("pyarrow").types
     for name, given in zip(names, arrays, strict=True):
         array = _plain(given)
         if types.is_struct(array.type):
             inner = [f"{name}/{column.name}" for column in array.type]
-            yield from named_arrays(inner, array.flatten())  # its own nulls become theirs
+            yield from flatten_structs(inner, array.flatten())  # its own nulls become theirs
         else:
             yield name, array
 
@@ -145,7 +145,7 @@ def column_of(given: Any, dtype: str, name: str, *, is_given: bool) -> tuple[Any
         array = module("pyarrow.compute").if_else(is_gap, pyarrow.scalar(None, array.type), array)
     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     if _is_list(array.type):
-        return _ragged(array, dtype, name, is_given=is_given), nulls
+        return _as_ragged(array, dtype, name, is_given=is_given), nulls
     if types.is_null(array.type):
         return _empty_column(len(array), dtype), nulls
     if dtype == "bytes":
@@ -264,7 +264,7 @@ def _splits(array: Any) -> Any:
     return offsets_of(_lengths(array))
 
 
-def _ragged(array: Any, dtype: str, name: str, *, is_given: bool) -> Ragged:
+def _as_ragged(array: Any, dtype: str, name: str, *, is_given: bool) -> Ragged:
     """Return lists, the values of nested ones flat."""
     splits = _splits(array)
     values = array.flatten()  # without what stands behind nulls

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError
-from streamrec.sources.documents import document_end, documents_of, listed_files
+from streamrec.sources.documents import document_end, documents_of, list_files
 from streamrec.sources.kind import Option, SourceKind
 from streamrec.sources.source import Block, files_digest, files_of
 from streamrec.sources.text_pieces import text_pieces, total_bytes
@@ -63,7 +63,7 @@ class BertText:
         The last piece has what is left over, too: a document alone would have no other for the
         second parts of its pairs.
         """
-        held: list[TextPiece] = []
+        previous: list[TextPiece] = []
         gathered: list[TextPiece] = []
         size = 0
         for file in self.files:
@@ -71,10 +71,10 @@ class BertText:
                 gathered.append(piece)
                 size += len(piece.data)
                 if size >= TEXT_BYTES // 2:
-                    if held:
-                        yield held
-                    held, gathered, size = gathered, [], 0
-        yield held + gathered
+                    if previous:
+                        yield previous
+                    previous, gathered, size = gathered, [], 0
+        yield previous + gathered
 
     def read(self, piece: list[TextPiece], refuse: Refuse) -> Block:
         """Make the records of documents, in a random order."""
@@ -128,7 +128,7 @@ def open_bert(
     settings.check()
     word_pieces = WordPieces.load(vocab_file, lower=do_lower_case)
     files = (
-        listed_files(metadata_files, input_files_prefix, storage_options)
+        list_files(metadata_files, input_files_prefix, storage_options)
         if metadata_files
         else files_of(place, SUFFIXES, storage_options)
     )

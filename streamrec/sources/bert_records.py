@@ -81,7 +81,7 @@ class SentencePairs:
             target = self._shortest + _below(draw, most - self._shortest + 1)
         place, stop = self._documents[document].start, self._documents[document].stop
         while place < stop:
-            end = self._filled(place, target, stop)
+            end = self._fill(place, target, stop)
             middle = place + 1 + (_below(draw, end - place - 1) if end - place > 1 else 0)
             first = offsets[place], offsets[middle]
             if middle == end or draw.random() < 0.5:
@@ -92,7 +92,7 @@ class SentencePairs:
                 yield _pair(first, (first[1], offsets[end]), 0, most, draw)
                 place = end
 
-    def _filled(self, place: int, target: int, stop: int) -> int:
+    def _fill(self, place: int, target: int, stop: int) -> int:
         """Return the end of the sentences from ``place`` that have so many tokens, at least one."""
         return bisect_left(self._offsets, self._offsets[place] + target, place + 1, stop)
 
@@ -104,7 +104,7 @@ class SentencePairs:
             number = others[-1]
         sentences = self._documents[number]
         place = sentences.start + _below(draw, len(sentences))
-        end = self._filled(place, target, sentences.stop)
+        end = self._fill(place, target, sentences.stop)
         return self._offsets[place], self._offsets[end]
 
 
@@ -115,7 +115,7 @@ def _pair(
     begin, size = first[0], first[1] - first[0]
     other_begin, other_size = second[0], second[1] - second[0]
     if size + other_size > most:
-        left, other_left = kept(size, other_size, most)
+        left, other_left = cut_pair(size, other_size, most)
         # Each token that goes is as likely the first as the last one.
         begin += draw.getrandbits(size - left).bit_count()
         other_begin += draw.getrandbits(other_size - other_left).bit_count()
@@ -123,7 +123,7 @@ def _pair(
     return SentencePair(begin, size, other_begin, other_size, is_random, draw.getrandbits(63))
 
 
-def kept(first: int, second: int, most: int) -> tuple[int, int]:
+def cut_pair(first: int, second: int, most: int) -> tuple[int, int]:
     """Return the tokens that remain of two parts that are too long together.
 
     The longer one is cut, token by token; of parts of the same length the second one.
@@ -244,12 +244,12 @@ class MaskedPairs:
     def _hidden(self, ids: Indices, places: Indices, seeds: npt.NDArray[np.uint64]) -> Indices:
         """Return what stands in place of the chosen tokens."""
         index = (places + self._length).astype(np.uint64)  # behind those of the words
-        drawn = (numbers(index, seeds) >> np.uint64(11)) * 2.0**-53
+        draws = (numbers(index, seeds) >> np.uint64(11)) * 2.0**-53
         other = numbers(index + np.uint64(self._length), seeds)
         every = self._pieces.all
         replaced = every[(other % np.uint64(len(every))).astype(np.int64)]
-        shown: Indices = np.where(drawn < MASKED + REPLACED, replaced, ids)
-        shown[drawn < MASKED] = self._pieces.ids["[MASK]"]
+        shown: Indices = np.where(draws < MASKED + REPLACED, replaced, ids)
+        shown[draws < MASKED] = self._pieces.ids["[MASK]"]
         return shown
 
 

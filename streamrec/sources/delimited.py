@@ -43,10 +43,10 @@ class RowEnds:
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter.encode()
-        own = re.escape(self._delimiter)
+        escaped = re.escape(self._delimiter)
         text, inner = rb'[^"\n]++', rb'[^"]*+(?:""[^"]*+)*+"'
-        opening = rb'(?:\A|(?<=[\r\n])|(?<=%b))"' % own
-        other = rb'(?!\A)(?<![\r\n])(?<!%b)"' % own
+        opening = rb'(?:\A|(?<=[\r\n])|(?<=%b))"' % escaped
+        other = rb'(?!\A)(?<![\r\n])(?<!%b)"' % escaped
         self._rows = re.compile(rb"(?:(?:%b|%b%b|%b)*+\n)*+" % (text, opening, inner, other))
 
     def __call__(self, data: bytes) -> int:
@@ -61,8 +61,8 @@ class RowEnds:
 
         quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(b'"'))
         if not self._all_open_values(data, quotes[::2]):
-            found = self._rows.match(data)
-            return found.end() if found else 0
+            match = self._rows.match(data)
+            return match.end() if match else 0
         # Doubled quotes inside of quotes keep the number even: RFC 4180.
         end = last_end(data)
         while end and np.searchsorted(quotes, end) % 2:

@@ -58,7 +58,7 @@ def documents_of(piece: TextPiece, refuse: Refuse) -> Iterator[Document]:
         text = piece.data.decode()
     except UnicodeDecodeError:
         text = piece.data.decode(errors="surrogateescape")
-    for document in _divided(piece, text):
+    for document in _divide(piece, text):
         line = _broken_line(document)
         if line is None:
             yield document
@@ -72,10 +72,10 @@ def documents_of(piece: TextPiece, refuse: Refuse) -> Iterator[Document]:
             )
 
 
-def _divided(piece: TextPiece, text: str) -> Iterator[Document]:
+def _divide(piece: TextPiece, text: str) -> Iterator[Document]:
     sentences: list[str] = []
-    for line, given in enumerate(text.split("\n"), piece.line):
-        if sentence := given.strip():
+    for line, raw in enumerate(text.split("\n"), piece.line):
+        if sentence := raw.strip():
             sentences.append(sentence)
         elif sentences:
             yield Document(piece.path, line - len(sentences), sentences)
@@ -91,7 +91,7 @@ def _broken_line(document: Document) -> int | None:
     return None
 
 
-def listed_files(
+def list_files(
     lists: Sequence[str], prefix: str, storage_options: Mapping[str, Any] | None = None
 ) -> list[StoredFile]:
     """Return the files that lists name, one a line, in their order.

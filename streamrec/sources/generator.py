@@ -66,16 +66,16 @@ class Generator:
         """Serialize records."""
         from streamrec.values.columns import BytesColumn
 
-        taken, keys = [], []
+        records, keys = [], []
         for number, record in piece:
             try:
                 key = self._key(record)
-                taken.append(self._encode(record, number))
+                records.append(self._encode(record, number))
                 keys.append(key)
             except DataError as error:
                 error.record, error.url = number, self.name
                 refuse(error)
-        return Block(BytesColumn.of(taken), len(piece), None if self.key is None else keys)
+        return Block(BytesColumn.of(records), len(piece), None if self.key is None else keys)
 
     def _encode(self, record: Any, number: int) -> bytes:
         if isinstance(record, Mapping):

@@ -114,17 +114,17 @@ def json_pieces(file: StoredFile) -> Iterator[TextPiece]:
         DataError: As of :func:`text_pieces`.
     """
     ends, first, before = _Ends(), 0, 0
-    held: TextPiece | None = None
+    previous: TextPiece | None = None
     for piece in text_pieces(file, end_of=ends, what="element"):
         if not ends.is_array:
             yield piece
             continue
-        if held is not None:
-            yield ArrayPiece(held.path, held.line, held.data, first, is_last=False)
+        if previous is not None:
+            yield ArrayPiece(previous.path, previous.line, previous.data, first, is_last=False)
             first = before
-        held, before = piece, ends.elements
-    if held is not None:
-        yield ArrayPiece(held.path, held.line, held.data, first, is_last=True)
+        previous, before = piece, ends.elements
+    if previous is not None:
+        yield ArrayPiece(previous.path, previous.line, previous.data, first, is_last=True)
 
 
 def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes | RowError]]:
@@ -141,14 +141,15 @@ def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes | RowError]]:
     def line(at: int) -> str:
         return f"line {piece.line + int(np.searchsorted(lines, at))}"
 
-    at, wanted = 0, b"[" if piece.first == 0 else b","
+    at, separator = 0, b"[" if piece.first == 0 else b","
     number = piece.first
     for start, end in zip(starts.tolist(), ends.tolist(), strict=False):
         place = f"element {number}, {line(start)}"
-        if (between := piece.data[at:start].strip(_SPACE)) != wanted:
-            yield place, RowError(f"before it stands {_shown(between)}, not {_shown(wanted)} alone")
+        if (between := piece.data[at:start].strip(_SPACE)) != separator:
+            why = f"before it stands {_shown(between)}, not {_shown(separator)} alone"
+            yield place, RowError(why)
         yield place, piece.data[start:end]
-        at, wanted, number = end, b",", number + 1
+        at, separator, number = end, b",", number + 1
     if piece.is_last:
         open_at = int(starts[len(ends)]) if depth > 1 else None
         fault = _fault_of_end(piece.data, at, number, open_at)
@@ -299,7 +300,7 @@ _KEEPS_NUMBERS = json.JSONDecoder(
 def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from ((f"{name}/{inner}", held) for inner, held in _flat(value))
+            yield from ((f"{name}/{inner}", item) for inner, item in _flat(value))
         else:
             yield name, value
 

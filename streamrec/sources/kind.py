@@ -99,10 +99,10 @@ class SourceKind:
         Raises:
             ConfigError: One is given.
         """
-        own = {option.name for option in self.options}
+        names = {option.name for option in self.options}
         typed = {option.name: option.on_command_line for option in all_options}
         for name in given:
-            if name not in own:
+            if name not in names:
                 raise ConfigError(
                     f"{typed[name]} does not go with a source of the kind {self.name}; leave it "
                     "out, or name the kind with --kind"

@@ -70,7 +70,7 @@ class MDS(FeatureTable):
                 rows.append(self.columns.values(sample, self.features, self.given))
             except RowError as error:
                 refuse(DataError(f"sample {number}: {error}", url=str(file)))
-        columns = self.columns.joined(rows, self.features)
+        columns = self.columns.join(rows, self.features)
         records, keys = encode_table(columns, {}, self.key)
         return Block(records, len(samples), keys)
 

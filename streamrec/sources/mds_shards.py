@@ -127,35 +127,35 @@ class MDSColumns:
         Raises:
             RowError: The sample does not have them.
         """
-        found = self._decoded(sample, features)
+        row = self._decode(sample, features)
         for name, dtype in features.items():
             try:
-                found[name] = _as_type(found[name], dtype, is_given=name in given)
+                row[name] = _as_type(row[name], dtype, is_given=name in given)
             except RowError as error:
                 raise error.of_column(name) from None
-        return found
+        return row
 
-    def joined(self, rows: list[dict[str, Value]], features: Mapping[str, str]) -> dict[str, Any]:
+    def join(self, rows: list[dict[str, Value]], features: Mapping[str, str]) -> dict[str, Any]:
         """Return the values of samples as columns."""
         return {
-            name: _joined([row[name] for row in rows], dtype, is_list=name in self._lists)
+            name: _join_values([row[name] for row in rows], dtype, is_list=name in self._lists)
             for name, dtype in features.items()
         }
 
-    def _decoded(self, sample: bytes, features: Container[str] | None = None) -> dict[str, Value]:
-        found: dict[str, Value] = {}
+    def _decode(self, sample: bytes, features: Container[str] | None = None) -> dict[str, Value]:
+        row: dict[str, Value] = {}
         for column, data in zip(self._columns, self._cells(sample), strict=True):
             names = column.name, column.name + SHAPE
             if features is None or any(name in features for name in names):
-                found |= column.values(data)
-        return found
+                row |= column.values(data)
+        return row
 
     def _cells(self, sample: bytes) -> Iterator[bytes]:
-        own = sum(column.size is None for column in self._columns)
+        count = sum(column.size is None for column in self._columns)
         try:
-            given = iter(np.frombuffer(sample, "<u4", own).tolist())
-            sizes = [next(given) if one.size is None else one.size for one in self._columns]
-            yield from _parts(sample, 4 * own, sizes)
+            numbers = iter(np.frombuffer(sample, "<u4", count).tolist())
+            sizes = [next(numbers) if one.size is None else one.size for one in self._columns]
+            yield from _parts(sample, 4 * count, sizes)
         except ValueError:
             raise RowError("its columns do not have the sizes that it says") from None
 
@@ -254,7 +254,7 @@ def _refuse_first(is_wrong: Any, values: Any, what: str, *mends: tuple[str, str]
         raise RowError(f"holds {values[is_wrong][0]}, which is {what}", *mends)
 
 
-def _joined(values: list[Any], dtype: str, *, is_list: bool) -> Any:
+def _join_values(values: list[Any], dtype: str, *, is_list: bool) -> Any:
     """Return the values of all samples as a column."""
     if dtype == "bytes":
         if not values or isinstance(values[0], bytes):
@@ -402,11 +402,11 @@ def samples_of(
                 return list(_samples(stored, shard, first, stop, admit))
         kind = (shard.compression or "").partition(":")[0] if shard.zip_data else ""
         opened = _OPENED.get(kind, nullcontext)
-        with _checked(file, shard.stored.hashes) as stored, opened(stored) as plain:
-            found = list(_samples(plain, shard, first, stop, admit))
+        with _open_checked(file, shard.stored.hashes) as stored, opened(stored) as plain:
+            samples = list(_samples(plain, shard, first, stop, admit))
             if stop == shard.samples:
                 _check_end(plain)
-            return found
+            return samples
     except StreamrecError:
         raise
     except (ValueError, EOFError, OSError, zlib.error, zstd.ZstdError) as error:
@@ -424,7 +424,7 @@ def _algorithm(name: str) -> Callable[[bytes], Any] | None:
         return None
 
 
-def _checked(file: StoredFile, hashes: Mapping[str, str]) -> IO[bytes]:
+def _open_checked(file: StoredFile, hashes: Mapping[str, str]) -> IO[bytes]:
     """Open a shard, all of which has the hashes that the index says.
 
     Raises:
@@ -435,8 +435,8 @@ def _checked(file: StoredFile, hashes: Mapping[str, str]) -> IO[bytes]:
     with file.open() as stored:
         data = stored.read()
     for name, digest in hashes.items():
-        made = _algorithm(name)
-        if made is not None and made(data).hexdigest() != digest:
+        hashers = _algorithm(name)
+        if hashers is not None and hashers(data).hexdigest() != digest:
             raise ValueError(f"its {name} is not the one in the index")
     return io.BytesIO(data)
 

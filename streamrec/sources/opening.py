@@ -76,18 +76,18 @@ def open_source(
     Raises:
         ConfigError: There is no such source, or an option is not one of its kind.
     """
-    known = KINDS[kind or kind_of(place, storage_options or {})]
-    known.refuse_others(options, options_of_kinds().values())
+    chosen = KINDS[kind or kind_of(place, storage_options or {})]
+    chosen.refuse_others(options, options_of_kinds().values())
     more: dict[str, Any] = {"storage_options": storage_options, "memory": memory, "splits": splits}
-    if known.is_function:
+    if chosen.is_function:
         more["function"] = load("SOURCE", place)
-    if not known.is_stored and "://" in place:
+    if not chosen.is_stored and "://" in place:
         raise ConfigError(
-            f"{masked(place)}: a source of the kind {known.name} is read from local files; copy it "
-            "here, or mount its bucket"
+            f"{masked(place)}: a source of the kind {chosen.name} is read from local files; copy "
+            "it here, or mount its bucket"
         )
-    takes = {name: value for name, value in more.items() if name in known.parameters}
-    return known.open(place, **options, **takes)
+    takes = {name: value for name, value in more.items() if name in chosen.parameters}
+    return chosen.open(place, **options, **takes)
 
 
 def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
@@ -101,15 +101,15 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
     from streamrec.stores.stored_files import names_in
 
     link = split_chain(place).link  # the name of an archive does not tell what is in it
-    for kind, known in KINDS.items():
-        if known.has_suffix(link):
+    for kind, candidate in KINDS.items():
+        if candidate.has_suffix(link):
             return kind
     if link.endswith((".json", ".json.gz")):  # in a directory they may be notes of anything
         return json_lines.KIND.name
     names = names_in(place, storage_options)
     if names is not None:
-        for kind, known in KINDS.items():
-            if known.has_suffix(*names):
+        for kind, candidate in KINDS.items():
+            if candidate.has_suffix(*names):
                 return kind
         return IN_DIRECTORIES.name
     if ":" in place and "://" not in place and not Path(place).exists():

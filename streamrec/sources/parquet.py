@@ -240,12 +240,12 @@ class _ColumnPages(NamedTuple):
         has_dictionary = any(page.is_dictionary for page in pages)
         is_delta = any(page.is_delta for page in pages)
         return cls(
-            has_dictionary and not is_delta,
-            has_dictionary or is_delta,
-            int(sizes.max(initial=0)),
-            offsets_of(np.array(values, np.int64)),
-            offsets_of(sizes),
-            lengths,
+            are_numbers=has_dictionary and not is_delta,
+            are_short=has_dictionary or is_delta,
+            largest=int(sizes.max(initial=0)),
+            ends=offsets_of(np.array(values, np.int64)),
+            sizes=offsets_of(sizes),
+            lengths=lengths,
         )
 
     def values_in(self, count: int) -> int | None:
@@ -284,14 +284,14 @@ class ParquetReader:
             self._metadata.row_group(n).num_rows for n in range(self._metadata.num_row_groups)
         ]
         if sum(counts) != self._metadata.num_rows:
-            raise self._damaged("its row groups do not have as many rows as it says")
+            raise self._damage("its row groups do not have as many rows as it says")
         for number in groups or range(len(counts)):
             first = sum(counts[:number])
             for batch in self._group(number):
                 yield first, batch
                 first += batch.num_rows
             if first != sum(counts[: number + 1]):
-                raise self._damaged(f"row group {number} does not have as many rows as it says")
+                raise self._damage(f"row group {number} does not have as many rows as it says")
 
     def _group(self, number: int) -> Iterator[Any]:
         columns = list(self._columns(number))
@@ -302,9 +302,9 @@ class ParquetReader:
         is_known = self._file.is_local or size <= self._memory.record
         if is_known:
             if not self._file.is_local:
-                held = HeldFile(source)
-                held.hold(begin, size)
-                source = module("pyarrow").PythonFile(held, "r")
+                held_file = HeldFile(source)
+                held_file.hold(begin, size)
+                source = module("pyarrow").PythonFile(held_file, "r")
             has_long = self._may_be_long(columns, number)
             found = [self._pages(column, number, source, has_long) for column in columns]
         rows = self._rows(list(zip(columns, found, strict=True)), number)
@@ -336,21 +336,21 @@ class ParquetReader:
             begin = min((place for place in places if place), default=0)
             end = begin + column.total_compressed_size
             if not 0 <= begin <= end <= self._file.size or column.num_values < 0:
-                raise self._damaged("a column ends behind the file")
+                raise self._damage("a column ends behind the file")
             is_list = kind.max_repetition_level > 0
             size = column.total_uncompressed_size
             are_numbers = _has_dictionary(column.encodings)
             yield _ColumnChunk(
-                kind.path,
-                width,
-                is_list,
-                column.num_values,
-                size,
-                are_numbers,
-                begin,
-                end,
-                kind.max_repetition_level,
-                column.compression,
+                path=kind.path,
+                width=width,
+                is_list=is_list,
+                values=column.num_values,
+                size=size,
+                are_numbers=are_numbers,
+                begin=begin,
+                end=end,
+                deepest=kind.max_repetition_level,
+                codec=column.compression,
             )
 
     def _may_be_long(self, columns: list[_ColumnChunk], number: int) -> bool:
@@ -371,21 +371,21 @@ class ParquetReader:
         """
         source.seek(column.begin)
         data = memoryview(source.read_buffer(column.end - column.begin)).cast("B")
-        found: list[PageHeader] = []
+        headers: list[PageHeader] = []
         try:
             for page in pages_of(data, column.values):
                 what = f"a page of column {column.path!r}, row group {number},"
                 self._memory.check(page.size, self._memory.unit, what, self._file)
-                found.append(page)
+                headers.append(page)
             lengths = None
             if has_long and column.is_list:
-                lengths = row_values(data, found, column.codec, column.deepest)
+                lengths = row_values(data, headers, column.codec, column.deepest)
         except ValueError as error:
             if isinstance(error, DataError):
                 raise
-            raise self._damaged(str(error)) from None
+            raise self._damage(str(error)) from None
         self._check_lengths(column, number, lengths)
-        return _ColumnPages.of(found, lengths)
+        return _ColumnPages.of(headers, lengths)
 
     def _watch(self, column: _ColumnChunk, number: int, rows: int) -> PageWatch:
         """Return a look at the pages of a column that are not held, for batches of so many rows."""
@@ -398,14 +398,16 @@ class ParquetReader:
             if column.width is None:
                 self._memory.check(size, self._memory.unit, f"{rows} rows {what}", self._file)
 
-        return PageWatch(column.begin, column.end, column.values, together, check)
+        return PageWatch(
+            begin=column.begin, end=column.end, values=column.values, together=together, check=check
+        )
 
     def _check_lengths(self, column: _ColumnChunk, number: int, lengths: Numbers | None) -> None:
         """Compare the longest list of a column with what a record may take."""
         if lengths is None or not len(lengths):
             return
         if len(lengths) != self._metadata.row_group(number).num_rows:
-            raise self._damaged(f"row group {number} does not have as many rows as it says")
+            raise self._damage(f"row group {number} does not have as many rows as it says")
         row = int(lengths.argmax())
         what = (
             f"row {row} of row group {number}, with a list of {lengths[row]:,} values in column "
@@ -428,7 +430,7 @@ class ParquetReader:
             count //= 2
         return count
 
-    def _damaged(self, why: str) -> DataError:
+    def _damage(self, why: str) -> DataError:
         return DataError(f"Parquet is damaged: {why}; write the file anew", url=str(self._file))
 
 

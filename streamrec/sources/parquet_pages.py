@@ -192,7 +192,14 @@ def page_at(data: memoryview, at: int) -> PageHeader:
     has_runs = levels is not None or own.get(4) == _RUNS
     values = max(0, int(own.get(1, 0)))
     return PageHeader(
-        is_dictionary, encoding == _DELTA, size, values, reader.at, stored, levels, has_runs
+        is_dictionary=is_dictionary,
+        is_delta=encoding == _DELTA,
+        size=size,
+        values=values,
+        at=reader.at,
+        stored=stored,
+        levels=levels,
+        has_runs=has_runs,
     )
 
 
@@ -210,7 +217,7 @@ class _ThriftReader:
         number = 0
         while head := self._octet():
             delta, kind = head >> 4, head & 15
-            number = number + delta if delta else _signed(self._varint())
+            number = number + delta if delta else _as_signed(self._varint())
             fields[number] = kind == _TRUE if kind <= _FALSE else self._value(kind, depth)
         return fields
 
@@ -240,7 +247,7 @@ class _ThriftReader:
                 raise ValueError("the header of a page has a number beyond 64 bits")
 
     def _integer(self) -> int:
-        return _signed(self._varint())
+        return _as_signed(self._varint())
 
     def _skip_double(self) -> None:
         self.at += 8
@@ -250,7 +257,7 @@ class _ThriftReader:
         self.at += size
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 

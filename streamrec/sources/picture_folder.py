@@ -83,12 +83,12 @@ class PictureFolder:
         """
         from streamrec.stores.stored_files import files_below
 
-        found = {
+        pictures = {
             name: file
             for name, file in files_below(root, storage_options).items()
             if "/" in name and name.lower().endswith(SUFFIXES)
         }
-        if not found:
+        if not pictures:
             raise ConfigError(
                 f"{masked(root)}: there is no picture in directories of it; give the directory "
                 "that holds one directory for each class; of other files, name the --kind, as in "
@@ -97,10 +97,18 @@ class PictureFolder:
         for name, dtype in (features or {}).items():
             if dtype is not None and dtype != TYPES.get(name, dtype):
                 raise ConfigError(f"--features: {name} is of type {TYPES[name]}; leave out {dtype}")
-        names = sorted({name.partition("/")[0] for name in found})
+        names = sorted({name.partition("/")[0] for name in pictures})
         labels = {name: number for number, name in enumerate(names)}
-        files = [_File(name, labels[name.partition("/")[0]], file) for name, file in found.items()]
-        return cls(root, FeatureChoice(features).choose(TYPES, "a picture"), labels, form, files)
+        files = [
+            _File(name, labels[name.partition("/")[0]], file) for name, file in pictures.items()
+        ]
+        return cls(
+            root=root,
+            features=FeatureChoice(features).choose(TYPES, "a picture"),
+            labels=labels,
+            form=form,
+            files=files,
+        )
 
     @property
     def total(self) -> int:
@@ -135,7 +143,7 @@ class PictureFolder:
         from streamrec.stores.stored_files import file_contents
         from streamrec.values.columns import BytesColumn
 
-        taken, rows = [], []
+        files, rows = [], []
         contents = file_contents([file.stored for file in piece])
         for file, content in zip(piece, contents, strict=True):
             try:
@@ -143,11 +151,11 @@ class PictureFolder:
             except (OSError, DataError, StoreError) as error:
                 refuse(self._refusal(file, error))
             else:
-                taken.append(file)
+                files.append(file)
         columns = {name: [row[name] for row in rows] for name in self.features}
         records = encode_examples(columns) if rows else BytesColumn.of([])
         amount = sum(file.stored.size for file in piece)
-        return Block(records, amount, [os.fsencode(file.name) for file in taken])
+        return Block(records, amount, [os.fsencode(file.name) for file in files])
 
     def _refusal(self, file: _File, error: Exception) -> DataError:
         why = getattr(error, "message", None) or getattr(error, "strerror", None) or str(error)
@@ -160,7 +168,7 @@ class PictureFolder:
     def _row(self, file: _File, content: bytes | Exception) -> dict[str, Any]:
         if isinstance(content, Exception):
             raise content
-        data, shape, kind = self._stored(content)
+        data, shape, kind = self._encode(content)
         return {
             "image/encoded": data,
             "image/format": kind,
@@ -172,7 +180,7 @@ class PictureFolder:
             "image/class/text": os.fsencode(file.name.partition("/")[0]),
         }
 
-    def _stored(self, data: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
+    def _encode(self, data: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
         """Return a picture's bytes as they are stored, its shape, and its format."""
         import numpy as np
 
@@ -181,21 +189,21 @@ class PictureFolder:
 
         form = self.form
         kind = form.encode or format_of(data).lower()
-        wanted = OutputForm(least=at_least(form.size))
+        output = OutputForm(least=at_least(form.size))
         if form.size is None and form.encode is None:
             if kind == "png":
                 _check_png(data)
             return data, read_picture(data, OutputForm()).shape, kind.encode()
         if form.encode is None and kind not in ("jpeg", "png"):
             raise DataError(f"it cannot be written as {kind or 'what it is'}; add --encode jpeg")
-        picture = read_picture(data, wanted)
+        picture = read_picture(data, output)
         channels = picture.shape[-1]
         if kind == "jpeg":
             channels = 1 if channels < 3 else 3
         elif channels == 2:
             channels = 4  # gray with opacity is not resized
         if channels != picture.shape[-1]:
-            picture = read_picture(data, wanted._replace(channels=channels))
+            picture = read_picture(data, output._replace(channels=channels))
         size = form.size or picture.shape[:2]
         pixels = np.empty((*size, picture.shape[-1]), np.uint8)
         fill_resized(picture, pixels)

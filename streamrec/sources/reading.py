@@ -111,14 +111,16 @@ def read_source(
         return
     with _pool(source, reader, workers) as (pool, read):
         waiting: deque[tuple[int, Future[ReadBlock]]] = deque()
-        held = 0
+        nbytes = 0
         for piece in chain(first, pieces):
             size = _size(piece)
-            while waiting and (len(waiting) == AHEAD * workers - 1 or held + size > memory.record):
-                held -= waiting[0][0]
+            while waiting and (
+                len(waiting) == AHEAD * workers - 1 or nbytes + size > memory.record
+            ):
+                nbytes -= waiting[0][0]
                 yield waiting.popleft()[1].result()
             waiting.append((size, pool.submit(read, piece)))
-            held += size
+            nbytes += size
         while waiting:
             yield waiting.popleft()[1].result()
 

@@ -145,8 +145,8 @@ def part_of(items: Sequence[T], task: Task) -> list[T] | None:
         return None
     from streamrec.plan.order.shard_names import owned_shards
 
-    own = owned_shards(len(items), task)
-    return list(items[own.start : own.stop])
+    numbers = owned_shards(len(items), task)
+    return list(items[numbers.start : numbers.stop])
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ class Divisible:
             DataError: A file cannot be read.
             StoreError: It is in a store, and cannot be read.
         """
-        own = part_of(self.files, task)
-        return None if own is None else replace(self, files=own)
+        files = part_of(self.files, task)
+        return None if files is None else replace(self, files=files)
 
 
 def files_of(
@@ -181,12 +181,12 @@ def files_of(
     """
     from streamrec.stores.stored_files import find_files
 
-    found = find_files(source, storage_options or {}, suffixes)
-    if not found:
+    files = find_files(source, storage_options or {}, suffixes)
+    if not files:
         raise ConfigError(
             f"{masked(source)}: there is no such file; correct the path or the pattern"
         )
-    return found
+    return files
 
 
 def files_digest(files: Iterable[tuple[str, StoredFile]]) -> str:

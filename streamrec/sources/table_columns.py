@@ -46,16 +46,16 @@ def column_of(values: Sequence[Any], dtype: str, *, is_given: bool = True) -> An
     """
     present = [value for value in values if value is not None]
     try:
-        made = _made_at_once(present, dtype, is_given=is_given)
+        column = _make_at_once(present, dtype, is_given=is_given)
     except (ValueError, TypeError, OverflowError):
-        made = None
-    if made is None:
+        column = None
+    if column is None:
         one_by_one = [as_value(value, dtype, is_given=is_given) for value in present]
-        made = _COLUMNS[dtype](one_by_one)
-    return made if len(present) == len(values) else _spread(made, values)
+        column = _COLUMNS[dtype](one_by_one)
+    return column if len(present) == len(values) else _spread(column, values)
 
 
-def _made_at_once(values: list[Any], dtype: str, *, is_given: bool) -> Any:
+def _make_at_once(values: list[Any], dtype: str, *, is_given: bool) -> Any:
     """Return values that need no look at each as a column; ``None`` where they do."""
     kinds = set(map(type, values))
     if dtype == "bytes":
@@ -181,16 +181,16 @@ class TableRows:
             refuse: Is called for each row that is wrong, in order, with its place and its error. If
                 it returns, the row is left out.
         """
-        good, wrong = self._divided()
-        columns, missing = self._converted(good, wrong)
+        good, wrong = self._divide()
+        columns, missing = self._convert(good, wrong)
         for number in sorted(wrong):
             refuse(self._rows[number][0], wrong[number])
         if not wrong.keys().isdisjoint(good):
             good = {number: row for number, row in good.items() if number not in wrong}
-            columns, missing = self._converted(good, {})
+            columns, missing = self._convert(good, {})
         return columns, missing, [self._rows[number][0] for number in good]
 
-    def _divided(self) -> tuple[dict[int, Row], dict[int, RowError]]:
+    def _divide(self) -> tuple[dict[int, Row], dict[int, RowError]]:
         """Return the rows that have values, and the errors of the others, by their numbers."""
         good, wrong = {}, {}
         for number, (_, row) in enumerate(self._rows):
@@ -200,7 +200,7 @@ class TableRows:
                 good[number] = row
         return good, wrong
 
-    def _converted(
+    def _convert(
         self, rows: Mapping[int, Row], wrong: dict[int, RowError]
     ) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.bool_]]]:
         """Convert rows, and add the errors of those that are wrong."""

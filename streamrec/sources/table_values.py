@@ -42,12 +42,13 @@ class RowError(ValueError):
             name: The column.
             has_parts: Other values of the column have parts of whole numbers, which int64 refuses.
         """
-        told: dict[str, str] = {}
+        types: dict[str, str] = {}
         for dtype, does in self._mends:
             if not (has_parts and dtype == "int64"):
-                told.setdefault(does, dtype)
+                types.setdefault(does, dtype)
         options = [
-            f"--type {shlex.quote(f'{name}={dtype}')}, which {does}" for does, dtype in told.items()
+            f"--type {shlex.quote(f'{name}={dtype}')}, which {does}"
+            for does, dtype in types.items()
         ]
         more = f"; correct it, or add {', or '.join(options)}" if options else ""
         return RowError(f"column {name!r} {self}{more}")
@@ -289,6 +290,6 @@ def _whole(value: Any) -> int | None:
         return int(value)
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
-    found = _WHOLE.fullmatch(value) if isinstance(value, str) else None
+    match = _WHOLE.fullmatch(value) if isinstance(value, str) else None
     # Python reads no more digits than 4,300 at once.
-    return int(found[1]) if found and len(found[1]) < 4000 else None
+    return int(match[1]) if match and len(match[1]) < 4000 else None

@@ -97,10 +97,10 @@ def tar_pieces(file: StoredFile, memory: Memory = DEFAULT_MEMORY) -> Iterator[Ta
     except StreamrecError:
         raise
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        raise _damaged(file, str(error)) from None
+        raise _damage(file, str(error)) from None
 
 
-def _damaged(file: StoredFile, why: str) -> DataError:
+def _damage(file: StoredFile, why: str) -> DataError:
     return DataError(f"the tar is damaged: {why}; copy or write it anew", url=str(file))
 
 
@@ -162,7 +162,7 @@ class _Cutter:
     def pieces(self) -> Iterator[TarPiece]:
         """Yield the pieces."""
         for info in self._members():
-            key, extension = _named(info.name)
+            key, extension = _split_name(info.name)
             if not extension or info.isdir():
                 continue
             if not self._samples or self._samples[-1].key != key:
@@ -196,7 +196,9 @@ class _Cutter:
         if not self._is_read:  # all between two samples is read, too
             self._admit(self._samples[-1].key, stop - self._start)
         data = b"".join(self._parts) if self._is_read else None
-        piece = TarPiece(self._file, self._start, stop, self._samples, data)
+        piece = TarPiece(
+            file=self._file, start=self._start, stop=stop, samples=self._samples, data=data
+        )
         self._begin(stop)
         return piece
 
@@ -223,7 +225,7 @@ class _Cutter:
         self._held += info.size
 
 
-def _named(name: str) -> tuple[str, str]:
+def _split_name(name: str) -> tuple[str, str]:
     """Return a file's key and its extension, which is empty if it belongs to no sample."""
     directory, slash, last = name.rpartition("/")
     key, _, extension = last.partition(".")
@@ -320,10 +322,10 @@ def _fields(sample: TarSample, contents: bytes, extensions: set[str]) -> dict[st
     fields: dict[str, Any] = {}
     for extension in extensions & sample.files.keys():
         try:
-            found = json_object(contents[sample.files[extension]], keeps_numbers=True)
+            values = json_object(contents[sample.files[extension]], keeps_numbers=True)
         except RowError as error:
             raise RowError(f"{extension!r}: {error}") from None
-        fields |= {f"{extension}/{name}": value for name, value in found.items()}
+        fields |= {f"{extension}/{name}": value for name, value in values.items()}
     return fields
 
 

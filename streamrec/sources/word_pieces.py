@@ -91,12 +91,12 @@ class WordPieces:
         """
         words = " ".join(texts).split(" ")
         places = {word: place for place, word in enumerate(dict.fromkeys(words))}
-        known = self._pieces(places)
+        pieces = self._pieces(places)
         which = np.fromiter(map(places.__getitem__, words), np.int64, len(words))
-        lengths = np.diff(known.row_splits)[which]
+        lengths = np.diff(pieces.row_splits)[which]
         offsets = offsets_of(lengths)
-        shifts = np.repeat(known.row_splits[which] - offsets[:-1], lengths)
-        values: Any = known.values
+        shifts = np.repeat(pieces.row_splits[which] - offsets[:-1], lengths)
+        values: Any = pieces.values
         counts = np.fromiter((text.count(" ") + 1 for text in texts), np.int64, len(texts))
         return Ragged(values[rising(0, len(shifts)) + shifts], offsets[offsets_of(counts)])
 

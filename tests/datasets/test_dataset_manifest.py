@@ -145,8 +145,8 @@ def test_differences_of_sources() -> None:
 
 @pytest.mark.parametrize("sizes", [{}, {"x": 89}, {"y": 90}])
 def test_a_shard_that_is_damaged(sizes: dict[str, int]) -> None:
-    assert MANIFEST.damaged(sizes) == "x"
-    assert MANIFEST.damaged({"x": 90}) is None
+    assert MANIFEST.find_damaged(sizes) == "x"
+    assert MANIFEST.find_damaged({"x": 90}) is None
 
 
 def test_another_version_is_none() -> None:

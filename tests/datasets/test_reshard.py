@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.datasets.reshard import Resharding, WrittenDataset, known_types, reshard
+from streamrec.datasets.reshard import Resharding, WrittenDataset, reshard, types_of
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.devstore import DevStore
@@ -27,7 +27,7 @@ def write(path: Path, record: dict[str, Any], labels: dict[str, int] | None = No
 
 
 def known(*paths: Path) -> dict[str, Any]:
-    return known_types(ShardSource.find([f"{path}-?????-of-?????*" for path in paths]))
+    return types_of(ShardSource.find([f"{path}-?????-of-?????*" for path in paths]))
 
 
 def test_types_of_several_datasets(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_dataset_without_a_manifest(tmp_path: Path) -> None:
 def test_shards_of_no_dataset(tmp_path: Path) -> None:
     (tmp_path / "x-00000-of-00001").write_bytes(b"")
     (tmp_path / "y").write_bytes(b"")
-    assert known_types(ShardSource.find(str(tmp_path / "*"))) == {}
+    assert types_of(ShardSource.find(str(tmp_path / "*"))) == {}
 
 
 pytestmark = pytest.mark.both_kernels

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
 
 pa: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-WORDS_arrow_ipc = pa.array(["x" * 5000, "y" * 3000] * 4)
-TABLE = pa.table(
-    {"n": pa.array(range(8)), "t": WORDS_arrow_ipc, "d": WORDS_arrow_ipc.dictionary_encode()}
-)
+MESSAGES = pa.array(["x" * 5000, "y" * 3000] * 4)
+TABLE = pa.table({"n": pa.array(range(8)), "t": MESSAGES, "d": MESSAGES.dictionary_encode()})
 DICTIONARY, ROWS = 8000 + 12, 64 + 32_000 + 36 + 32
 """Bytes of the values and offsets, and of the indices."""
 
@@ -55,7 +53,7 @@ def test_what_messages_take(kind: str, compression: str | None, legacy: bool) ->
     data = write_messages(kind, compression=compression, use_legacy_format=legacy)
     found = messages(data, 8 if kind == "file" else 0)
     assert [message.has_rows for message in found] == [False, False, True, True]
-    taken = [message.decompressed(reader_of(data)) for message in found]
+    taken = [message.size_decompressed(reader_of(data)) for message in found]
     if compression is None:
         assert taken == [0, 0, 0, 0]
     else:
@@ -77,7 +75,7 @@ def test_hostile_bytes(data: Any) -> None:
         dictionaries, batches = blocks_of(read, len(good))
         for at in [8, *dictionaries, *batches]:
             message = message_at(read, at) if at >= 0 else None
-            assert message is None or message.decompressed(read) >= 0
+            assert message is None or message.size_decompressed(read) >= 0
     except ValueError:
         pass
 

@@ -16,7 +16,7 @@ from streamrec.sources.bert_records import (
     SentencePair,
     SentencePairs,
     _tokenize,
-    kept,
+    cut_pair,
 )
 from streamrec.sources.documents import Document
 from streamrec.sources.word_pieces import WordPieces
@@ -56,7 +56,7 @@ def test_the_longer_part_is_cut(first: int, second: int, most: int) -> None:
     left = [first, second]
     while sum(left) > most:
         left[0 if left[0] > left[1] else 1] -= 1
-    assert kept(first, second, most) == tuple(left)
+    assert cut_pair(first, second, most) == tuple(left)
 
 
 @given(DOCUMENTS, st.integers(2, 30), st.floats(0, 1), st.integers(0, 1 << 64))

@@ -13,7 +13,7 @@ from streamrec.sources.documents import (
     Document,
     document_end,
     documents_of,
-    listed_files,
+    list_files,
 )
 from streamrec.sources.source import files_of
 from streamrec.sources.text_pieces import TextPiece, text_pieces
@@ -90,20 +90,20 @@ def test_lists_of_files(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("b.txt\n\n a.txt \n")
     second.write_text(f"{tmp_path}/c.txt")
-    found = listed_files([str(first), str(second)], str(tmp_path))
+    found = list_files([str(first), str(second)], str(tmp_path))
     assert [file.name for file in found] == ["b.txt", "a.txt", "c.txt"]
     with pytest.raises(ConfigError, match=r"line 1 of .*first names b\.txt, .*input-files-prefix"):
-        listed_files([str(first)], "")
+        list_files([str(first)], "")
     with pytest.raises(ConfigError, match=r"none cannot be read: .*give a list of paths"):
-        listed_files([f"{tmp_path}/none"], "")
+        list_files([f"{tmp_path}/none"], "")
     with DevStore() as store:
         store.put("bucket/text/b.txt", b"b")
         store.put("bucket/text/a.txt", b"a")
-        in_store = listed_files([str(first)], "s3://bucket/text", store.storage_options)
+        in_store = list_files([str(first)], "s3://bucket/text", store.storage_options)
         assert list(map(str, in_store)) == ["s3://bucket/text/b.txt", "s3://bucket/text/a.txt"]
         first.write_text("s3://bucket/text/c.txt")
         with pytest.raises(ConfigError, match=r"line 1 of .* names s3://bucket/text/c\.txt"):
-            listed_files([str(first)], "", store.storage_options)
+            list_files([str(first)], "", store.storage_options)
     second.write_text("\n")
     with pytest.raises(ConfigError, match="second names no file"):
-        listed_files([str(second)], "")
+        list_files([str(second)], "")

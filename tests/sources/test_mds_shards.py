@@ -93,7 +93,7 @@ def test_arrays(array: Any, is_named: bool) -> None:
         narrow = array.astype(kind)
     if np.array_equal(np.isfinite(narrow), np.isfinite(array)):
         row = columns.values(sample(data), features, given=features)
-        found: Any = columns.joined([row] * 2, features)
+        found: Any = columns.join([row] * 2, features)
         np.testing.assert_array_equal(found["x"].to_list()[1], narrow.ravel())
         assert found["x/shape"].to_list() == [list(array.shape)] * 2
 
@@ -110,9 +110,9 @@ def test_columns_of_samples() -> None:
     assert columns.types(data) == types
     row = columns.values(data, {"b": "bytes", "c": "float32"})
     assert row["b"] == b"bb"
-    found = columns.joined([row], {"c": "float32"})["c"].to_list()
+    found = columns.join([row], {"c": "float32"})["c"].to_list()
     assert found == [[8.0, 9.0]]
-    assert columns.joined([], types)["c"].to_list() == []
+    assert columns.join([], types)["c"].to_list() == []
     for size in range(len(data)):
         with pytest.raises(RowError, match="do not have the sizes that it says"):
             columns.types(data[:size])

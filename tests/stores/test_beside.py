@@ -15,7 +15,7 @@ from aiohttp import web
 
 import streamrec as sr
 from streamrec.datasets.index_check import IndexCheck
-from streamrec.datasets.reshard import known_types
+from streamrec.datasets.reshard import types_of
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.verify import check
 from streamrec.errors import ConfigError
@@ -110,7 +110,7 @@ async def test_verify_compares_it(tmp_path: Path) -> None:
 async def test_the_manifest_s_types_and_labels_are_known(tmp_path: Path) -> None:
     for each, count in ((False, 1), (True, 0)):
         async with signed(tmp_path, each=each) as source:
-            found = await asyncio.to_thread(lambda s: known_types(ShardSource.find(s)), source)
+            found = await asyncio.to_thread(lambda s: types_of(ShardSource.find(s)), source)
             assert len(found.get("features") or {}) == count
 
 
