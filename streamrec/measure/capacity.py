@@ -104,7 +104,7 @@ class CapacityPlan(_Frozen):
         return "\n".join([*lines(rows), "", "Assumed, as it was not given:", *lines(assumed)])
 
 
-class _Arithmetic:
+class _CapacityTerms:
     def __init__(self, job: Workload) -> None:
         self.job = job
 
@@ -274,7 +274,7 @@ def plan(text: str, *, prices: Mapping[str, float] = NO_PRICES) -> CapacityPlan:
     assumed = {name: getattr(job, name) for name in Workload.model_fields if name not in given}
     return CapacityPlan(
         given=text,
-        estimates=_Arithmetic(job).estimates(),
+        estimates=_CapacityTerms(job).estimates(),
         assumptions=[
             _assumption(name, value) for name, value in assumed.items() if value is not None
         ],
