@@ -6,8 +6,7 @@ Settings are plain values (JSON-able), so that they can be sent to the engine pr
 TOML and compared. Anything wrong raises :class:`~streamrec.errors.ConfigError`.
 """
 
-from streamrec.config.dataset import Compression, DatasetSettings, StreamSettings
-from streamrec.config.pack import Pack
+from streamrec.config.dataset import Compression, DatasetSettings, Pack, StreamSettings
 from streamrec.config.validation import Settings, validate
 
 __all__ = [

@@ -20,8 +20,8 @@ from streamrec.config.access import ServedSettings, TlsSettings, TokenFiles
 from streamrec.config.cache import absolute_cache
 from streamrec.config.dataset import large_enough
 from streamrec.config.environment import SERVER_PREFIX, overrides
+from streamrec.config.named_files import read_small_file
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
-from streamrec.config.small_file import read_small_file
 from streamrec.config.validation import Bytes, Settings, checked
 from streamrec.errors import ConfigError
 

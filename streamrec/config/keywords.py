@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from streamrec.config.cache import Kept
-    from streamrec.config.pack import Pack
+    from streamrec.config.dataset import Pack
 
 
 class TensorFlowDType(Protocol):

@@ -1,4 +1,4 @@
-"""The check of files that users name and libraries open, before a library waits for their bytes.
+"""Files that users name: their check before a library waits for their bytes, and their reading.
 
 Certificates and credentials are read by OpenSSL, botocore, google-auth and others, which open a
 path without a look at what it names: a FIFO waits for somebody to write it, and a terminal for
@@ -7,7 +7,10 @@ somebody at it. A file that is missing passes: the library's own error tells of 
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import select
 import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +21,50 @@ from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from os import PathLike
+    from pathlib import Path
+
+
+PIECE = 1 << 16
+PATIENCE = 1000
+"""Milliseconds without data after which the log says that it is waited for."""
+
+log = logging.getLogger("streamrec")
+
+
+def read_small_file(path: str | Path, most: int) -> bytes:
+    """Read a file to its end, or what is written to a pipe.
+
+    Args:
+        path: The file.
+        most: The most bytes that it may have.
+
+    Raises:
+        OSError: It cannot be read, or has more bytes.
+        ValueError: The path is impossible.
+    """
+    found = bytearray()
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        ready = select.poll()
+        ready.register(file, select.POLLIN)
+        has_waited = False
+        while True:
+            if not ready.poll(None if has_waited else PATIENCE):
+                has_waited = True
+                log.warning("%s has nothing to read yet; waiting for somebody to write it", path)
+                continue
+            piece = file.read(PIECE)
+            if piece is None:  # another reader of the pipe was faster
+                continue
+            found += piece
+            if len(found) > most:
+                raise OSError(errno.EFBIG, f"it has more than {most} bytes")
+            if not piece:
+                return bytes(found)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
 
 _OF_ALL = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
 """Environment variables that name files which the libraries of several stores open."""

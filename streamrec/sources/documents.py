@@ -126,7 +126,7 @@ def list_files(
 
 def _names_in(place: str) -> list[tuple[int, str]]:
     """Return the lines of a list that are not empty, with their numbers."""
-    from streamrec.config.small_file import read_small_file
+    from streamrec.config.named_files import read_small_file
 
     try:
         lines = read_small_file(place, MOST_LIST).decode().splitlines()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamrec.config.extras import install
-from streamrec.config.small_file import read_small_file
+from streamrec.config.named_files import read_small_file
 from streamrec.errors import ConfigError
 from streamrec.values.columns import Ragged, offsets_of, rising
 

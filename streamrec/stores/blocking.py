@@ -12,23 +12,53 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
-from streamrec.stores.base.protocol import Cleaning, ObjectInfo
+from streamrec.stores.base.protocol import Cleaning, Copying, ObjectInfo, in_thread
 from streamrec.stores.base.read_range import read_range
 from streamrec.stores.open import Stores
-from streamrec.stores.publishing import publish
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        Callable,
-        Coroutine,
-        Iterable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from streamrec.stores.base.protocol import Store
+    from streamrec.stores.base.protocol import NewObject, Store
     from streamrec.values.columns import ByteArray
+
+
+PIECE = 8 << 20
+"""Bytes that are read and written at a time, where a store does not copy by itself."""
+
+
+async def publish(store: Store, url: str, other: str, size: int) -> None:
+    """Show an object under another name, in place of an older one.
+
+    A store that can rename does; elsewhere the present name is still to be deleted.
+
+    Args:
+        store: The store of both.
+        url: The object's URL.
+        other: The other URL, in the same directory.
+        size: The object's bytes.
+
+    Raises:
+        StoreError: It cannot be copied.
+    """
+    if isinstance(store, Copying):
+        await store.copy(url, other, size)
+        return
+    target = await in_thread(store.put, other)
+    try:
+        await _pour(store, url, target, size)
+        await in_thread(target.commit)
+    finally:
+        await in_thread(target.discard)
+
+
+async def _pour(store: Store, url: str, target: NewObject, size: int) -> None:
+    info = ObjectInfo(url)
+    for start in range(0, size, PIECE):
+        # The first answer pins the version of the others.
+        data, info = await read_range(store, info, start, min(start + PIECE, size))
+        await in_thread(target.write, data.data)
+
 
 T = TypeVar("T")
 
@@ -99,7 +129,7 @@ class BlockingStores:
         self._at_once(lambda stores, url: stores.store_for(url).delete(url), urls, WRITES_AT_ONCE)
 
     def publish(self, others: Mapping[str, str], sizes: Mapping[str, int]) -> None:
-        """Show objects under other names; see :func:`~streamrec.stores.publishing.publish`.
+        """Show objects under other names; see :func:`~streamrec.stores.blocking.publish`.
 
         Args:
             others: The other URLs by the present ones.

@@ -1,4 +1,4 @@
-"""Files in directories and in stores, for the tools that make datasets of them."""
+"""Files in directories and in stores, each read in one version, for tools that make datasets."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.foreign_errors import translated
-from streamrec.stores.base.protocol import ObjectInfo
-from streamrec.stores.base.regular_file import check_regular
+from streamrec.stores.base.protocol import ObjectInfo, check_pin
+from streamrec.stores.base.regular_file import check_regular, open_regular
 from streamrec.stores.base.source_text import (
     expand,
     held_in,
@@ -29,10 +29,100 @@ from streamrec.stores.base.source_text import (
 )
 from streamrec.stores.base.versions import file_version
 from streamrec.stores.blocking import BlockingStores
-from streamrec.stores.pinned_files import PinnedFile, PinnedObject, check_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+
+class PinnedObject(io.RawIOBase):
+    """An object that is read by ranges, each by a request.
+
+    Args:
+        stores: The stores.
+        found: The object, with its size and version.
+    """
+
+    def __init__(self, stores: BlockingStores, found: ObjectInfo) -> None:
+        self._stores, self._found, self._at = stores, found, 0
+
+    def readable(self) -> bool:
+        """Return true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return true."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a byte."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._found.size or 0}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, with one request."""
+        stop = min(self._at + len(buffer), self._found.size or 0)
+        if stop <= self._at:
+            return 0
+        data, _ = self._stores.read(self._found, self._at, stop)
+        buffer[: len(data)] = data.data
+        self._at += len(data)
+        return len(data)
+
+
+class PinnedFile(io.FileIO):
+    """A local file that is compared with its version after each read.
+
+    Args:
+        path: The path.
+        version: The version.
+    """
+
+    def __init__(self, path: str, version: str | None) -> None:
+        super().__init__(path, "r", opener=open_regular)
+        self._version = version
+        try:
+            self._check()  # of an empty one nothing is read
+        except BaseException:
+            self.close()
+            raise
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer.
+
+        Raises:
+            ObjectChanged: The file is another one now.
+        """
+        count = super().readinto(buffer)
+        self._check()
+        return count or 0
+
+    def readall(self) -> bytes:
+        """Return all bytes to the end that the file has now: one that grows has no other.
+
+        Raises:
+            ObjectChanged: The file is another one now.
+        """
+        left = os.fstat(self.fileno()).st_size - self.tell()
+        pieces: list[bytes] = []
+        while left > 0 and (piece := self.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+        self._check()
+        return b"".join(pieces)
+
+    def _check(self) -> None:
+        check_pin(str(self.name), self._version, file_version(os.fstat(self.fileno())))
+
+
+def check_file(path: str, version: str | None) -> None:
+    """Compare a local file, which a library has read, with its version.
+
+    Raises:
+        ObjectChanged: The file is another one now.
+    """
+    check_pin(path, version, file_version(Path(path).stat()))
+
 
 BLOCK = 16 << 20
 """Bytes of one request: so many that its round trip does not count."""

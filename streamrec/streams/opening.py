@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import absolute_sources, kind_of
-from streamrec.config.habits import HABITS
 from streamrec.config.meanings import with_settings
 from streamrec.config.places import PLACES, absolute, absolute_options
+from streamrec.config.validation import HABITS
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import tls_files

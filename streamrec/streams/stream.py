@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 from typing_extensions import TypeVar
 
 from streamrec.config import StreamSettings
-from streamrec.config.habits import METHODS
+from streamrec.config.validation import METHODS
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream

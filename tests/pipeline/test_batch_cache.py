@@ -33,7 +33,7 @@ from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.cache.piece_cache import PieceCache
 from streamrec.stores.cache.pieces import Piece
-from streamrec.stores.cache.process_memory import ProcessMemory
+from streamrec.stores.cache.shelves import ProcessMemory
 from streamrec.stores.open import Stores
 from streamrec.values.columns import BytesColumn, Ragged, Sparse, offsets_of
 from tests.by_day import stops

@@ -13,7 +13,7 @@ import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
 from streamrec.stores.base.versions import same_version
-from streamrec.stores.publishing import publish
+from streamrec.stores.blocking import publish
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.stores.base.new_object import GuardedObject, SpooledObject
 from streamrec.stores.base.part_upload import PartUpload
-from streamrec.stores.local.part_file import PartFile
+from streamrec.stores.local.local_store import PartFile
 from streamrec.stores.writing import new_object, write_object
 
 if TYPE_CHECKING:

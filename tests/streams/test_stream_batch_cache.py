@@ -15,7 +15,7 @@ from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.stores.cache.folder import CacheFolder
+from streamrec.stores.cache.shelves import CacheFolder
 from tests.by_day import at_night
 from tests.feeder.support import serving
 from tests.pipeline.batch.test_payload import arrays_of, same

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config.cache import MEMORY, default_folder
 from streamrec.config.memory_budget import memory_share
 from streamrec.errors import ConfigError
-from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import PieceCache
-from streamrec.stores.cache.process_memory import ProcessMemory
+from streamrec.stores.cache.shelves import CacheFolder, ProcessMemory
 from streamrec.surroundings import expand_user
 
 if TYPE_CHECKING:

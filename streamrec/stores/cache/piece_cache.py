@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.stores.base.protocol import ObjectInfo
-    from streamrec.stores.cache.folder import CacheFolder
     from streamrec.stores.cache.pieces import Piece, ShelvedPiece
-    from streamrec.stores.cache.process_memory import ProcessMemory
+    from streamrec.stores.cache.shelves import CacheFolder, ProcessMemory
 
 _log = logging.getLogger(__name__)
 

@@ -2,12 +2,15 @@
 
 A filesystem has no conditional reads as HTTP has. The version is therefore looked up when a range
 begins, unless it is known, and again after the last byte. Each piece is read into memory of its
-own, and copied from there.
+own, and copied from there. The keys of ``info`` are those of fsspec's own filesystems and of adlfs,
+gcsfs, huggingface_hub, s3fs, ossfs and pyarrow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import (
@@ -17,17 +20,58 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.stores.base.foreign_errors import translated
-from streamrec.stores.base.protocol import ObjectInfo, check_pin, check_range, let_pass
+from streamrec.stores.base.protocol import NO_SIZE, ObjectInfo, check_pin, check_range, let_pass
 from streamrec.stores.base.source_text import split_chain
+from streamrec.stores.base.versions import version_of as made_of
 from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
-from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter, shared_filesystem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from streamrec.stores.base.protocol import BeforeRequest, NewObject
     from streamrec.stores.base.source_text import ChainedURL
+
+
+_IDENTITIES = (
+    "generation", "ETag", "etag", "e_tag", "lfs", "blob_id", "sha", "sha256", "oid", "md5Hash",
+    "md5", "Content-MD5", "content_md5", "Digest", "checksum", "hash", "CRC",
+)  # fmt: skip
+_TIMES = (
+    "mtime", "modified", "LastModified", "last_modified", "Last-Modified", "modify",
+    "modificationTime", "updated", "date_time", "time", "created",
+)  # fmt: skip
+
+
+def size_of(info: Mapping[str, Any]) -> int | None:
+    """Return the size in bytes, or ``None`` if the filesystem does not report a possible one."""
+    size = info.get("size")
+    return int(size) if isinstance(size, int | float) and 0 <= size < NO_SIZE else None
+
+
+def version_of(info: Mapping[str, Any]) -> str | None:
+    """Return the version in the form of an ETag: a hash or number, else times and size.
+
+    Returns:
+        The version; ``None`` if the filesystem reports none of them.
+    """
+    for name in _IDENTITIES:
+        if info.get(name):
+            return made_of(etag=_text(info[name]))
+    parts = [_text(info[name]) for name in ("ino", *_TIMES) if info.get(name)]
+    known = any(info.get(name) for name in _TIMES)
+    return made_of(etag="-".join([*parts, _text(info.get("size"))])) if known else None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, datetime):  # some filesystems list a number, but report a date
+        return str((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    if isinstance(value, Mapping):  # of huggingface_hub: size, sha256, pointer_size
+        return str(value.get("sha256") or sorted(value.items()))
+    return str(value)
+
 
 PIECE_BYTES = 8 << 20
 """Bytes of one read. They are held in addition to the buffer that they are copied to."""

@@ -1,19 +1,185 @@
-"""The body of a response over aiohttp, and the release of its connection."""
+"""The body of a response over aiohttp, which is received straight into its final memory.
+
+aiohttp parses the head of a response. It would then make an object of each piece of the body, join
+them, and have them copied again. Here the connection is taken over for the rest of the body, and
+the event loop receives into the range's own memory. After the last byte, aiohttp gets its
+connection back, and is told that the body has ended. Only public parts of aiohttp and asyncio are
+used for this.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import aiohttp
 
 from streamrec.errors import StoreUnavailable
 from streamrec.stores.base.foreign_errors import meaning_of
-from streamrec.stores.http.receivers import BodyReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.stores.http.range_requests import RangeResponse
+
+
+HEAD_BYTES = 4 << 10
+"""Bytes received at a time while waiting for a response's head, which may be longer."""
+
+
+class HeadReceiver(asyncio.BufferedProtocol):
+    """A protocol that receives the heads of responses for aiohttp, and little of their bodies.
+
+    By default, an event loop reads 256 KiB at a time. That may hold much of the body, which would
+    then be copied twice: a stream without this took half as much CPU time again.
+
+    Args:
+        parser: aiohttp's protocol of the connection.
+    """
+
+    def __init__(self, parser: asyncio.Protocol) -> None:
+        self._parser = parser
+        self._view = memoryview(bytearray(HEAD_BYTES))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
+        """Return the memory that the event loop receives into."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass the received bytes on to aiohttp."""
+        self._parser.data_received(bytes(self._view[:nbytes]))
+
+    def eof_received(self) -> bool | None:
+        """Pass the event on to aiohttp."""
+        return self._parser.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass the event on to aiohttp."""
+        self._parser.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.resume_writing()
+
+
+class BodyReceiver(asyncio.BufferedProtocol):
+    """A protocol that receives the rest of one response's body.
+
+    The socket is only read while a call of :meth:`fill` waits, and never past the view.
+
+    Args:
+        response: The response, of which aiohttp holds no more bytes.
+        left: Number of bytes of the body that are not received yet.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, left: int) -> None:
+        connection = response.connection
+        assert connection is not None
+        assert connection.protocol is not None
+        assert connection.transport is not None
+        self._content = response.content
+        self._parser = connection.protocol
+        self._transport = connection.transport
+        self._left = left
+        self._view = memoryview(b"")
+        self._received = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended = False
+        self._lost: Exception | None = None
+        before = self._transport.get_protocol()
+        self._heads = before if isinstance(before, HeadReceiver) else HeadReceiver(self._parser)
+        self._parser.pause_reading()  # also ends aiohttp's read timeout
+        self._transport.set_protocol(self)
+
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> int:
+        """Fill a view, or as much of it as the body has left, with bytes from the socket.
+
+        Args:
+            view: Writable bytes, not empty.
+            on_received: Called with the number of new bytes each time some have arrived.
+
+        Returns:
+            The number of bytes received; 0 if the server closed the connection too early.
+
+        Raises:
+            OSError: The connection broke.
+            Exception: What ``on_received`` raises.
+        """
+        if self._ended or self._transport.is_closing():
+            return 0
+        self._view, self._on_received, self._received = view[: self._left], on_received, 0
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._transport.resume_reading()
+        try:
+            await self._waiter
+        finally:
+            self._view, received = memoryview(b""), self._received
+            if not self._transport.is_closing():
+                self._transport.pause_reading()  # a cancelled call has not paused it yet
+        self._left -= received
+        if not self._left:
+            self._give_back()
+        if not received and self._lost is not None:
+            raise self._lost
+        return received
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
+        """Return the memory that the event loop receives into."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Count the received bytes, and pause the socket once the view is full."""
+        self._received += nbytes
+        self._view = self._view[nbytes:]
+        failure = None
+        try:
+            self._on_received(nbytes)
+        except Exception as error:  # noqa: BLE001 - fill raises it in its caller
+            failure = error
+        # Pausing for each piece would cost CPU time, most of all over TLS.
+        if not self._view or failure is not None:
+            self._transport.pause_reading()
+            self._wake(failure)
+
+    def eof_received(self) -> bool:
+        """Note that the server has closed the connection too early."""
+        self._ended = True
+        self._wake()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the connection is lost, and pass the event on to aiohttp."""
+        self._ended, self._lost = True, exc
+        self._wake()
+        self._parser.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.resume_writing()
+
+    def _wake(self, failure: Exception | None = None) -> None:
+        if self._waiter is None or self._waiter.done():
+            return
+        if failure is None:
+            self._waiter.set_result(None)
+        else:
+            self._waiter.set_exception(failure)
+
+    def _give_back(self) -> None:
+        """Give the connection back to aiohttp after the whole body."""
+        # aiohttp has not parsed this body, but makes a new parser for each request.
+        if not self._ended:
+            self._transport.set_protocol(self._heads)
+            self._parser.resume_reading()
+        self._content.feed_eof()
 
 
 class HttpBody:

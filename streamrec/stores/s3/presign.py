@@ -4,21 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from aiobotocore.session import AioSession
+from botocore.exceptions import BotoCoreError
 from botocore.loaders import create_loader
+from botocore.session import Session
 from s3fs import S3FileSystem
 
+from streamrec.config.named_files import check_file
 from streamrec.stores.base.foreign_errors import translated
 from streamrec.stores.base.protocol import in_thread
-from streamrec.stores.s3.login_files import check_login_files
 from streamrec.stores.s3.s3_options import sdk_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+def check_login_files(profile: str | None) -> None:
+    """Check the files of AWS's configuration, and those that its profile names.
+
+    Args:
+        profile: The profile; ``None``: that of the environment.
+
+    Raises:
+        ConfigError: One is a FIFO or a device.
+    """
+    session = Session(profile=profile)
+    for name in ("credentials_file", "config_file"):
+        check_file(session.get_config_variable(name), f"AWS's {name}")
+    with suppress(BotoCoreError):  # s3fs meets and tells it, too
+        for name in ("ca_bundle", "web_identity_token_file"):
+            if path := session.get_scoped_config().get(name):
+                check_file(path, f"{name!r} in AWS's configuration")
+
 
 AWS_HOST = ".amazonaws.com"
 LIFETIME = 3600

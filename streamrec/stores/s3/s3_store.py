@@ -12,10 +12,13 @@ import time
 from collections import defaultdict
 from contextlib import asynccontextmanager, closing, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote_plus
+from xml.etree import ElementTree as ET
 
-from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, StoreError
-from streamrec.stores.base.pages import walk
+from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, StoreError, StoreMisbehaved
+from streamrec.stores.base.pages import Page, walk
 from streamrec.stores.base.protocol import (
+    ObjectInfo,
     check_new_object,
     check_range,
     let_pass,
@@ -23,13 +26,12 @@ from streamrec.stores.base.protocol import (
     split_object,
 )
 from streamrec.stores.base.refusals import Expired, WrongRegion, plain
-from streamrec.stores.base.versions import bare_version, same_version
+from streamrec.stores.base.versions import bare_version, same_version, version_of
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangedGet
 from streamrec.stores.s3.presign import Presigner, get_object, list_objects
-from streamrec.stores.s3.s3_listing import parse_page
 from streamrec.stores.s3.s3_options import (
     check_options,
     reason_to_fall_back,
@@ -46,11 +48,68 @@ from streamrec.stores.s3.s3_upload import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from xml.etree.ElementTree import Element
 
-    from streamrec.stores.base.pages import Page
-    from streamrec.stores.base.protocol import BeforeRequest, NewObject, ObjectInfo
+    from streamrec.stores.base.protocol import BeforeRequest, NewObject
     from streamrec.stores.http.http_body import HttpBody
     from streamrec.stores.s3.presign import SignedUrl, UnsignedRequest
+
+
+def parse_page(url: str, head: str, document: bytes) -> Page:
+    """Parse a ``ListBucketResult``; 1,000 objects take 3 ms.
+
+    Args:
+        url: The listed prefix, for errors.
+        head: The beginning of the URLs, before the key: ``s3://bucket/``.
+        document: The response's body.
+
+    Raises:
+        StoreMisbehaved: The answer is not a valid listing.
+    """
+    try:
+        return _read(head, _parse(document))
+    except (ET.ParseError, TypeError, ValueError):
+        raise StoreMisbehaved(
+            "the response is not a listing of S3; check endpoint_url", url=url
+        ) from None
+
+
+def _parse(document: bytes) -> Element:
+    # S3 sends no DOCTYPE. A document with one may define entities that expand without limit.
+    if b"<!DOCTYPE" in document:
+        raise ValueError("a listing has no DOCTYPE")
+    root = ET.fromstring(document.decode())  # noqa: S314 - it defines no entities
+    if root.tag.rpartition("}")[2] != "ListBucketResult":
+        raise ValueError("the document is not a ListBucketResult")
+    return root
+
+
+def _read(head: str, root: Element) -> Page:
+    space = root.tag[: root.tag.rfind("}") + 1]
+    decode = _unquoted if root.findtext(f"{space}EncodingType") == "url" else str
+    objects = [_info(head, entry, space, decode) for entry in root.iter(f"{space}Contents")]
+    if root.findtext(f"{space}IsTruncated") != "true":
+        return Page(objects, None)
+    token = root.findtext(f"{space}NextContinuationToken")
+    if not token:
+        raise ValueError("the listing is truncated, but has no continuation token")
+    return Page(objects, token)
+
+
+def _unquoted(key: str) -> str:
+    return unquote_plus(key) if "%" in key or "+" in key else key
+
+
+def _info(head: str, entry: Element, space: str, decode: Callable[[str], str]) -> ObjectInfo:
+    facts = {child.tag: child.text for child in entry}
+    size = facts.get(f"{space}Size")
+    if f"{space}Key" not in facts or size is None:
+        raise ValueError("an object has no key or no size")
+    key = decode(facts[f"{space}Key"] or "")
+    etag, modified = facts.get(f"{space}ETag"), facts.get(f"{space}LastModified")
+    version = version_of(etag=etag, modified=modified, size=int(size))
+    return ObjectInfo(head + key, int(size), version)
+
 
 logger = logging.getLogger(__name__)
 

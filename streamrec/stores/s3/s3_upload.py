@@ -15,7 +15,7 @@ from streamrec.stores.base.part_upload import UploadSession, date_of
 from streamrec.stores.base.protocol import split_bucket
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 from streamrec.stores.http.transport import check_proxies
-from streamrec.stores.s3.login_files import check_login_files
+from streamrec.stores.s3.presign import check_login_files
 from streamrec.stores.s3.s3_options import writing_options
 
 if TYPE_CHECKING:

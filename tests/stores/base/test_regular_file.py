@@ -15,8 +15,7 @@ from streamrec.stores.base.read_range import read_range
 from streamrec.stores.base.regular_file import NotAFile, open_regular
 from streamrec.stores.base.versions import file_version
 from streamrec.stores.open import Stores
-from streamrec.stores.pinned_files import PinnedFile
-from streamrec.stores.stored_files import find_files
+from streamrec.stores.stored_files import PinnedFile, find_files
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.base.protocol import ObjectInfo
-from streamrec.stores.cache.folder import CacheFolder
 from streamrec.stores.cache.piece_cache import SLACK, PieceCache, to_remove
 from streamrec.stores.cache.pieces import Piece, ShelvedPiece
-from streamrec.stores.cache.process_memory import ProcessMemory
+from streamrec.stores.cache.shelves import CacheFolder, ProcessMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.stores.cache.folder import ABANDONED, FOOTER, REGION, CacheFolder
-from streamrec.stores.cache.pieces import Piece
+from streamrec.stores.cache.pieces import Piece, ShelvedPiece
+from streamrec.stores.cache.shelves import ABANDONED, FOOTER, REGION, CacheFolder, ProcessMemory
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+SMALL_PIECE = Piece("k", 10, 14, 100)
+
+
+def test_a_copy_is_kept_until_it_is_removed() -> None:
+    times = iter([1.0, 2.0])
+    shelf = ProcessMemory(100, lambda: next(times))
+    data = bytearray(b"1234")
+    shelf.save(SMALL_PIECE, memoryview(data))
+    data[:] = b"xxxx"
+    assert shelf.entries() == [ShelvedPiece(SMALL_PIECE, 1.0)]
+    assert shelf.free() == 96
+    view = memoryview(bytearray(4))
+    assert shelf.load(SMALL_PIECE, view)
+    assert bytes(view) == b"1234"
+    assert shelf.entries() == [ShelvedPiece(SMALL_PIECE, 2.0)]
+    assert shelf.pieces("k", 0, 11) == shelf.pieces("k", 13, 20) == [SMALL_PIECE]
+    assert shelf.pieces("k", 0, 10) == shelf.pieces("k", 14, 20) == shelf.pieces("l", 0, 20) == []
+    shelf.remove(SMALL_PIECE)
+    shelf.remove(SMALL_PIECE)
+    assert not shelf.load(SMALL_PIECE, view)
+    assert shelf.entries() == []
+
 
 pytestmark = pytest.mark.both_kernels
 
