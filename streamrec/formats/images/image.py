@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedImage, UnsupportedFormat
-from streamrec.formats.images.gif import read as read_gif
 from streamrec.formats.images.jpeg import read as read_jpeg
 from streamrec.formats.images.picture import (
     MOST_PIXELS,
@@ -29,6 +28,7 @@ from streamrec.formats.images.picture import (
     library,
     windowed,
 )
+from streamrec.formats.images.pillow import read as read_gif
 from streamrec.formats.images.pillow import read_tiff, read_webp
 from streamrec.formats.images.png import deflated
 from streamrec.formats.images.png import read as read_png

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streamrec.errors import MalformedImage, PictureTooLarge, WrongFeatureType
-from streamrec.formats.images import gif
+from streamrec.formats.images import pillow
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import OutputForm
 from tests.by_day import stops
@@ -140,7 +140,7 @@ def test_channels_that_are_not_given(channels: int) -> None:
 
 @pytest.mark.parametrize("animation", [False, True])
 def test_more_frames_than_allowed(animation: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gif, "MOST_FRAMES", 3)
+    monkeypatch.setattr(pillow, "MOST_FRAMES", 3)
     frames = [frame([1, 2])] * 4
     assert read(made_gif(*frames[:3])).tolist() == [[[RED, GREEN]]] * 3
     with pytest.raises(PictureTooLarge, match="has more than the 3 frames"):
