@@ -24,9 +24,17 @@ from streamrec.devstore import gcs, s3
 from streamrec.devstore.calls import Call, Reply
 from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
-from streamrec.devstore.pacing import Jitter, Pace, RequestRate, SharedLink
 from streamrec.devstore.ranges import Refusal
-from streamrec.devstore.sending import RequestRecord, RequestStatistics, Sender, reset
+from streamrec.devstore.sending import (
+    Jitter,
+    Pace,
+    RequestRate,
+    RequestRecord,
+    RequestStatistics,
+    Sender,
+    SharedLink,
+    reset,
+)
 from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
