@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamrec.demo.plan import DemoPlan
+from streamrec.demo.job import DemoPlan
 
 SMALL = DemoPlan(shards=8, records_per_shard=4, lanes=4, batch_size=2, latency=0.0)
 
