@@ -7,9 +7,8 @@ import ssl
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamrec.feeder.access.secret_files import SecretFiles, read_file, read_secret
 from streamrec.feeder.access.tls import load_authorities, load_pair
-from streamrec.feeder.access.tokens import Tokens
+from streamrec.feeder.access.tokens import SecretFiles, Tokens, read_file, read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
