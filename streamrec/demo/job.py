@@ -1,4 +1,8 @@
-"""The demo from beginning to end, with its other processes: the object store and the feeder."""
+"""The demo from beginning to end: its numbers, its shards, its processes and its ranks.
+
+The numbers fit together: every lane meets the same number of equal shards an epoch, so that epochs
+end at a step, and the ranks' steps are exactly all records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bearer tokens: who shows one may read the datasets that it opens; and the files of tokens."""
+"""Bearer tokens: who shows one may read the datasets that it opens; and files of secrets.
+
+What a file of secrets holds is taken anew when it changes, and kept when it is unusable.
+"""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from streamrec.flow.timings import added
 from streamrec.masking import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from streamrec.feeder.server.tracing import Traces
     from streamrec.pipeline.served import ServedRun
 
 VERSION = 1
@@ -53,7 +53,8 @@ class FeederStatistics:
     (``status``)."""
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     """The subscriptions that are served now, by number."""
-    traces: Traces | None = None
+    tracing: Callable[[Subscription], AbstractContextManager[None]] | None = None
+    """Called with each subscription, for a block that lasts as long; ``None``: traces are off."""
     readings: dict[ServedRun, str] = field(default_factory=dict)
     """The datasets of the runs that several subscriptions share."""
     loop: LoopDelay = field(default_factory=LoopDelay)
@@ -68,7 +69,7 @@ class FeederStatistics:
         subscription = Subscription(next(self._numbers), dataset, **facts)
         self.subscriptions[subscription.number] = subscription
         try:
-            with nullcontext() if self.traces is None else self.traces.subscribed(subscription):
+            with nullcontext() if self.tracing is None else self.tracing(subscription):
                 yield subscription
         finally:
             del self.subscriptions[subscription.number]

@@ -2,6 +2,8 @@
 
 The first directory of a TIFF is checked before Pillow copies all that it lists. Sources: TIFF 6.0,
 section 2; BigTIFF: www.awaresystems.be/imaging/tiff/bigtiff.html.
+
+The frames of a GIF are laid on top of each other as TensorFlow does.
 """
 
 from __future__ import annotations
