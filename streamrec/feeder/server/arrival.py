@@ -22,7 +22,7 @@ from streamrec.feeder.client.connection import LINGER, AsyncConnection, Watch
 from streamrec.feeder.server.conversation import Conversation, common_version, fault_of
 from streamrec.feeder.server.listener import first_bytes, peer_of, readable, remote_host
 from streamrec.feeder.server.source import Client, DatasetSource
-from streamrec.feeder.server.subscription import SessionLog
+from streamrec.feeder.server.statistics import SessionLog
 from streamrec.masking import shown
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import MAGIC

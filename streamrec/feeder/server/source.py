@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.server.conversation import Batches
     from streamrec.feeder.server.replicas import Replica
     from streamrec.feeder.server.service import Service
-    from streamrec.feeder.server.subscription import SessionLog, Subscription
+    from streamrec.feeder.server.statistics import SessionLog, Subscription
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.served import Served, ServedRun
