@@ -108,7 +108,7 @@ async def serve(
         datasets = await stack.enter_async_context(served)
         traces = await stack.enter_async_context(exporting(settings.server.traces))
         feeder = await stack.enter_async_context(await _feeder(settings, datasets, budget))
-        feeder.statistics.tracing = traces and traces.subscribed
+        feeder.statistics.tracing = None if traces is None else traces.subscribed
         stack.enter_context(watching(feeder.statistics.loop))
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)

@@ -231,7 +231,7 @@ async def serve(
                 exporting(settings.traces) as traces,
                 WorkerFeeder(number, settings, link, arrivals, access) as feeder,
             ):
-                feeder.statistics.tracing = traces and traces.subscribed
+                feeder.statistics.tracing = None if traces is None else traces.subscribed
                 with watching(feeder.statistics.loop):
                     await _work(link, arrivals, feeder, abandoned)
     await link.aclose()

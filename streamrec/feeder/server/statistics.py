@@ -1,4 +1,7 @@
-"""The counters of a feeder, and snapshots of them that add up over processes."""
+"""The counters of a feeder and its subscriptions, and snapshots of them that add up over processes.
+
+Each subscription measures all its runs; each connection has a log of its own.
+"""
 
 from __future__ import annotations
 

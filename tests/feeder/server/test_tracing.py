@@ -24,7 +24,7 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="streamrec[
 async def one_client(address: str | None, dataset: FakeDataset, batches: int) -> None:
     """Serve some batches to one client, with traces."""
     async with exporting(address) as traces, Feeder({"train": dataset}) as feeder:
-        feeder.statistics.tracing = traces and traces.subscribed
+        feeder.statistics.tracing = None if traces is None else traces.subscribed
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with aclosing(await AsyncFeed.open(f"{where}/train")) as feed:
             for _ in range(batches):
