@@ -10,7 +10,7 @@ from streamrec.config.extras import needs
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.adapters.torch.loader import Record, Records
+    from streamrec.adapters.torch.records import Record, Records
     from streamrec.streams.stream import Stream
 
 __all__ = ["as_dataset", "collate"]
@@ -40,7 +40,7 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
         ConfigError: There is no such dtype. While iterating: the stream gives batches.
     """
     with needs("streamrec.adapters.huggingface", "huggingface"):
-        from streamrec.adapters.torch.loader import Records
+        from streamrec.adapters.torch.records import Records
         from streamrec.pipeline.batch.torch_columns import Casts
 
     check_stream(stream, "as_dataset")
@@ -62,6 +62,6 @@ def collate(records: Sequence[Record]) -> dict[str, Any]:
         WrongFeatureType: A feature cannot be cast, or has a dtype that torch lacks.
     """
     with needs("streamrec.adapters.huggingface", "huggingface"):
-        from streamrec.adapters.torch.loader import collate
+        from streamrec.adapters.torch.records import collate
 
     return collate(records)

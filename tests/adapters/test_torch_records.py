@@ -16,7 +16,7 @@ from streamrec.errors import ConfigError, WrongFeatureType
 from tests.adapters.torch_shards import FEATURES, write_examples
 
 if TYPE_CHECKING:
-    from streamrec.adapters.torch.loader import Records
+    from streamrec.adapters.torch.records import Records
 
 RECORDS = 22
 
