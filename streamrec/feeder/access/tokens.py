@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from streamrec.errors import ConfigError, FeederRefused
 from streamrec.flow.cleanup import wait_out
-from streamrec.stores.regular_file import open_regular
+from streamrec.stores.base.regular_file import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

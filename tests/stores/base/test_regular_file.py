@@ -9,9 +9,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, ObjectChanged, ObjectNotFound, StoreError
-from streamrec.feeder.access.secret_files import read_file
 from streamrec.feeder.access.tokens import read_file
-from streamrec.stores.base import ObjectInfo
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.base.read_range import read_range
 from streamrec.stores.base.regular_file import NotAFile, open_regular
