@@ -17,7 +17,7 @@ from streamrec.wire.messages import BatchMessage, Credit, Ping, Pong, Release
 from streamrec.wire.protocol import Role, State, sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from streamrec.wire.messages import Message
     from streamrec.wire.protocol import Connection
@@ -81,6 +81,9 @@ class Watch:
 
 WRITE_BUFFER = 1 << 20
 """Bytes that may wait in the transport before ``send`` waits; a larger batch waits alone."""
+AT_ONCE = 1 << 20
+"""Bytes that TLS encrypts in one turn of the loop, which takes a core 1 ms; of a whole batch the
+transport would make a copy, and others would wait for all of it."""
 LARGE = 16 << 20
 """Bytes of a payload whose checksum a thread computes: of as many it takes 1 ms of a fast core, and
 a turn through a thread a tenth of that."""
@@ -133,6 +136,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
+        self._plain: deque[memoryview] = deque()
+        """The bytes that TLS has not encrypted yet; without TLS the transport gets all at once."""
+        self._encrypted = asyncio.Event()
+        self._encrypted.set()
+        self._encrypts = False
+        self._next_turn: asyncio.Handle | None = None
         self._closed = asyncio.Event()
         self._transport: asyncio.Transport
         self._is_made = False
@@ -158,8 +167,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait in the transport, because the peer does not take them."""
-        return self._transport.get_write_buffer_size()
+        """Bytes that wait here and in the transport, because the peer does not take them."""
+        return self._transport.get_write_buffer_size() + sum(map(len, self._plain))
 
     @property
     def _is_deaf(self) -> bool:
@@ -177,6 +186,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._is_made = True
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self._encrypts = transport.get_extra_info("ssl_object") is not None
         sock = transport.get_extra_info("socket")
         if sock is not None:
             tune(sock)
@@ -229,6 +239,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self.stop(failure(exc, self._where))
         self.stop(FeederLost(self._end_of(exc)))
         self._writable.set()
+        self._forget_plain()
         self._closed.set()
 
     def _end_of(self, error: Exception | None) -> str:
@@ -249,6 +260,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Let senders go on: the transport has room again."""
         self._writable.set()
+        self._encrypt()
         self._flush_replies()
 
     # What tasks call
@@ -293,6 +305,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self.broken is not None:
             raise self.broken
         self.post(message)
+        await self._encrypted.wait()
         await self._writable.wait()
 
     def post_with(self, descriptor: int, message: Message) -> None:
@@ -318,7 +331,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """
         if self._transport.is_closing():
             raise self.broken or FeederLost("the connection is closed")
-        self._transport.writelines(self.machine.send(message))
+        self._write(self.machine.send(message))
 
     def post_if_possible(self, *messages: Message) -> None:
         """Write messages, unless all is over: :meth:`receive` will say so, in time."""
@@ -347,22 +360,27 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """
         self._has_left = True
         try:
-            # Closing a socket with bytes unread would reset it, and the peer could lose the last
-            # message: so end our half, and go on reading until the peer has closed the other.
-            if not self._transport.is_closing() and self._transport.can_write_eof():
-                self._transport.write_eof()
-            else:
-                self._transport.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(linger):
+                    await self._encrypted.wait()
+                    self._end_writing()
                     await self._closed.wait()
         finally:
             self.abort()
         await self._closed.wait()
 
+    def _end_writing(self) -> None:
+        # Closing a socket with bytes unread would reset it, and the peer could lose the last
+        # message: so end our half, and go on reading until the peer has closed the other.
+        if not self._transport.is_closing() and self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
     def abort(self) -> None:
         """Cut the connection at once; one that is not made yet has no transport."""
         self._has_left = True
+        self._forget_plain()
         if self._is_made:
             self._transport.abort()
 
@@ -417,7 +435,45 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._writable.is_set() and not self._transport.is_closing():
             replies = self.machine.replies()
             if replies:
-                self._transport.writelines(replies)
+                self._write(replies)
+
+    def _write(self, data: Sequence[memoryview]) -> None:
+        """Write buffers behind those that wait."""
+        is_little = not self._plain and sum(part.nbytes for part in data) <= AT_ONCE
+        if not self._encrypts or is_little:
+            self._transport.writelines(data)
+            return
+        self._plain.extend(buffer.cast("B") for buffer in data if buffer.nbytes)
+        if self._encrypted.is_set():
+            self._encrypt()
+
+    def _encrypt(self) -> None:
+        """Give TLS as much as it encrypts in one turn, and go on in the next."""
+        if self._next_turn is not None:  # or the transport has room again before it
+            self._next_turn.cancel()
+        if self._transport.is_closing():
+            self._forget_plain()
+        if self._writable.is_set():
+            self._transport.writelines(self._taken(AT_ONCE))
+        if not self._plain:
+            self._encrypted.set()
+            return
+        self._encrypted.clear()
+        if self._writable.is_set():  # else the transport tells when it has room
+            self._next_turn = asyncio.get_running_loop().call_soon(self._encrypt)
+
+    def _taken(self, room: int) -> Iterator[memoryview]:
+        """Take the next bytes that wait, at most so many."""
+        while self._plain and room:
+            data = self._plain.popleft()
+            if len(data) > room:
+                self._plain.appendleft(data[room:])
+            yield data[:room]
+            room -= min(room, len(data))
+
+    def _forget_plain(self) -> None:
+        self._plain.clear()
+        self._encrypted.set()
 
 
 def _is_unix(sock: socket.socket | None) -> bool:

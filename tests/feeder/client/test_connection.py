@@ -9,12 +9,21 @@ from typing import Any, cast
 import pytest
 
 from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
+from streamrec.feeder.access.access import Certificates
+from streamrec.feeder.access.tls import client_context
 from streamrec.feeder.client import connection as connection_module
-from streamrec.feeder.client.connection import READS_AT_ONCE, AsyncConnection, Watch
+from streamrec.feeder.client.connection import (
+    AT_ONCE,
+    READS_AT_ONCE,
+    WRITE_BUFFER,
+    AsyncConnection,
+    Watch,
+)
 from streamrec.wire import protocol
 from streamrec.wire.frame import trailer
 from streamrec.wire.messages import BatchMessage, Credit, Hello, Ping, Release, Subscribe, Welcome
 from streamrec.wire.protocol import MOST_REPLIES, Connection, Role
+from tests.feeder.certificates import Authority
 from tests.feeder.support import eventually, on_both_loops
 from tests.pipeline.simulated_store import simulated
 
@@ -134,6 +143,13 @@ async def pair() -> tuple[AsyncConnection, AsyncConnection]:
 
 async def streaming(credit: int = 1 << 20) -> tuple[AsyncConnection, AsyncConnection]:
     client, server = await pair()
+    await subscribed(client, server, credit)
+    return client, server
+
+
+async def subscribed(
+    client: AsyncConnection, server: AsyncConnection, credit: int = 1 << 20
+) -> None:
     await client.send(HELLO)
     assert await server.receive() == HELLO
     await server.send(Welcome(1, b"", b""))
@@ -142,6 +158,27 @@ async def streaming(credit: int = 1 << 20) -> tuple[AsyncConnection, AsyncConnec
     await client.send(Credit(credit))
     await server.receive()
     await server.wait_for_credit()
+
+
+async def streaming_by_tls(authority: Authority) -> tuple[AsyncConnection, AsyncConnection]:
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    client = AsyncConnection(Connection(Role.CLIENT))
+    server = AsyncConnection(Connection(Role.SERVER))
+    await asyncio.gather(
+        loop.create_connection(
+            lambda: client,
+            sock=ours,
+            ssl=await asyncio.to_thread(client_context, {"ca": authority.file}),
+            server_hostname="localhost",
+        ),
+        loop.connect_accepted_socket(
+            lambda: server,
+            theirs,
+            ssl=await asyncio.to_thread(lambda: Certificates(authority.server()).context),
+        ),
+    )
+    await subscribed(client, server)
     return client, server
 
 
@@ -444,3 +481,82 @@ class TestFirstMessage:
 
 def has_read(connection: AsyncConnection, times: int) -> bool:
     return connection._reads == times
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+class TestTls:
+    """A batch is encrypted bit by bit: the loop serves others meanwhile."""
+
+    batch = BatchMessage(b"m", (memoryview(bytes(range(256)) * 40_000),))
+
+    @on_both_loops
+    async def test_little_is_encrypted_at_once(self, authority: Authority) -> None:
+        client, server = await streaming_by_tls(authority)
+        sending = asyncio.create_task(server.send(self.batch))
+        largest = 0
+        while not sending.done():
+            await asyncio.sleep(0)
+            largest = max(largest, server._transport.get_write_buffer_size())
+        assert await client.receive() == self.batch
+        assert 0 < largest < WRITE_BUFFER + 2 * AT_ONCE
+        assert server.unsent == 0
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_what_is_written_meanwhile_comes_behind_it(self, authority: Authority) -> None:
+        client, server = await streaming_by_tls(authority)
+        sending = asyncio.create_task(server.send(self.batch))
+        await asyncio.sleep(0)
+        assert server.unsent > AT_ONCE
+        server.post(Ping(1))
+        client.post(Ping(2))
+        assert await client.receive() == self.batch
+        await eventually(lambda: not server.machine._pings and not client.machine._pings)
+        await sending
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_a_cancelled_sender_tears_nothing(self, authority: Authority) -> None:
+        client, server = await streaming_by_tls(authority)
+        sending = asyncio.create_task(server.send(self.batch))
+        await asyncio.sleep(0)
+        sending.cancel()
+        assert await client.receive() == self.batch
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_the_end_comes_behind_it(self, authority: Authority) -> None:
+        client, server = await streaming_by_tls(authority)
+        server.post(self.batch)
+        closing = asyncio.create_task(server.aclose())
+        assert await client.receive() == self.batch
+        with pytest.raises(FeederLost, match="closed by the other side"):
+            await client.receive()
+        await client.aclose()
+        await closing
+
+    @on_both_loops
+    async def test_a_client_that_leaves_ends_the_wait(self, authority: Authority) -> None:
+        client, server = await streaming_by_tls(authority)
+        sending = asyncio.create_task(server.send(self.batch))
+        await asyncio.sleep(0)
+        client.abort()
+        await sending
+        with pytest.raises(FeederLost):
+            await server.receive()
+        assert server.unsent == 0
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_one_who_does_not_read_is_left_in_time(self, authority: Authority) -> None:
+        client, server = await streaming_by_tls(authority)
+        client._transport.pause_reading()
+        server.post(self.batch)
+        await eventually(lambda: not server._writable.is_set())
+        await server.aclose(linger=0.01)
+        assert server.unsent == 0
+        await closed(client)
