@@ -249,6 +249,7 @@ class Assembler:
         if self.inflater is not None:
             tasks.append(asyncio.create_task(self.inflater.run(), name="streamrec-inflate"))
         try:
+            # A task group would wrap the first cause in a group of errors.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await end(*tasks)
@@ -284,6 +285,8 @@ class Assembler:
     async def _gather(self, wanted: int) -> None:
         """Merge until ``wanted`` rows are pending, or all lanes have ended."""
         while (lane := self._batcher.gather(wanted)) >= 0:
+            # In order, the error of another lane waits for its turn: batches before it are
+            # delivered.
             waited_for = [self._lanes[lane]] if self._plan.settings.ordered else self._lanes
             for error in (lane.error for lane in waited_for):
                 if error is not None:
@@ -327,6 +330,7 @@ class Assembler:
 
     async def _send_remainder(self, step: int) -> None:
         rows, plan = self._batcher.pending, self._plan
+        # An endless run ends only where its lanes have nothing at all.
         if plan.end_epoch is None:
             raise DataError(
                 "no shard that this rank's lanes ever read holds a record, so there is nothing to "
@@ -359,6 +363,7 @@ class Assembler:
         self.sent = behind
 
     def _position(self, step: int) -> Position:
+        # By record a step says where all lanes are, so no coordinates are collected.
         run = self._plan.by_record
         if run is not None:
             return replace(self._plan.position, step=step, epoch=run.epoch_at(step), skip=0)

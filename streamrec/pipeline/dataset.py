@@ -86,6 +86,7 @@ class Dataset:
             index=index,
             is_inferred=is_inferred,
         )
+        # Last, when all that may be refused has been: the permutation of many shards takes long.
         self._identity.draw()
 
     def __repr__(self) -> str:
@@ -152,6 +153,7 @@ class Dataset:
         Raises:
             ConfigError: The settings allow no such stream. A feeder can thus refuse it early.
         """
+        # All that may be refused is refused here: who asks for it has not begun to read.
         check_ranks(self.settings, self.lanes, rank, world_size)
         self._arithmetic.remainder(world_size, batch_size)
         self._arithmetic.memory(world_size)

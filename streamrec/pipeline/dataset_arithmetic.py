@@ -126,6 +126,7 @@ class Arithmetic:
                 "the state has another number of components than this stream; load a state that "
                 "was saved by it"
             )
+        # By record one state serves any rank; by shard this refuses what lacks the other ranks.
         if (point.rank, point.world_size) != (rank, world_size):
             return Position.merge([point], rank=rank, world_size=world_size)
         return point
@@ -199,6 +200,7 @@ class Arithmetic:
         settings, identity = self._settings, self._identity
         lanes = identity.lanes // world_size
         window = int(settings.shuffle_window) if settings.has_windows else 0
+        # A window has whole chunks: one chunk of each lane at least.
         if window and identity.record_order is not None:
             window = max(window, identity.lanes * identity.record_order.largest)
         return MemoryNeeds(

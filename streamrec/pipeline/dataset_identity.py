@@ -134,11 +134,13 @@ class Identity:
 
     def _make_orders(self) -> tuple[Order, ...]:
         settings = self._settings
+        # An order that is not shuffled is the same for every seed.
         seed = settings.seed if settings.shuffle else 0
         if self._index is not None:
             return (self._order_by(self._index, seed),)
         seeds = [seed] * len(self.counts)
         if settings.weights is not None and settings.shuffle:
+            # Else components of equal length would be permuted alike.
             seeds = [component_seed(seed, number) for number in range(len(seeds))]
         orders = tuple(
             ShardOrder(

@@ -100,6 +100,7 @@ class Runs:
             StateError: The position contradicts itself.
         """
         identity, cache = self._identity, self._stores.cache
+        # Turns are counted from where all lanes began, which may be a later epoch than the first.
         orders = tuple(order.since(start.origin) for order in identity.orders)
         plan = RunPlan(
             settings=self._settings,

@@ -119,6 +119,7 @@ class Run:
     async def _close(self) -> None:
         await self._stop()
         self._assembler.abandon()
+        # They hold memory that threads may still write into, so they go after the threads.
         batches = self._assembler.channel.take_all()
         if self._next is not None:
             batches.append((self._next, 0))
@@ -209,6 +210,7 @@ class Run:
             last batch is ready, or its failure.
         """
         channel = self._assembler.channel
+        # A closed channel has the end or the failure: it must not be cut off from that.
         if not channel.is_closed:
             await finish(self._stop())
         # It may have come to its end before it could be stopped.

@@ -154,6 +154,7 @@ class Cursor:
         Raises:
             BatchOutOfOrder: It is not the one that was due.
         """
+        # Steps of single records count rows, so the batch began as many steps before its end.
         self._check(batch.next_position.step - len(batch))
         self._go_to(batch.next_position)
         self._rows.extend(_rows_of(batch))

@@ -70,6 +70,7 @@ class LoopSession:
         self._batch_size = dataset.settings.batch_size
         self.fingerprint = dataset.fingerprint(self._batch_size, rank.world_size)
         """Everything that determines the order of the batches."""
+        # A list, as WELCOME has it: a session must not tell by its type who reads.
         self.settings = facts_of(dataset, list(dataset.shards), self._batch_size, rank.world_size)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
         self._run = self._start(entry.position, measures)

@@ -336,6 +336,8 @@ class Stream(Stateful, Generic[Item]):
             self._functions = functions_of(self._description)
             session = start(self._description, *self._start(), self._functions)
             self._session = session
+            # The session does not hold the stream, so a stream that is dropped is collected and
+            # stops.
             self._finalizer = weakref.finalize(self, session.close)
         return loops.plain(self._session)
 
@@ -357,6 +359,7 @@ class Stream(Stateful, Generic[Item]):
 
     def _begin_loop(self, *, is_async: bool) -> None:
         self._check_division()
+        # After the check, which must refuse before anything moves.
         if self._description.restart:
             self.restart()
         session = self._session
@@ -396,6 +399,7 @@ class Stream(Stateful, Generic[Item]):
         self._ended = self._elsewhere = False
         if self._finalizer is not None:
             self._finalizer.detach()
+        # Given away before it is closed: closing may wait, and be interrupted.
         session, self._session = self._session, None
         return session
 

@@ -147,6 +147,7 @@ class WarmStartSession:
             self._end = thread.halt()
         if self._end is None:
             return
+        # The process begins behind what the thread has ready, so that is delivered first.
         is_through = self._step() >= self._end.step
         if not feed.has_begun and (is_through or feed.answers):
             feed.begin(self._end)

@@ -99,6 +99,7 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
         from streamrec.pipeline.batch.torch_batch import TensorBatch
         from streamrec.pipeline.batch.torch_columns import Casts
 
+        # Without its columns: else tensors on a device would keep the arrays on this host.
         about = replace(self, columns={}, mask=None)
         return TensorBatch.of(self.columns, self.mask, about, Casts.of(dtype))
 

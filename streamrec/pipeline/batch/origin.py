@@ -34,6 +34,7 @@ class Components(NamedTuple):
 
     def of(self, shards: npt.NDArray[np.int32]) -> Indices:
         """Return the index of the component that each shard belongs to; -1 for shard -1."""
+        # Padding has shard -1, which is left of the first: so it belongs to component -1.
         return np.searchsorted(np.array(self.first_shards), shards, "right") - 1
 
     def rows_of(self, shards: npt.NDArray[np.int32]) -> dict[str, int]:

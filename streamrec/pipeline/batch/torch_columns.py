@@ -48,6 +48,7 @@ class Casts(NamedTuple):
         Raises:
             ConfigError: There is no such dtype.
         """
+        # A loader reads the argument once, and hands on what it has read.
         if isinstance(dtype, cls):
             return dtype
         if isinstance(dtype, Mapping):

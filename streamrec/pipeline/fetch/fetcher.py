@@ -160,6 +160,7 @@ class Fetcher:
 
     def notify(self, sublane: int) -> None:
         """Wake up the wait for a lane that has news."""
+        # Any sublane of the awaited lane has news for it.
         is_awaited = self._awaited >= 0 and (sublane - self._awaited) % len(self.lanes) == 0
         if is_awaited or (self._others_do and not self.queues[sublane].ended):
             self._news.set()
@@ -187,6 +188,7 @@ class Fetcher:
     # -- what to read next -------------------------------------------------------------------------
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
+        # Idle pieces count as memory of the process: they must not exceed what the budget has left.
         self.pool.trim(max(0, self.plan.for_ranges - self._reserved - self.pool.in_use))
         for sublane, queue in enumerate(self.queues):
             if (again := queue.repair) is not None:
@@ -347,6 +349,7 @@ class Fetcher:
                 full=self._was_full,
             )
             before, nbytes, throttled = now, counts["bytes_read"], counts["throttled"]
+            # A wait that goes on counts in the next interval, too.
             self._limited, self._starved = False, self._awaited >= 0
             self._was_full = self._full
             self._wake.set()

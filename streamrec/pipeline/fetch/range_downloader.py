@@ -107,6 +107,7 @@ class RangeDownloader:
         finally:
             await end(first)
         first.result()
+        # The time of a retried request says nothing of a usual one, and would make hedges rare.
         if read.last_failure is None:
             seconds = self._loop.time() - started
             self.hedging.finished(len(read.memory), seconds, read.silence)
@@ -217,6 +218,7 @@ class RangeDownloader:
                     raise
                 self._note(error)
                 read.last_failure = _bare(error)
+            # A trickle is no progress: a store that sends a byte a minute has stalled.
             has_moved = read.filled >= filled + min(SLOWEST, len(read.memory) - filled)
             if has_moved or silence.was_busy:
                 filled, since = read.filled, self._loop.time()
@@ -224,6 +226,7 @@ class RangeDownloader:
             self.counts["retries"] += 1
             wait = backoff.next(getattr(read.last_failure, "retry_after", None))
             wait = max(wait, self.retries.delay(self._loop.time()))
+            # A hedge beside a pause would be a retry without its backoff.
             read.resting = True
             await asyncio.sleep(self._left(since, wait))
             read.resting = False

@@ -134,6 +134,8 @@ class OpenShards:
             StreamrecError: The error that ends the lane.
         """
         while not self.ended:
+            # A shard whose records of this epoch are used up may be in the next one already, and
+            # waits.
             if all(epoch != self._epoch for epoch in self._epochs):
                 return self._end_epoch()
             number = self._in_turn()
@@ -166,6 +168,7 @@ class OpenShards:
 
     def _give(self, number: int, span: RecordSpan) -> RecordSpan:
         """Take the records of an open shard that belong to its turn."""
+        # Before the points move: a state within this span counts from where the span begins.
         points = tuple(self._points)
         sums = np.concatenate([[self._taken], span.lengths + FRAME_OVERHEAD]).cumsum()
         count = min(len(span), int(np.searchsorted(sums, self._limit(), side="left")))

@@ -108,6 +108,7 @@ class Packing:
             raise item
         if isinstance(item, Coordinates):
             self._waiting.popleft()
+            # Packs end with the epoch, so that none has documents of two.
             self._job = self.submit(self.packer.flush)
             self._runs.append(_no_documents(self._number, item))
             return True
@@ -139,6 +140,8 @@ class Packing:
     def _note(self, run: _Documents) -> None:
         """Remember the place of these documents, and forget those that no later pack needs."""
         first = self.packer.first_held
+        # A document stays noted while a pack that is not full holds it: a state must lead back to
+        # it.
         self._runs = [known for known in self._runs if known.number + known.size >= first]
         self._runs.append(run)
         self._number += run.size

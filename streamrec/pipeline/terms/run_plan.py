@@ -125,6 +125,7 @@ class RunPlan:
     @cached_property
     def points(self) -> Structured:
         """The point that each sublane begins at; a lane's other fields may follow."""
+        # Component after component, as the sublanes are numbered.
         points = self.position.points if self.by_record is None else self.starts
         return points.T.ravel()
 
@@ -167,6 +168,7 @@ class RunPlan:
     def end_epoch(self) -> int | None:
         """The epoch before which the run ends; ``None``: it ends by steps or not at all."""
         epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
+        # Components that repeat have epochs of their own, so none of them ends the run.
         repeats = self.draws is not None and self.settings.exhausted == "repeat"
         if epochs is None or steps is not None or repeats:
             return None
@@ -234,6 +236,7 @@ class RunPlan:
         """
         if self.end_epoch is not None:
             return None
+        # In an epoch a lane has a few of the shards; after as many epochs as lanes it has had all.
         if self.turns is not None:
             return HOPELESS * self.lanes
         return HOPELESS * max(order.reach(lane) for order in self.orders)
@@ -241,6 +244,8 @@ class RunPlan:
     def next_run(self, position: Position) -> Position:
         """Return the position at which the next run begins, if this one ended at ``position``."""
         epoch = position.run_epoch + (self.settings.epochs or 0)
+        # Without an end by epochs the lanes are in the middle of theirs: the next run goes on
+        # there.
         if self.end_epoch is None:
             return replace(position, run_epoch=epoch)
         return Position.start(

@@ -175,18 +175,18 @@ class Position:
             owned = _owned_lanes(fingerprint.lanes, rank, world_size)
             lanes, sources, sizes = _arrays(rows, owned, fingerprint)
         return cls(
-            fingerprint,
-            _number(numbers, "step"),
-            rank,
-            world_size,
-            _number(numbers, "run_epoch", LAST_EPOCH),
-            _number(numbers, "epoch", LAST_EPOCH),
-            lanes,
-            sizes,
-            _number(numbers, "skip", MOST_SKIPPED if fingerprint.global_batch is None else 0),
-            _since(numbers) if by_record else None,
-            sources,
-            0 if by_record else _number(numbers, "origin", LAST_EPOCH),
+            fingerprint=fingerprint,
+            step=_number(numbers, "step"),
+            rank=rank,
+            world_size=world_size,
+            run_epoch=_number(numbers, "run_epoch", LAST_EPOCH),
+            epoch=_number(numbers, "epoch", LAST_EPOCH),
+            lanes=lanes,
+            sizes=sizes,
+            skip=_number(numbers, "skip", MOST_SKIPPED if fingerprint.global_batch is None else 0),
+            since=_since(numbers) if by_record else None,
+            sources=sources,
+            origin=0 if by_record else _number(numbers, "origin", LAST_EPOCH),
         )
 
     @classmethod
@@ -214,7 +214,15 @@ class Position:
         if fingerprint.by_record:
             since = epoch, step
             return cls(
-                fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, _NO_SIZES, since=since
+                fingerprint=fingerprint,
+                step=step,
+                rank=rank,
+                world_size=world_size,
+                run_epoch=epoch,
+                epoch=epoch,
+                lanes=_NO_LANES,
+                sizes=_NO_SIZES,
+                since=since,
             )
         owned = fingerprint.lanes // world_size
         points = np.reshape(np.array(first_extents, np.int64), (-1, owned)).T
@@ -226,14 +234,14 @@ class Position:
             lanes["extent"] = points[:, 0]
         sizes = np.zeros_like(points)
         return cls(
-            fingerprint,
-            step,
-            rank,
-            world_size,
-            epoch,
-            epoch,
-            lanes,
-            sizes,
+            fingerprint=fingerprint,
+            step=step,
+            rank=rank,
+            world_size=world_size,
+            run_epoch=epoch,
+            epoch=epoch,
+            lanes=lanes,
+            sizes=sizes,
             sources=sources,
             origin=epoch,
         )
@@ -253,6 +261,7 @@ class Position:
         """
         one = positions[0]
         _check_mergeable(positions, world_size)
+        # By record the step alone says where each lane is, whoever owns it.
         if one.since is not None:
             return replace(one, rank=rank, world_size=world_size)
 
@@ -309,6 +318,7 @@ def _fault(fault: str) -> MalformedPosition:
 
 def _number(data: Mapping[str, Any], name: str, most: int = LARGEST) -> int:
     value = data.get(name)
+    # Not isinstance: True is an int, and a state with it was not saved here.
     if type(value) is not int or not 0 <= value <= most:
         raise _fault(f"the state's {name!r} is not a number from 0 to {most}")
     return value
