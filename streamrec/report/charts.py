@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from streamrec.report.words import count_of, percent, seconds
 
 if TYPE_CHECKING:
@@ -142,6 +140,8 @@ def histogram_of(times: Sequence[float], marks: dict[str, float]) -> HistogramCh
         times: The times in seconds.
         marks: Times to mark, by name.
     """
+    import numpy as np  # not at the top: `streamrec top` draws lines alone, and is quick
+
     # Marks lie within the axis, even where no time is as long.
     logs = np.log10(np.maximum([*times, *marks.values()], LEAST))
     low, high = (logs.min() - 0.05, logs.max() + 0.05) if len(logs) else (0.0, 1.0)
