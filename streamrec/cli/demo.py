@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamrec.demo import Summary
 
 
-@click.command(short_help="Run the whole main job on this machine.")
+@click.command(short_help="Run a whole training job on this machine.")
 @json_option
 @click.option(
     "--keep",
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @debug_option
 @click.pass_context
 def demo(context: click.Context, *, as_json: bool, keep: Path | None) -> None:
-    """Run the whole main job on this machine; nothing is needed, and nothing is left.
+    """Run a whole training job on this machine; nothing is needed, and nothing is left.
 
     It writes real pictures into shards, starts a loopback object store with 40 ms latency and a
     feeder, and streams two shuffled epochs to two ranks, one of which is stopped in the middle and

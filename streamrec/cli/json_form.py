@@ -132,5 +132,5 @@ def _shortest(values: Iterable[float]) -> list[float | str]:
 
 
 def _nearest(name: str, others: set[str]) -> str:
-    every = f"there are {', '.join(map(repr, sorted(others)[:8]))}" if others else "nor any other"
+    every = f"there are {', '.join(map(repr, sorted(others)[:8]))}" if others else "there is none"
     return did_you_mean(name, others, every)

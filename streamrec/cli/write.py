@@ -77,7 +77,9 @@ def _click_type(option: Option) -> Any:
 @click.argument("source", shell_complete=local_files)
 @click.argument("destination", metavar="DEST", required=False, shell_complete=local_files)
 @click.option(
-    "--kind", type=click.Choice(list(KINDS)), help="What SOURCE is; by default its name tells."
+    "--kind",
+    type=click.Choice(list(KINDS)),
+    help="The kind of SOURCE; by default its name says it.",
 )
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="The number of shards.")
 @click.option(

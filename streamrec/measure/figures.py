@@ -36,7 +36,7 @@ def read_figures(path: str | os.PathLike[str]) -> Figures:
     try:
         version = from_json(text)["version"]
     except (ValueError, TypeError, LookupError):
-        raise ConfigError(f"{path} holds no figures of a benchmark; {REMEDY}") from None
+        raise ConfigError(f"{path} does not hold the figures of a benchmark; {REMEDY}") from None
     if version != VERSION:
         raise ConfigError(
             f"{path} holds figures of version {version!r}, and this release reads version "

@@ -59,8 +59,8 @@ class Arithmetic:
         few = self._index.records if self._index is not None and counted else lanes
         if few < lanes and remainder != "keep":
             raise ConfigError(
-                f"{lanes} lanes share {few} records, so {remainder!r} would leave lanes "
-                f"without any; set lanes to {few} at most"
+                f"{lanes} lanes share {few} records, so with {remainder!r} some lanes would "
+                f"have none; set lanes to {few} at most"
             )
         return remainder
 
@@ -123,8 +123,7 @@ class Arithmetic:
         fingerprint.check(point.fingerprint)
         if point.since is None and point.points.size != self._identity.sublanes(point.world_size):
             raise MalformedPosition(
-                "the state has another number of components than this stream; load a state that "
-                "was saved by it"
+                "the state has a different number of components; load a state that was saved by it"
             )
         # By record one state serves any rank; by shard this refuses what lacks the other ranks.
         if (point.rank, point.world_size) != (rank, world_size):

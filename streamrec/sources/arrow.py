@@ -249,15 +249,16 @@ def _join(
             if choice.takes(name):
                 has, lacks = (file, first) if name in types else (first, file)
                 raise ConfigError(
-                    f"{has} has the column {name!r}, and {lacks} does not; write them apart, or "
-                    f"leave it out with --drop {quote(name)}"
+                    f"{has} has the column {name!r}, and {lacks} does not; write them as "
+                    f"two datasets, or leave it out with --drop {quote(name)}"
                 )
         for name in types.keys() & joined.keys():
             pair = {types[name], joined[name]} - {NOTHING}
             if len(pair) > 1 and pair != {"int64", "float32"} and choice.takes(name):
                 raise ConfigError(
                     f"{file}: column {name!r} is {types[name]}, but in {first} it is "
-                    f"{joined[name]}; write them apart, or leave it out with --drop {quote(name)}"
+                    f"{joined[name]}; write them as two datasets, or leave it out with "
+                    f"--drop {quote(name)}"
                 )
             joined[name] = "float32" if len(pair) > 1 else next(iter(pair), NOTHING)
     return joined

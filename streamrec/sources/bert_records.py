@@ -422,8 +422,8 @@ def _check_sentences(documents: Sequence[Document], text: _Text) -> None:
     """
     if documents and max(map(len, text.sentences)) == 1:
         raise DataError(
-            f"line {documents[0].line}: this document and the {len(documents) - 1} behind it are "
-            "of one line each, so no next sentence is in them and all labels would be 1; put each "
+            f"line {documents[0].line}: this document and the {len(documents) - 1} behind it have "
+            "one line each, so they hold no next sentence and all labels would be 1; put each "
             "sentence on a line, and a blank line between documents",
             url=documents[0].file,
         )

@@ -176,7 +176,7 @@ def open_delimited(
         if list(columns) != names:
             raise ConfigError(
                 f"{file}: its columns are {', '.join(columns)}, but those of {files[0]} are "
-                f"{', '.join(names)}; write them apart"
+                f"{', '.join(names)}; write them as two datasets"
             )
     _warn_of_one_column(files[0], names)
     types = {name: SampledType() for name in names}

@@ -146,8 +146,8 @@ def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes | RowError]]:
     for start, end in zip(starts.tolist(), ends.tolist(), strict=False):
         place = f"element {number}, {line(start)}"
         if (between := piece.data[at:start].strip(_SPACE)) != separator:
-            why = f"before it stands {_shown(between)}, not {_shown(separator)} alone"
-            yield place, RowError(why)
+            must = f"the text before it must be {_shown(separator)} alone"
+            yield place, RowError(f"{must}, not {_shown(between)}")
         yield place, piece.data[start:end]
         at, separator, number = end, b",", number + 1
     if piece.is_last:

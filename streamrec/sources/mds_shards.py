@@ -360,7 +360,9 @@ def _check(shard: MDSShard, is_like: bool, files: Mapping[str, StoredFile], url:
     name = shard.stored.basename
     kind = (shard.compression or "none").partition(":")[0]
     if not is_like:
-        raise ConfigError(f"{url}: the columns of {name} are not those of others; write them apart")
+        raise ConfigError(
+            f"{url}: {name} has other columns than the other shards; write it as another dataset"
+        )
     if shard.stored.hashes and not any(map(_algorithm, shard.stored.hashes)):
         names = ", ".join(shard.stored.hashes)
         raise ConfigError(

@@ -52,8 +52,8 @@ def parse_features(text: str) -> dict[str, str | None]:
         name, has_type, dtype = (piece.strip() for piece in part.partition("="))
         if not name or (has_type and dtype not in _TYPES):
             raise ConfigError(
-                f"--features: {part.strip()!r} is neither NAME nor NAME=TYPE, of the types bytes, "
-                "float32 and int64; give them as in age=int64,name"
+                f"--features: {part.strip()!r} must be NAME or NAME=TYPE, of the types bytes, "
+                "float32 and int64, as in age=int64,name"
             )
         features[name] = dtype or None
     return features
@@ -147,7 +147,7 @@ class FeatureChoice:
             ConfigError: There is no such feature, or no feature at all.
         """
         if not known:
-            raise ConfigError(f"{what}: there is no column in it; correct SOURCE")
+            raise ConfigError(f"{what} has no columns; correct SOURCE")
         options = ("features", self.features or ()), ("type", self.types), ("drop", self.drop)
         for option, names in options:
             for name in names:
@@ -159,7 +159,7 @@ class FeatureChoice:
         self._refuse_unused()
         wanted = sorted(filter(self.takes, known))
         if not wanted:
-            raise ConfigError(f"--drop: nothing of {what} is left; drop fewer columns")
+            raise ConfigError(f"--drop: {what} has no columns left; drop fewer columns")
         if self.key is not None and self.key not in wanted:
             raise ConfigError(
                 f"--key: {self.key!r} is not a feature; choose among {', '.join(wanted)}"

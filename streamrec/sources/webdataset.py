@@ -126,7 +126,7 @@ class _Forward:
     def read(self, size: int) -> bytes:
         """Read a part of a header."""
         if not 0 <= size <= MOST_HEADER:
-            raise tarfile.ReadError(f"the header at byte {self._at} is of {size} bytes")
+            raise tarfile.ReadError(f"the header at byte {self._at} claims {size} bytes")
         self.last = self.take(size)
         return self.last
 
@@ -189,7 +189,7 @@ class _Cutter:
         rest = self._stored.last
         while rest:  # to its end, where a compressed one has its checksum
             if rest.strip(b"\0"):
-                raise tarfile.ReadError(f"at byte {tar.offset} is neither a header nor the end")
+                raise tarfile.ReadError(f"byte {tar.offset} begins neither a header nor the end")
             rest = self._stored.take(MOST_HEADER)
 
     def _piece(self, stop: int) -> TarPiece:

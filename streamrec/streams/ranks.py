@@ -84,7 +84,8 @@ def confirm(assignment: Assignment, *, is_open: bool) -> Assignment:
     raise ConfigError(
         f"the stream was {'opened' if is_open else 'made'} as rank {assignment.rank.rank} of "
         f"{assignment.rank.world_size} ({assignment.source}), and now it would be rank {rank} of "
-        f"{world_size} ({source}); make it once that is known, or give rank= and world_size="
+        f"{world_size} ({source}); make the stream when the rank is known, or give "
+        "rank= and world_size="
     )
 
 

@@ -97,7 +97,7 @@ def test_a_name_that_no_record_has() -> None:
 def test_a_name_where_nothing_has_a_name() -> None:
     examples = Examples(["a"])
     examples.line(PlacedRecord(b"", "shard", 0))
-    with pytest.raises(MissingFeature, match="nor any other"):
+    with pytest.raises(MissingFeature, match="there is none"):
         examples.finish()
 
 

@@ -165,7 +165,7 @@ def test_its_log_from_start_to_end(config: Path) -> None:
 
         config.write_text("[server")
         process.send_signal(signal.SIGHUP)
-        assert "not TOML" in log_until(log, "nothing is reloaded")[-1]["message"]
+        assert "not TOML" in log_until(log, "nothing was reloaded")[-1]["message"]
 
         process.send_signal(signal.SIGUSR1)
         assert "statistics" in log_until(log, "<Feeder serving")[-1]["message"]

@@ -24,11 +24,11 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "holds no figures of a benchmark"),
-        ("[" * 100_000, "holds no figures of a benchmark"),
-        ("[1]", "holds no figures of a benchmark"),
-        ("1", "holds no figures of a benchmark"),
-        ('{"a": 1}', "holds no figures of a benchmark"),
+        ("", "does not hold the figures of a benchmark"),
+        ("[" * 100_000, "does not hold the figures of a benchmark"),
+        ("[1]", "does not hold the figures of a benchmark"),
+        ("1", "does not hold the figures of a benchmark"),
+        ('{"a": 1}', "does not hold the figures of a benchmark"),
         ('{"version": 2}', "holds figures of version 2, and this release reads version 1"),
         ('{"version": 1}', "does not have the form of figures .taken: Field required"),
     ],

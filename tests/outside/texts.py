@@ -25,7 +25,7 @@ _SHAPE = "it is JSON, but not a table: a row is one object, of values and lists 
 _FIT = "a number that float32 or int64 does not hold is refused, with the option that takes it"
 TOLD = {
     r"n_number_(NaN|infinity|minus_infinity)": "NaN and Infinity, which Python writes, are taken",
-    r"not a JSON object|has no object|with values in it|before it stands '\[null, 1": _SHAPE,
+    r"not a JSON object|has no object|with values in it|alone, not '\[null, 1": _SHAPE,
     r"holds a list of lists": _SHAPE,
     r"its object does not end": "a row stands on one line",
     r"(beyond|as) (float32|int64)": _FIT,

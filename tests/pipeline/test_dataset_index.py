@@ -122,7 +122,7 @@ def test_other_records_of_the_same_sizes_are_named(
     path.write_bytes(b"".join(map(frame, records)))
     sources = [f"{tmp_path}/part-0000{i}.tfrecord" for i in (0, 1)] if named else source
     with pytest.raises(
-        StaleIndex, match=r"part-00001.tfrecord.*: the index is stale: record \d+ is another"
+        StaleIndex, match=r"part-00001.tfrecord.*: the index is stale: record \d+ differs"
     ):
         read(sources, **mode)
 

@@ -245,7 +245,7 @@ def test_settings(given: Any, words: str, place: str, settings: dict[str, Any]) 
 def test_documents_of_one_line_are_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
     """All labels would say that the second part comes from elsewhere."""
     (tmp_path / "x.txt").write_text("one line\n\nanother line\n\na third one\n")
-    with pytest.raises(DataError, match=r"x\.txt: line 1: this document and the 2 behind it are"):
+    with pytest.raises(DataError, match=r"x\.txt: line 1: this document and the 2 behind it have"):
         records_of(open_bert(str(tmp_path / "x.txt"), **settings))
     (tmp_path / "x.txt").write_text("one line\n\nanother line\nof two\n\na third one\n")
     assert records_of(open_bert(str(tmp_path / "x.txt"), **settings))

@@ -129,7 +129,7 @@ def test_a_table_and_its_wrong_rows(tmp_path: Path) -> None:
     assert [error.message.partition(":")[0] for error in errors] == [
         "element 2, line 4", "element 2, line 4", "element 3, line 4",
     ]  # fmt: skip
-    assert "line 4: before it stands '7\\n,', not ',' alone" in str(errors[0])
+    assert "line 4: the text before it must be ',' alone, not '7\\n,'" in str(errors[0])
 
 
 def test_a_real_table(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_what_is_wrong_names_the_record(tmp_path: Path, engine: Engine) -> None:
     source = shard(tmp_path, records)
     with sr.open(source, FEATURES, batch_size=4, engine=engine) as stream:
         assert len(next(stream)) == len(next(stream)) == 4
-        with pytest.raises(sr.WrongFeatureType, match="that of no array") as caught:
+        with pytest.raises(sr.WrongFeatureType, match="fits no array") as caught:
             next(stream)
     assert (caught.value.record, caught.value.feature) == (10, "volume")
     assert str(caught.value.url).endswith(source)

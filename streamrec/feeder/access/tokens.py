@@ -184,7 +184,7 @@ def _token_in(data: bytes, path: str) -> str:
         text = ""
     if not 0 < len(text) <= MOST:
         raise ConfigError(
-            f"token: {path} is empty, too large, or no text; name a file that holds the token alone"
+            f"token: {path} is empty, too large, or not text; name a file with the token alone"
         )
     if len(text.splitlines()) > 1:
         raise ConfigError(

@@ -116,7 +116,7 @@ class Notifier:
                 sock.setblocking(False)
                 sock.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            log.warning("the service manager cannot be told %s: %s", lines[0], error)
+            log.warning("cannot tell the service manager %s: %s", lines[0], error)
 
 
 MOST_NAMES = 5
@@ -243,9 +243,9 @@ async def _reload_file(
     try:
         settings = await asyncio.to_thread(load)  # it may import modules
     except ConfigError as error:
-        log.error("nothing is reloaded: %s", error)  # noqa: TRY400 - the sentence says all
+        log.error("nothing was reloaded: %s", error)  # noqa: TRY400 - the sentence says all
     except Exception:
-        log.exception("nothing is reloaded")
+        log.exception("nothing was reloaded")
     else:
         for sentence in await reload(feeder, datasets, settings):
             log.info("reload: %s", sentence)

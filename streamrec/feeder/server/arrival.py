@@ -173,7 +173,7 @@ class Visit:
         access, seconds = self._service.access, self._service.settings.handshake_timeout
         await access.look()
         if access.certificates is None:
-            raise FeederLost("there is no certificate any more")
+            raise FeederLost("the feeder no longer has a certificate")
         context = access.certificates.context
         try:
             self._refusal = await shake_hands(self._sock, self.connection, context, seconds)

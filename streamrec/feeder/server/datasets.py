@@ -110,7 +110,7 @@ class ServedDataset:
         await self.tried()
         if self.trouble is not None or self._dataset is None:
             raise StoreUnavailable(
-                f"{self.obstacle}; the feeder tries again by itself, so come again, or go to "
+                f"{self.obstacle}; the feeder tries again by itself; connect again later, or to "
                 "another one"
             )
         return self._dataset
@@ -131,7 +131,7 @@ class ServedDataset:
         except ConfigError as error:
             await finish(dataset.aclose())
             raise ConfigError(
-                f"the dataset {self._name!r} can serve nobody: {error.message}"
+                f"the dataset {self._name!r} cannot be served: {error.message}"
             ) from None
         return dataset
 

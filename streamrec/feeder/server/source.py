@@ -90,7 +90,7 @@ class DatasetSource:
         """
         dataset, batch_size, world_size = self._dataset, self._batch_size, self._world_size
         if not world_size:
-            raise ConfigError("world_size 0 has no ranks; it counts from 1")
+            raise ConfigError("world_size must be 1 or more, not 0")
         codes = {} if self._service.codes is None else await self._service.codes.of(dataset)
         facts = facts_of(dataset, names_told(dataset), batch_size, world_size, codes)
         self.facts = json.dumps(facts).encode()

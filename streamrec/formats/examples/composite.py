@@ -99,7 +99,7 @@ def _check(shapes: Indices, held: Indices, key: str, spec: ShapedFeature, item: 
     row = int(odd[0])
     shape = f"the shape {tuple(shapes[row].tolist())} of {' and '.join(map(repr, spec.shape_keys))}"
     if counts[row] < 0:
-        raise ColumnFault(row, key, f"{shape} is that of no array; correct the record")
+        raise ColumnFault(row, key, f"{shape} fits no array; correct the record")
     what = f"bytes of {spec.dtype}" if spec.raw else "values"
     raise ColumnFault(
         row,

@@ -305,7 +305,7 @@ class RecordReader:
         entry = self.shards.entries[self._extent.shard] if self.shards.entries else None
         if entry is None:
             return
-        fault = "is another one than when the shard was indexed"
+        fault = "differs from the record that was indexed"
         row = entry.replaced(block)
         if row is None and self._is_exact:
             fault = "has another number in the index"

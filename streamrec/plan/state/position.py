@@ -342,15 +342,15 @@ def _arrays(
     if not fingerprint.has_sources:
         count, rest = 0, len(rows) - OWN - 1
     if rest or rows.shape[1:] != (owned,) or (fingerprint.has_sources and count < 1):
-        raise _fault("the state has other rows than its order has")
+        raise _fault("the number of rows in the state does not fit its order")
     end = OWN + POINTS * count
     lanes, sizes = structured(rows[:OWN], LANE), rows[end:].T.copy()
     sources = structured(rows[OWN:end].reshape(POINTS, count, owned), POINT)
     crcs = np.concatenate([lanes["crc"], sources["crc"].ravel()])
     if rows.view(np.uint64).max() > LARGEST or crcs.max() > MOST_CRC:
-        raise _fault("the state's 'packed' holds something else than its numbers")
+        raise _fault("a number in the state's 'packed' is out of range")
     if not fingerprint.shuffle_window and lanes["row"].any():
-        raise _fault("the state names rows of windows, and nothing is shuffled")
+        raise _fault("the state has rows of shuffle windows, but its order has no shuffle")
     return lanes, sources, sizes
 
 

@@ -137,10 +137,10 @@ def test_a_file_holds_a_token(content: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "is empty, too large, or no text; name a file that holds the token alone"),
+        (b"", "is empty, too large, or not text; name a file with the token alone"),
         (b" \n", "is empty"),
         (b"x" * (MOST + 1), "too large"),
-        (b"\xff\xfe", "no text"),
+        (b"\xff\xfe", "not text"),
         (b"first\nsecond\n", "has several lines.*a client shows one token"),
         (None, r"token: .* cannot be read \(No such file"),
     ],

@@ -230,7 +230,7 @@ async def test_a_dataset_that_can_serve_nobody_ends_the_start(
     values = {"source": write_shards(tmp_path, shards=2, records=10), "batch_size": 4, "lanes": 2}
     made = ServedSettings(**{"memory_budget": "64MiB", **values, **dataset})
     start = settings(tmp_path, **server).model_copy(update={"datasets": {"train": made}})
-    with pytest.raises(ConfigError, match=f"dataset 'train' can serve nobody: .*{message}"):
+    with pytest.raises(ConfigError, match=f"dataset 'train' cannot be served: .*{message}"):
         await daemon.serve(start)
 
 

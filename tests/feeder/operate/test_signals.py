@@ -123,7 +123,7 @@ async def test_nobody_to_tell(variables: dict[str, str]) -> None:
 
 def test_a_manager_that_has_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     Notifier(f"{tmp_path}/none").ready()
-    assert "cannot be told READY=1" in caplog.text
+    assert "cannot tell the service manager READY=1" in caplog.text
 
 
 SECRET = "swordfish"
@@ -416,7 +416,7 @@ async def test_a_wrong_file_changes_nothing(
         await eventually(lambda: notifier.said == ["RELOADING=1", "READY=1"])
         assert feeder.settings is start.server
         assert list(datasets) == ["train"]
-    assert "nothing is reloaded" in caplog.text
+    assert "nothing was reloaded" in caplog.text
     assert str(error) in caplog.text
 
 

@@ -225,7 +225,7 @@ async def test_a_dataset_that_a_reload_adds_and_that_can_serve_nobody_is_told(
             await datasets["greedy"].tried()
         code, text = await get(bound, "/readyz")
         assert code == 503
-        assert "the dataset 'greedy' can serve nobody: " in text
+        assert "the dataset 'greedy' cannot be served: " in text
         assert "window" in text
 
 

@@ -383,7 +383,7 @@ class TestHandshake:
             ({"protocol_versions": (7, 9)}, "FeederRefused", "[7, 9]"),
             ({"position_version": 0}, "FeederRefused", "positions up to 0"),
             ({"position_version": 2}, "FeederRefused", "positions up to 2"),
-            ({"world_size": 0}, "ConfigError", "world_size 0"),
+            ({"world_size": 0}, "ConfigError", "world_size must be 1 or more, not 0"),
         ],
     )
     @on_both_loops

@@ -127,12 +127,12 @@ def refusal_shaped_columns(spec: Any, **values: Any) -> DataError:
     [
         ({"h": 2}, "v", "(2, 2, 3) of 'h' and 'w' takes 48 bytes of float32, but the record holds"),
         ({"v": b"abc"}, "v", "takes 24 bytes of float32, but the record holds 3; correct the spec"),
-        ({"h": -1}, "v", "the shape (-1, 2, 3) of 'h' and 'w' is that of no array"),
-        ({"h": -1, "w": -2}, "v", "(-1, -2, 3) of 'h' and 'w' is that of no array; correct the"),
-        ({"h": 2**62, "w": 2**62}, "v", "is that of no array"),
-        ({"h": 2**62, "w": 4, "v": b""}, "v", "is that of no array"),
-        ({"h": 2**62, "w": 0, "v": b""}, "v", "is that of no array"),
-        ({"h": 2**31, "w": 1}, "v", "is that of no array"),
+        ({"h": -1}, "v", "the shape (-1, 2, 3) of 'h' and 'w' fits no array"),
+        ({"h": -1, "w": -2}, "v", "(-1, -2, 3) of 'h' and 'w' fits no array; correct the"),
+        ({"h": 2**62, "w": 2**62}, "v", "fits no array"),
+        ({"h": 2**62, "w": 4, "v": b""}, "v", "fits no array"),
+        ({"h": 2**62, "w": 0, "v": b""}, "v", "fits no array"),
+        ({"h": 2**31, "w": 1}, "v", "fits no array"),
         ({"h": [1, 1]}, "h", "the record holds 2 numbers, but a shape takes 1 int64; correct the"),
         ({"w": 2.0}, "w", "the record holds float32, but a shape takes 1 int64"),
         ({"v": [b"a", b"b"]}, "v", "the record holds 2 byte strings, but raw=True takes one"),
@@ -151,8 +151,8 @@ def test_byte_strings_that_the_shape_does_not_fit(values: Any, feature: str, wor
     [
         ({"s": [1, 3]}, "v", "(1, 3) of 's' takes 3 values, but the record holds 2; correct the"),
         ({"v": []}, "v", "takes 2 values, but the record holds 0"),
-        ({"s": [-2, -1]}, "v", "the shape (-2, -1) of 's' is that of no array; correct the record"),
-        ({"s": [2**63 - 1, 2**63 - 1]}, "v", "is that of no array"),
+        ({"s": [-2, -1]}, "v", "the shape (-2, -1) of 's' fits no array; correct the record"),
+        ({"s": [2**63 - 1, 2**63 - 1]}, "v", "fits no array"),
         ({"s": [1, 2, 1]}, "s", "holds 3 numbers, but a shape takes 2 int64; correct the shape"),
         ({"s": b"12"}, "s", "the record holds bytes, but a shape takes 2 int64"),
         ({"v": [1, 2**31]}, "v", "the record holds 2147483648, but int32 is"),
@@ -179,7 +179,7 @@ def test_as_many_dimensions_as_arrays_have() -> None:
     record = sr.encode_example({"s": [1] * 30, "v": [5]})
     assert sr.parse_single_example(record, {"x": spec})["x"].shape == (1,) * 30
     hostile = sr.encode_example({"s": [2**63 - 1] * 30, "v": [5]})
-    with pytest.raises(WrongFeatureType, match="is that of no array"):
+    with pytest.raises(WrongFeatureType, match="fits no array"):
         sr.parse_single_example(hostile, {"x": spec})
 
 

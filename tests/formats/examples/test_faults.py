@@ -11,7 +11,7 @@ from streamrec.formats.examples.faults import MOST_COMPARED, _nearest
         (["labels", "image"], ["label"], " (did you mean 'labels'?)"),
         (["labels", "image"], ["label", "labels"], " (it has 'image', 'labels')"),
         (["x"], ["label"], " (it has 'x')"),
-        ([], ["label"], " (nor any)"),
+        ([], ["label"], " (it has none)"),
         (list("jihgfedcba"), ["label"], f" (it has {', '.join(map(repr, 'abcdefgh'))})"),
     ],
 )

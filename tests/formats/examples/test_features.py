@@ -177,7 +177,7 @@ class TestErrors:
                 MissingFeature,
                 "no such feature (it has 'a', 'b'); correct the name",
             ),
-            (b"", "number", FixedLenFeature((), int), MissingFeature, "feature (nor any)"),
+            (b"", "number", FixedLenFeature((), int), MissingFeature, "feature (it has none)"),
             (
                 encode_example({"number": 0.5}),
                 "number",

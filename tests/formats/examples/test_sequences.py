@@ -138,7 +138,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("bad", "spec", "kind", "words"),
         [
-            (record({}), Sequence((), int), MissingFeature, "no such feature list (nor any)"),
+            (record({}), Sequence((), int), MissingFeature, "no such feature list (it has none)"),
             (
                 record({}, as_=[]),
                 Sequence((), int),

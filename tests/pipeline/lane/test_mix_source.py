@@ -292,7 +292,7 @@ class TestRefusals:
         dataset = await self.dataset(tmp_path)
         fingerprint = dataset.fingerprint(6, 1)
         forged = Position.start(fingerprint, [0] * 6, rank=0, world_size=1)
-        with pytest.raises(MalformedPosition, match="another number of components"):
+        with pytest.raises(MalformedPosition, match="a different number of components"):
             dataset.run(rank=0, world_size=1, batch_size=6, position=forged)
         await dataset.aclose()
 

@@ -276,7 +276,7 @@ class TestRefusals:
         dataset = await opened(tmp_path, UNEVEN, lanes=2, batch_size=4, epochs=9)
         fingerprint = dataset.fingerprint(4, 1)
         few = Position.start(fingerprint, [0] * 4, rank=0, world_size=1)
-        with pytest.raises(MalformedPosition, match="another number of components"):
+        with pytest.raises(MalformedPosition, match="a different number of components"):
             dataset.run(rank=0, world_size=1, batch_size=4, position=few)
         other = Position.start(fingerprint, [0] * 8, rank=0, world_size=1, epoch=2)
         with pytest.raises(MalformedPosition, match="another epoch than the shards it has open"):
