@@ -14,12 +14,11 @@ from streamrec.formats.examples.packing import Packer
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
-from streamrec.pipeline.lane.lane import Lane
+from streamrec.pipeline.lane.lane import Lane, WindowLane
 from streamrec.pipeline.lane.mix_source import Component, Mix
 from streamrec.pipeline.lane.open_shards import OpenShards
 from streamrec.pipeline.lane.packing_stage import Packing
 from streamrec.pipeline.lane.record_reader import RecordReader
-from streamrec.pipeline.lane.window_lane import WindowLane
 from streamrec.pipeline.terms.run_plan import marks_placeholders
 from streamrec.plan.order.coordinates import POINTS, Coordinates
 
