@@ -142,6 +142,7 @@ def _tail(what: str, cursor: _RecordCursor) -> list[str]:
 def _different(one: BytesColumn, two: BytesColumn) -> Iterator[int]:
     """Yield the rows in which two columns of as many rows differ."""
     begins = one.offsets[0], two.offsets[0]
+    # Whole columns first: equal datasets need no look at single records.
     if np.array_equal(one.offsets - begins[0], two.offsets - begins[1]) and np.array_equal(
         one.values[begins[0] : one.offsets[-1]], two.values[begins[1] : two.offsets[-1]]
     ):
@@ -170,6 +171,7 @@ def compare_in_any_order(
     groups = np.flatnonzero((ours != theirs).any(axis=1))
     if len(groups):
         totals = np.cumsum((ours + theirs)[groups, 0])
+        # Groups in their order, as long as the records to hold stay few.
         few = groups[: max(1, int(np.searchsorted(totals, MOST_HELD, "right")))]
         least = "" if len(few) == len(groups) else "at least "
         comparison.differences = _name_differences(source, other, few, least, progress)
@@ -178,6 +180,7 @@ def compare_in_any_order(
 
 def _sums(batches: Iterable[Batch]) -> Sums:
     """Return uint64 ``[GROUPS, 3]``: the records of each group, and the sum of their hashes."""
+    # Sums of hashes do not depend on the order, and equal multisets have equal ones.
     sums = np.zeros((GROUPS, 3), np.uint64)
     for batch in batches:
         hashes = digests(batch.records, 2)

@@ -404,8 +404,10 @@ def _go_on(
     """Begin behind the pieces whose records are in shards of all splits, and return the place."""
     places = [writer.place for writer in writers if not writer.is_complete]
     usable = [place for place in places if place is not None and place.version == __version__]
+    # Another version may cut pieces in another way.
     if begin is None or len(usable) < len(places):
         return None
+    # The split that is behind the others decides: records before it are skipped elsewhere.
     place = min(usable, key=lambda place: place.pieces)
     begin(place.pieces)
     outcome.skipped = place.skipped

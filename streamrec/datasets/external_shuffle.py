@@ -170,6 +170,7 @@ class ExternalShuffle:
         blocks, self._held, self._held_bytes = self._held, [], 0
         rows = RecordRows.concatenate([RecordRows.from_column(records) for records, _ in blocks])
         keys = np.concatenate([keys for _, keys in blocks] or [np.empty(0, np.uint64)])
+        # Stable: equal keys keep the order of their numbers, for any memory.
         order = np.argsort(keys, kind="stable")
         return rows.pick(order), keys[order]
 
@@ -179,6 +180,7 @@ class ExternalShuffle:
             return
         rows, keys = self._sort()
         table = _table(keys, rows.lengths)
+        # The buckets of all runs are cut at the same keys.
         self._table += table
         with self._translate():
             if self._file is None:
@@ -191,6 +193,7 @@ class ExternalShuffle:
                 self._file.write(part.data)
             for piece in _pieces(rows):
                 self._file.write(piece.values.data)
+            # It is read by its descriptor, past the buffer.
             self._file.flush()
 
     def _buckets(self) -> Iterator[tuple[int, int]]:
@@ -199,6 +202,7 @@ class ExternalShuffle:
         first = 0
         while first < PREFIXES:
             last = int(np.searchsorted(costs, costs[first] + self._limit, "right")) - 1
+            # A single range may be more than fits, and is read all the same.
             last = max(last, first + 1)
             yield first, last
             first = last
@@ -230,6 +234,7 @@ class ExternalShuffle:
         array = np.empty(count, dtype)
         view = array.view(np.uint8).data
         while view:
+            # A read may give less than was asked for.
             if not (done := os.preadv(self._file.fileno(), [view], place)):
                 raise OSError(None, "it was cut short")
             view, place = view[done:], place + done

@@ -78,6 +78,7 @@ class EntryCheck:
             records: The number of its records.
             is_damaged: True where it has a fault: then only the size is certain, and compared.
         """
+        # Behind damage, numbers and places of records are not certain.
         if is_damaged:
             self._faults.clear()
         else:

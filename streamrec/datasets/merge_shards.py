@@ -87,6 +87,7 @@ def _complete(
     index = _index_name(folder, own)
     # Each is independent of the others: what is left of a run that was killed is named again.
     renamed = {name: other for name, other in last.items() if name != other and name in present}
+    # Shards by size know their number only now.
     if renamed:
         sizes = {shard.name: shard.bytes for shard in staged}
         folder.at_once(*first, partial(folder.publish, renamed, sizes))
@@ -100,6 +101,7 @@ def _complete(
         # Uploads of an index, and copies of long shards, that were killed in this step.
         partial(folder.remove_left, [index, *own]),
     )
+    # The manifest comes last: where it is, all else is.
     if parts[0].settings.index:
         entries = tuple(shard.entry for shard in shards)
         folder.write(index, Index(entries).encode())

@@ -184,6 +184,7 @@ def _write(
     progress: Progress | None,
 ) -> None:
     keys = None if plan.splits is None else _SplitKeys(source, plan.split_by)
+    # A shuffle takes records of all shards, so each task reads all of them.
     if plan.shuffle is None:
         source = source.part(Task.of(plan.task))
     with closing(_blocks(source, plan, progress)) as blocks:
@@ -201,6 +202,7 @@ def _blocks(
         # Of twice the memory ranges are twice as long, so that a store is asked half as often.
         yield from source.blocks(memory=min(plan.memory, 2 * BUDGET), progress=progress)
         return
+    # The shuffle holds half of its memory while the source is read.
     budget = max(LEAST_BUDGET, min(plan.memory // 4, BUDGET))
     with ExternalShuffle(plan.shuffle, memory=plan.memory, task=plan.task) as shuffle:
         with closing(source.blocks(memory=budget, progress=progress)) as blocks:
@@ -278,6 +280,7 @@ class _SplitKeys:
         column: Any = columns[self._feature]
         if isinstance(column, BytesColumn):
             return views(column)
+        # Floats as text depend on the program that writes them, so they are no keys.
         if column.dtype.kind != "i":
             raise ConfigError(
                 f"feature {self._feature} is {column.dtype}, and divides no records; name one of "

@@ -216,6 +216,7 @@ class ShardedWriter(WholeOrAbsent):
             shards.close()
         finally:
             shards.discard()
+        # A run that was killed in its last step left shards without an index.
         if self._task.tasks == 1 and was_complete:
             merge_tasks(self._folder, self._names)
         elif self._task.tasks == 1:
@@ -289,6 +290,7 @@ class ShardedWriter(WholeOrAbsent):
             # Numbered from the task's first record on.
             error.record = self.records + (error.record or 0)
             raise
+        # Only now: a column that is refused must leave no type behind.
         self._types.take(kinds)
         return blocks
 
@@ -308,6 +310,7 @@ def divide(
         return
     for number in range(splits):
         rows = np.flatnonzero(numbers == number)
+        # All of one split: gathering would copy them for nothing.
         if len(rows) == len(records) > 0:
             yield number, records
         elif len(rows):

@@ -164,6 +164,7 @@ def _settings(
         "storage_options": dict(storage_options),
         "max_record_bytes": largest or automatic_budget(),
     }
+    # A sample should cost little: few requests, and little read ahead.
     sparing = {} if scan else {"memory_budget": "32MiB", "max_concurrency": len(shards)}
     return validate(DatasetSettings, values | sparing)
 
@@ -226,5 +227,6 @@ async def _look(
 
 
 def _compression(heads: Sequence[bytes]) -> str:
+    # An empty shard has no head.
     kinds = sorted({detect(head) for head in heads if head}) or ["none"]
     return kinds[0] if len(kinds) == 1 else f"mixed: {', '.join(kinds)}"

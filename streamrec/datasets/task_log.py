@@ -91,6 +91,7 @@ def begin(
             log.records = manifest.tasks[task.number]
             return log
         _refuse_others(folder, names, sizes, log.part, manifest)
+    # Without a source nobody knows whether the records are the same.
     elif before.settings == settings and settings.source is not None:
         log.part = _keep(before, sizes)
     else:

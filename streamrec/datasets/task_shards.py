@@ -219,6 +219,7 @@ class SequentialShards:
         if self._shard is not None:
             self._shard.writer.discard()
         self._threads.shutdown()
+        # Those behind one that failed would leave a gap, where no other run could go on.
         while self._committing and self._committing[0].exception() is None:
             self._take()
         if self._log.part.complete:
@@ -240,6 +241,7 @@ class SequentialShards:
         """Begin to make the shard appear, and note which ones have."""
         while self._committing and (len(self._committing) == BEHIND or self._committing[0].done()):
             self._take()
+        # Noted before the next upload begins: what is in the record is surely there.
         self._note()
         if self._shard is not None:
             self._committing.append(self._threads.submit(self._shard.close))

@@ -198,7 +198,9 @@ class _Checker:
         async with aclosing(reader.pieces()) as pieces:
             async for piece in pieces:
                 report.size = reader.info.size or 0
+                # The first bytes tell the compression, whatever the name says.
                 scan = scan or self._new_scan(report, reader.info, piece)
+                # In a thread: the next ranges arrive while this one is checked.
                 await asyncio.get_running_loop().run_in_executor(None, scan.add, piece)
                 self._count(len(piece))
         report.size = reader.info.size or 0
@@ -328,10 +330,12 @@ class _InflatedScan(_Scan):
                 self._abandon(fault)
             else:
                 source = source[taken:]
+                # A copy: the scanner may keep a part, and the memory is filled again.
                 super().add(self._memory[:given].copy())
 
     def finish(self) -> None:
         """Conclude the scan at the object's end."""
+        # What the library holds back comes only now.
         self._inflater.end()
         self.add(_NOTHING)
         if self._is_over:

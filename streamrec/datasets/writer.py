@@ -128,6 +128,7 @@ class TFRecordWriter(WholeOrAbsent):
         payload = payload_of(record)
         self.records += 1
         self.nbytes += len(payload) + HEADER + FOOTER
+        # A large record is framed by itself, without a copy into the others.
         if len(payload) >= LARGE:
             self._write_held()
             self._hand_on(frame(payload))

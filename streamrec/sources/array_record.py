@@ -52,9 +52,11 @@ class ArrayRecord:
     def pieces(self) -> Iterator[_RecordRange]:
         """Yield records of each file."""
         for file in self.files:
+            # The package opens the file by its path, so it is compared before and behind.
             file.check()
             reader = _open(file)
             count = reader.num_records()
+            # Records have no sizes of their own here, so each counts as the mean.
             each = min(MOST_RECORDS, PIECE_BYTES * count // file.size) or 1
             for first in range(0, count, each):
                 stop = min(first + each, count)

@@ -110,6 +110,7 @@ class Arrow(FeatureTable, Divisible):
     def part(self, task: Task) -> Self | None:
         """Return a task's files, or row groups of Parquet, or ``None`` where there are fewer."""
         part = super().part(task)
+        # Files are better than row groups: each is opened by one task alone.
         if part is not None or self.total is None:  # not all is Parquet
             return part
         from streamrec.sources.arrow_batches import count_row_groups
@@ -129,6 +130,7 @@ class Arrow(FeatureTable, Divisible):
         for file in self.files:
             for first, batch in batches_of(file, self.memory, self.groups.get(file)):
                 for begin, stop, size in cut(batch, PIECE_ROWS, PIECE):
+                    # A piece of several rows is within its bound; a single row may exceed it.
                     if stop == begin + 1:
                         self.memory.check(size, self.memory.record, f"row {first + begin}", file)
                     yield _RowBatch(file, first + begin, batch.slice(begin, stop - begin), size)

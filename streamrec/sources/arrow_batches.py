@@ -69,6 +69,7 @@ def message_at(read: Read, begin: int) -> ArrowMessage | None:
         return None
     size, longer = struct.unpack("<II", head)
     start = begin + 4
+    # Since Arrow 0.15 a mark stands before the length; before, the length alone.
     if size == _CONTINUES:
         size, start = longer, start + 4
     if not size:
@@ -79,11 +80,13 @@ def message_at(read: Read, begin: int) -> ArrowMessage | None:
     if body < 0:
         raise ValueError("a message has no valid size")
     batch = message.table(_HEADER)
+    # The values of a dictionary are a batch within its message.
     if batch and kind == _DICTIONARY:
         batch = batch.table(1)
     buffers: list[int] = []
     if kind not in (_DICTIONARY, _RECORDS):
         batch = None
+    # Arrow 0.17 named the compression in the metadata of the message.
     if batch and (batch.place(_COMPRESSION) or _OLD_COMPRESSION in bytes(data)):
         found = batch.structs(_BUFFERS, "<qq")
         buffers = [start + size + offset for offset, length in found if length >= _LENGTH]
@@ -96,6 +99,7 @@ def blocks_of(read: Read, size: int) -> tuple[list[int], list[int]]:
     Raises:
         ValueError: The file is damaged.
     """
+    # The length of the footer and the mark are the last ten bytes.
     tail = _exactly(read(size - 10, 10), 10)
     (length,) = struct.unpack_from("<i", tail)
     if tail[4:] != MAGIC or not 0 < length <= size - 10:
@@ -133,6 +137,7 @@ class _Table:
 
     def place(self, number: int) -> int | None:
         """Return the place of a field; ``None``: it is not there."""
+        # Fields that a writer did not know are not in its table.
         if 4 + 2 * number >= self._unpack("<H", self._fields)[0]:
             return None
         offset = self._unpack("<H", self._fields + 4 + 2 * number)[0]
@@ -161,6 +166,7 @@ class _Table:
         return place + int(self._unpack("<I", place)[0])
 
     def _unpack(self, kind: str, at: int) -> tuple[int, ...]:
+        # Places come from the file, and may lead anywhere.
         if not 0 <= at <= len(self._data) - struct.calcsize(kind):
             raise ValueError("a message is damaged")
         return struct.unpack_from(kind, self._data, at)
@@ -179,6 +185,7 @@ class IpcReader:
         self._file, self._memory = file, memory
         pyarrow, source = module("pyarrow"), opened(file)
         self._held = None if file.is_local else HeldFile(source)
+        # A second view of the map: to look ahead does not move the place where Arrow reads.
         self._looked = opened(file) if self._held is None else source
         self._is_file = bytes(self._read(0, len(MAGIC))) == MAGIC
         given = source if self._held is None else pyarrow.PythonFile(self._held, "r")
@@ -201,6 +208,7 @@ class IpcReader:
             dictionaries, batches = blocks_of(self._read, self._file.size)
         except ValueError as error:
             raise self._damage(error) from None
+        # Arrow reads all dictionaries with the first batch.
         for begin in dictionaries:
             self._next(begin)
         for number, begin in enumerate(batches):
@@ -225,6 +233,7 @@ class IpcReader:
                 size = message.size_decompressed(self._read)
             else:
                 stored = message.end - begin
+                # Twice: before the bytes are requested, and before they are decompressed.
                 self._admit(stored, begin)
                 self._held.hold(begin, stored)
                 size = stored + message.size_decompressed(self._read)
@@ -289,6 +298,7 @@ def row_sizes(array: Any) -> Sizes:
         return _take(row_sizes(array.dictionary), array.indices)
     if types.is_run_end_encoded(kind):
         return _of_runs(array)
+    # The values of nulls are there, too, so places are multiples of the size.
     if types.is_fixed_size_list(kind):
         ends = offsets_of(row_sizes(array.values))
         bounds = (np.arange(len(array) + 1) + array.offset) * kind.list_size
@@ -325,6 +335,7 @@ def _of_lists(array: Any) -> Sizes:
         stops = begins + views.to_numpy(zero_copy_only=False)
     if not len(begins):
         return np.zeros(0, np.int64)
+    # Views may share values, and a slice refers to a part of them.
     first = int(begins.min())
     ends = offsets_of(row_sizes(array.values.slice(first, int(stops.max()) - first)))
     return cast("Sizes", ends[stops - first] - ends[begins - first] + _OFFSET)

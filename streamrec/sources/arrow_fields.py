@@ -146,6 +146,7 @@ def column_of(given: Any, dtype: str, name: str, *, is_given: bool) -> tuple[Any
     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     if _is_list(array.type):
         return _as_ragged(array, dtype, name, is_given=is_given), nulls
+    # Arrow has no cast from a column of nulls to every type.
     if types.is_null(array.type):
         return _empty_column(len(array), dtype), nulls
     if dtype == "bytes":
@@ -153,6 +154,7 @@ def column_of(given: Any, dtype: str, name: str, *, is_given: bool) -> tuple[Any
         text = array if is_text else array.cast(pyarrow.string())
         return _bytes_column(text.cast(pyarrow.large_binary())), nulls
     if types.is_temporal(array.type):
+        # Times have no cast to int64 where they are stored in 32 bits.
         bits = array.type.bit_width
         array = array.cast(pyarrow.int32() if bits == 32 else pyarrow.int64())
     if dtype == "int64":
@@ -177,6 +179,7 @@ def _integers(array: Any, name: str) -> Any:
     pyarrow = module("pyarrow")
     try:
         numbers = array.cast(pyarrow.int64())
+    # Arrow does not tell which row it was.
     except pyarrow.ArrowInvalid:
         for row, value in enumerate(array.to_pylist()):
             if value is not None and not _is_int64(value):
@@ -207,6 +210,7 @@ def _floats(array: Any, name: str, *, is_given: bool) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = numbers.astype(np.float32)
         if numbers.dtype.kind in "iu":
+            # Back as whole numbers: a float64 would round the large ones, too.
             is_changed = narrow.astype(numbers.dtype) != numbers
         else:
             sizes = np.abs(numbers.astype(np.float64))

@@ -228,6 +228,7 @@ class MaskedPairs:
         sizes = np.bincount(
             (words + rows * self._length)[tokens.is_text], minlength=words.size
         ).reshape(words.shape)
+        # Drawn by place and pair, so the order does not depend on how many pairs are made at once.
         keys = numbers(np.arange(self._length, dtype=np.uint64), seeds[:, None])
         order = np.argsort(np.where(sizes > 0, keys >> np.uint64(1), np.uint64(1 << 63)), axis=1)
         fits = _fitting(np.take_along_axis(sizes, order, axis=1), counts)
@@ -353,6 +354,7 @@ class BertRecords:
             documents: The documents.
             place: The file and the line where they begin, which determine the order.
         """
+        # All sentences of a piece at once: each distinct word is looked up once.
         text = _tokenize(documents, self.word_pieces)
         _check_sentences(documents, text)
         keys = [document.key for document in documents]
@@ -410,6 +412,7 @@ class BertRecords:
         return SECOND_NAMES.get(name, name) if self.form.use_v2_feature_names else name
 
     def _seed(self, file: str, line: int) -> int:
+        # Its name, not its path: a copy in another place gives the same records.
         name = hashlib.sha256(os.fsencode(Path(file).name)).digest()
         return seed_of(self.form.random_seed, int.from_bytes(name[:8], "big"), line)
 

@@ -115,6 +115,7 @@ class Delimited(RowTable):
     def rows(self, piece: TextPiece) -> Iterator[tuple[int, list[Any] | RowError]]:
         """Yield the values of each row."""
         rows = _rows(piece, self.delimiter)
+        # Each piece is read by itself, and the first one alone has the names.
         if piece.line == 1:
             next((values for _, values in rows if values), None)  # the names
         is_single = len(self.names) == 1
@@ -172,6 +173,7 @@ def open_delimited(
     nothing = frozenset(null)
     sampled = {file: _sample(file, delimiter, nothing) for file in files}
     names = list(sampled[files[0]])
+    # In the same order, too: rows have no names.
     for file, columns in sampled.items():
         if list(columns) != names:
             raise ConfigError(
@@ -267,12 +269,14 @@ def _rows(piece: TextPiece, delimiter: str) -> Iterator[tuple[int, list[str] | s
 
     Behind a row whose quotes do not close, the next line is read as a row: most likely it is one.
     """
+    # A byte that is not UTF-8 costs its own row alone.
     text = piece.data.decode(errors="surrogateescape")
     is_utf8 = not _has_other_bytes(text)
     lines = _Lines(text)
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         first = lines.next
+        # strict: without it a quote within a value would be read as text, in silence.
         try:
             values = _next_row(rows, lines)
         except StopIteration:
@@ -297,6 +301,8 @@ def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str]:
     except csv.Error as error:
         if "field limit" not in str(error):
             raise
+    # Again, from its first line: the limit holds for the program, so it is lifted for this row
+    # alone.
     lines.next = first
     with _long_values():
         return next(rows)
@@ -309,6 +315,7 @@ def _has_other_bytes(text: str) -> bool:
 def _sample(file: StoredFile, delimiter: str, null: frozenset[str]) -> dict[str, SampledType]:
     """Return the types that the first rows tell, by the columns' names."""
     rows = chain.from_iterable(_rows(piece, delimiter) for piece in _pieces(file, delimiter))
+    # Blank lines before the names are passed over.
     names = next((values for _, values in rows if values), [])
     types = {name: SampledType() for name in _names(names, file)}
     for _, values in islice(rows, SAMPLE):

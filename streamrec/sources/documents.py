@@ -57,6 +57,7 @@ def documents_of(piece: TextPiece, refuse: Refuse) -> Iterator[Document]:
     try:
         text = piece.data.decode()
     except UnicodeDecodeError:
+        # The other documents of the piece are good.
         text = piece.data.decode(errors="surrogateescape")
     for document in _divide(piece, text):
         line = _broken_line(document)

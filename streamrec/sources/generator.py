@@ -53,6 +53,7 @@ class Generator:
                 if len(piece) == PIECE:
                     yield piece
                     piece = []
+        # The function is the user's, and may raise anything.
         except Exception as error:
             raise FunctionFailed(
                 f"{self.name} raised {type(error).__name__} for record {number + 1}: {error}; mend "

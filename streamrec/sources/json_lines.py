@@ -66,17 +66,20 @@ def _bounds(data: bytes, *, is_first: bool) -> tuple[npt.NDArray[Any], npt.NDArr
     """Return the places of the elements' first bytes, those behind them, and the open brackets."""
     import numpy as np
 
+    # An escaped quote does not end a text; two other characters in its place keep all places.
     octets = np.frombuffer(_ESCAPED.sub(b"__", data) if b"\\" in data else data, np.uint8)
     depth, quotes = int(not is_first), 0
     starts, ends = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
     for at in range(0, len(octets), _SPAN):
         span = octets[at : at + _SPAN]
         steps = _brackets()[span]
+        # Behind an odd number of quotes stands a text.
         before = np.cumsum(span == ord('"'), dtype=np.int32) + quotes
         steps[before % 2 == 1] = 0  # in a text
         places = np.flatnonzero(steps)
         steps = steps[places]
         depths = np.cumsum(steps, dtype=np.int32) + depth
+        # Depth 1 is the array, so an element opens the second.
         starts.append(places[(depths == 2) & (steps > 0)] + at)
         ends.append(places[(depths == 1) & (steps < 0)] + at + 1)
         depth, quotes = int(depths[-1]) if len(depths) else depth, int(before[-1])
@@ -93,6 +96,7 @@ class _Ends:
 
     def __call__(self, data: bytes) -> int:
         """Return the place behind the last line or element; 0: none ends."""
+        # The first character that is not white space tells it, for all of the file.
         if self.is_array is None:
             begin = data.lstrip()[:1]
             if not begin:
@@ -143,6 +147,7 @@ def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes | RowError]]:
 
     at, separator = 0, b"[" if piece.first == 0 else b","
     number = piece.first
+    # The last element of a damaged file may have a beginning alone.
     for start, end in zip(starts.tolist(), ends.tolist(), strict=False):
         place = f"element {number}, {line(start)}"
         if (between := piece.data[at:start].strip(_SPACE)) != separator:
@@ -259,13 +264,16 @@ def json_object(row: bytes, *, keeps_numbers: bool = False) -> dict[str, Any]:
         raise
     except ValueError as error:
         raise RowError(f"it is not JSON: {error}; correct it") from None
+    # Python's parser has a depth, and a file may go beyond it.
     except RecursionError:
         raise RowError("it is nested too deeply; correct it") from None
     if not isinstance(value, dict):
         raise RowError("it is not a JSON object; give one object with names and values a row")
     values: dict[str, Any] = value
+    # Most rows are flat, and need no second dict.
     if dict in map(type, values.values()):
         values = _distinct(list(_flat(values)))
+    # Only an escape makes half of a character; bytes that are not UTF-8 were refused.
     if b"\\u" in row:
         _check_names(values)
     return values

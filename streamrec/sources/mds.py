@@ -49,6 +49,7 @@ class MDS(FeatureTable):
         """Yield samples of each shard: all of one that is compressed, or that has a hash."""
         for number, shard in enumerate(self.shards):
             each = PIECE_BYTES * shard.samples // max(1, shard.raw_data.bytes) or 1
+            # It is decompressed, or hashed, as a whole: in pieces, it would be as often.
             if shard.zip_data is not None or shard.stored.hashes:
                 each = shard.samples or 1
             for first in range(0, shard.samples, each):
@@ -102,6 +103,7 @@ def open_mds(
         raise ConfigError(f"{shown}: there is no sample in it; correct SOURCE")
     choice = FeatureChoice(**table)
     columns = MDSColumns(first[1].columns)
+    # The index does not tell the types of arrays, so the first sample does.
     (sample,) = samples_of(*first, 0, 1, memory)
     try:
         types = columns.types(sample, choice.takes)

@@ -226,6 +226,7 @@ def _as_type(value: Value, dtype: str, *, is_given: bool) -> Value:
         return value
     if dtype == "bytes":
         return value.tobytes()
+    # What overflows is looked for below, and refused by name.
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = value.astype(DTYPES[dtype])
         if value.dtype.kind == "f" and dtype == "int64":
@@ -350,6 +351,7 @@ def read_index(
         raise DataError("shards have columns without a name or a type", url=url) from None
     for shard, own in zip(shards, columns, strict=True):
         _check(shard, own == columns[0], files, url)
+        # Such a shard is read as a whole; of others, some samples.
         if shard.zip_data is not None or shard.stored.hashes:
             largest = max(shard.raw_data.bytes, shard.stored.bytes)
             _admit(largest, memory, files[shard.stored.basename])
@@ -406,6 +408,7 @@ def samples_of(
         opened = _OPENED.get(kind, nullcontext)
         with _open_checked(file, shard.stored.hashes) as stored, opened(stored) as plain:
             samples = list(_samples(plain, shard, first, stop, admit))
+            # The decompressor compares its checksum only where the end is read.
             if stop == shard.samples:
                 _check_end(plain)
             return samples
@@ -451,6 +454,7 @@ def _samples(
         raise ValueError(f"it has {count} samples, but the index says {shard.samples}")
     stored.seek(4 * (1 + first))
     offsets = np.frombuffer(_exactly(stored, 4 * (stop - first + 1)), "<u4").tolist()
+    # So no sample lies in the offsets, behind the end, or in another sample.
     bounds = [4 * (count + 2), *offsets, shard.raw_data.bytes]
     if bounds != sorted(bounds):
         raise ValueError("its offsets do not ascend")

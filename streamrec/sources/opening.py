@@ -86,6 +86,7 @@ def open_source(
             f"{masked(place)}: a source of the kind {chosen.name} is read from local files; copy "
             "it here, or mount its bucket"
         )
+    # An opening gets what its parameters name, so a kind without memory need not know of it.
     takes = {name: value for name, value in more.items() if name in chosen.parameters}
     return chosen.open(place, **options, **takes)
 

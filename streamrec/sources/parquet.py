@@ -39,6 +39,7 @@ class HeldFile:
 
     def hold(self, begin: int, size: int) -> None:
         """Read a part, in place of the one that is held."""
+        # The old part goes first: both together would be twice the memory that was admitted.
         self._data = None
         self._begin, self._data = begin, self._from_source(begin, size)
 
@@ -120,12 +121,14 @@ class PageWatch:
         """
         stop = min(at + len(data), self._end)
         while self._left > 0 and self._next < stop:
+            # Arrow reads in blocks of its own, so a header may begin in one and end in the next.
             begin = self._next + len(self._seen)
             if begin >= at:
                 part = memoryview(self._seen + bytes(data[begin - at : stop - at]))
                 if not self._seen:
                     part = data[begin - at : stop - at]
             else:
+                # Arrow begins to read behind the first byte of this header.
                 part = read(self._next, min(LONGEST, self._end - self._next))
             try:
                 page = page_at(part, 0)
@@ -280,6 +283,7 @@ class ParquetReader:
         Raises:
             DataError: The file is damaged, or needs more memory than there is.
         """
+        # Arrow trusts these numbers, and takes memory by them.
         counts = [
             self._metadata.row_group(n).num_rows for n in range(self._metadata.num_row_groups)
         ]
@@ -305,12 +309,15 @@ class ParquetReader:
                 held_file = HeldFile(source)
                 held_file.hold(begin, size)
                 source = module("pyarrow").PythonFile(held_file, "r")
+            # The lengths of lists are looked at only where they matter: a pass over all levels
+            # takes time.
             has_long = self._may_be_long(columns, number)
             found = [self._pages(column, number, source, has_long) for column in columns]
         rows = self._rows(list(zip(columns, found, strict=True)), number)
         if not is_known:
             watches = [self._watch(column, number, rows) for column in columns]
             source = module("pyarrow").PythonFile(WatchedFile(source, watches), "r")
+        # Values of a dictionary stay its numbers: repeated, 8 KB of file can become a GB.
         with module("pyarrow.parquet").ParquetFile(
             source,
             metadata=self._metadata,
@@ -320,6 +327,7 @@ class ParquetReader:
                 if column.width is None and (pages or column).are_numbers
             ],
             buffer_size=0 if is_known else _BUFFER,
+            # With it Arrow would hold the whole row group beside what is held here.
             pre_buffer=False,
             page_checksum_verification=True,
         ) as opened:
@@ -329,9 +337,11 @@ class ParquetReader:
         group = self._metadata.row_group(number)
         for n in range(group.num_columns):
             column, kind = group.column(n), self._metadata.schema.column(n)
+            # The physical type: a decimal or a date takes what it is stored as.
             width = _WIDTHS.get(kind.physical_type)
             if kind.physical_type == "FIXED_LEN_BYTE_ARRAY":
                 width = max(1, kind.length)
+            # Some writers tell 0 where there is no dictionary.
             places = column.dictionary_page_offset, column.data_page_offset
             begin = min((place for place in places if place), default=0)
             end = begin + column.total_compressed_size
@@ -390,6 +400,7 @@ class ParquetReader:
     def _watch(self, column: _ColumnChunk, number: int, rows: int) -> PageWatch:
         """Return a look at the pages of a column that are not held, for batches of so many rows."""
         all_rows = max(1, self._metadata.row_group(number).num_rows)
+        # Rows are not known before their page comes, so lists count by their mean length.
         together = -(-rows * column.values // all_rows)
         what = f"of column {column.path!r}, row group {number},"
 
@@ -425,6 +436,7 @@ class ParquetReader:
         each = sum(column.size_of_row(rows) for column, _ in columns)
         what = f"a row of row group {number}"
         self._memory.check(each, self._memory.record, what, self._file)
+        # Halves, not the exact number: the pages of each trial have to be added up anew.
         count = max(1, min(PIECE_ROWS, PIECE // max(1, each)))
         while count > 1 and sum(_most(*one, count, rows) for one in columns) > self._memory.unit:
             count //= 2
@@ -435,6 +447,7 @@ class ParquetReader:
 
 
 def _has_dictionary(encodings: Collection[str]) -> bool:
+    # Arrow does not keep values as numbers where a part of them shares prefixes.
     has_prefixes = "DELTA_BYTE_ARRAY" in encodings
     return not has_prefixes and not {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}.isdisjoint(encodings)
 
@@ -445,6 +458,7 @@ def _most(column: _ColumnChunk, pages: _ColumnPages | None, count: int, rows: in
     if column.width is not None or pages is None:
         return count * column.size_of_row(rows) if known is None else known * column.each
     values = -(-count * column.values // rows) if known is None else known
+    # A page of few bytes may then expand to many long values, so each row counts as a whole page.
     if not pages.are_numbers and pages.are_short:
         return count * pages.largest
     return pages.most(values)

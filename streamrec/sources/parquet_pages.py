@@ -60,6 +60,7 @@ def row_values(
 def _levels(data: memoryview, page: PageHeader, codec: str) -> memoryview | None:
     """Return the encoded levels of a page, which stand at its beginning."""
     body = data[page.at : page.at + page.stored]
+    # Version 2 of the pages keeps levels uncompressed, so nothing is decompressed for them.
     if page.levels is not None:
         return body[: page.levels]
     if codec != "UNCOMPRESSED":
@@ -70,6 +71,7 @@ def _levels(data: memoryview, page: PageHeader, codec: str) -> memoryview | None
         except (pyarrow.ArrowException, OSError, ValueError):  # whoever reads the page tells it
             return None
         body = memoryview(plain).cast("B")
+    # Version 1 has the length of the levels before them.
     size = int.from_bytes(body[:4], "little")
     return body[4 : 4 + size]
 
@@ -78,9 +80,11 @@ def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Ite
     """Yield the numbers of the values that begin a row."""
     at, seen = 0, 0
     while seen < values:
+        # The lowest bit tells a bit-packed group from a run.
         head, at = _varint(levels, at)
         if head & 1:
             groups = head >> 1
+            # Unpacked, each bit is a byte.
             for first in range(0, groups, _AT_ONCE):
                 count = min(_AT_ONCE, groups - first)
                 packed = np.frombuffer(levels[at : at + count * width], np.uint8)
@@ -88,7 +92,9 @@ def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Ite
                 if len(packed) < count * width:
                     raise ValueError("the levels of a page end too early")
                 bits = np.unpackbits(packed, bitorder="little").reshape(-1, width)
+                # Level 0 begins a row.
                 begins = np.flatnonzero(~bits.any(axis=1))
+                # The last group is padded to eight levels.
                 yield begins[begins < values - seen] + (before + seen)
                 seen += count * 8
             if not groups:
@@ -164,6 +170,7 @@ def pages_of(data: memoryview, values: int) -> Iterator[PageHeader]:
     at, seen = 0, 0
     while seen < values:
         try:
+            # A header tells its own length only when it is read.
             page = page_at(data, at)
         except EOFError:
             raise ValueError("a page ends behind its column") from None
@@ -187,6 +194,7 @@ def page_at(data: memoryview, at: int) -> PageHeader:
         raise ValueError("the header of a page has no valid size")
     own = kinds[0] if kinds and isinstance(kinds[0], dict) else {}
     is_dictionary = header.get(1) == DICTIONARY
+    # The two versions number their fields in another way.
     encoding = own.get(4 if _DATA_V2 in header else 2)
     levels = max(0, int(own.get(6, 0))) if _DATA_V2 in header else None
     has_runs = levels is not None or own.get(4) == _RUNS
@@ -217,7 +225,9 @@ class _ThriftReader:
         number = 0
         while head := self._octet():
             delta, kind = head >> 4, head & 15
+            # A difference of 0 means that the whole number follows.
             number = number + delta if delta else _as_signed(self._varint())
+            # A truth value is in its type, and takes no bytes.
             fields[number] = kind == _TRUE if kind <= _FALSE else self._value(kind, depth)
         return fields
 

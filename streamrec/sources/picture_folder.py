@@ -191,6 +191,7 @@ class PictureFolder:
         kind = form.encode or format_of(data).lower()
         output = OutputForm(least=at_least(form.size))
         if form.size is None and form.encode is None:
+            # A picture that is kept is not decoded, and PNG alone has checksums.
             if kind == "png":
                 _check_png(data)
             return data, read_picture(data, OutputForm()).shape, kind.encode()
@@ -198,6 +199,7 @@ class PictureFolder:
             raise DataError(f"it cannot be written as {kind or 'what it is'}; add --encode jpeg")
         picture = read_picture(data, output)
         channels = picture.shape[-1]
+        # JPEG has no opacity.
         if kind == "jpeg":
             channels = 1 if channels < 3 else 3
         elif channels == 2:

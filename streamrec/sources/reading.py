@@ -114,6 +114,7 @@ def read_source(
         nbytes = 0
         for piece in chain(first, pieces):
             size = _size(piece)
+            # In order: the first of those that wait, even if others are ready.
             while waiting and (
                 len(waiting) == AHEAD * workers - 1 or nbytes + size > memory.record
             ):
@@ -158,6 +159,7 @@ def _pool(
             "the same command again with fewer --workers"
         ) from None
     finally:
+        # A run that ends early must not wait for pieces that nobody takes.
         pool.shutdown(cancel_futures=True)
 
 

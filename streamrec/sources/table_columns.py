@@ -59,11 +59,14 @@ def _make_at_once(values: list[Any], dtype: str, *, is_given: bool) -> Any:
     """Return values that need no look at each as a column; ``None`` where they do."""
     kinds = set(map(type, values))
     if dtype == "bytes":
+        # Numbers in a column of texts need a look at each.
         if kinds <= {str}:
             values = list(map(str.encode, values))
         return BytesColumn.of(values) if kinds <= {str} or kinds <= {bytes} else None
     if kinds <= {str}:
+        # One search in the joined texts costs less than one in each.
         texts = "\n".join(values)
+        # Python reads 1_000 and digits of other scripts as numbers, and tables do not.
         if "_" in texts or not texts.isascii() or (not is_given and ODD.search(texts)):
             return None
         values = list(map(_READ[dtype], values))
@@ -186,6 +189,7 @@ class TableRows:
         for number in sorted(wrong):
             refuse(self._rows[number][0], wrong[number])
         if not wrong.keys().isdisjoint(good):
+            # All columns again: a row that one of them refuses leaves each.
             good = {number: row for number, row in good.items() if number not in wrong}
             columns, missing = self._convert(good, {})
         return columns, missing, [self._rows[number][0] for number in good]

@@ -83,6 +83,7 @@ class SampledType:
         Whole numbers that are written as 5.0 are int64 beside a gap, as Pandas writes whole numbers
         so there; else they are float32.
         """
+        # A column of gaps alone has no type, which the caller decides.
         if not self._kinds:
             return None
         if "text" in self._kinds:
@@ -174,6 +175,7 @@ def as_value(value: Any, dtype: str, *, is_given: bool = True) -> Any:
     Raises:
         RowError: It is not of the type.
     """
+    # Bytes are never read as a number: nobody tells their form.
     if isinstance(value, list | dict) or (isinstance(value, bytes) and dtype != "bytes"):
         raise _unfit(value, f"not {dtype}")
     if dtype == "bytes":
@@ -233,6 +235,7 @@ def _as_float32(value: Any, *, is_given: bool) -> float:
         number = math.inf
     if abs(number) > MOST and not _is_infinity(value, number):
         raise _unfit(value, "beyond float32", ("bytes", "keeps its digits"))
+    # A whole number is compared as one: as a double it may be rounded already.
     whole = value if isinstance(value, int) else _whole(value) if isinstance(value, str) else None
     if not is_given and _is_changed(number if whole is None else whole):
         to = c_float(number).value + 0.0  # not -0

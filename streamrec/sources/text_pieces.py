@@ -91,6 +91,7 @@ def text_pieces(
     Raises:
         DataError: A row does not end, or the file cannot be decompressed.
     """
+    # A piece ends with the last row in what was read; its rest begins the next.
     rest, line, is_first = b"", 1, True
     looked = 0
     with open_plain(file) as lines:

@@ -184,6 +184,7 @@ class _Cutter:
             if not 0 <= size < 1 << 63 or not is_whole:
                 raise tarfile.ReadError(f"{info.name[:100]!r} is cut off")
             yield info
+        # tarfile takes the end of a file for that of a tar.
         if not self._stored.last:
             raise tarfile.ReadError("its end mark is missing")
         rest = self._stored.last
@@ -229,6 +230,7 @@ def _split_name(name: str) -> tuple[str, str]:
     """Return a file's key and its extension, which is empty if it belongs to no sample."""
     directory, slash, last = name.rpartition("/")
     key, _, extension = last.partition(".")
+    # A file whose name begins with a dot has no key.
     is_sample = key and not _META.match(name)
     return f"{directory}{slash}{key}", extension.lower() if is_sample else ""
 
@@ -298,6 +300,7 @@ class WebDataset(RowTable):
             raise RowError(
                 f"{min(unknown)!r} is not in the first samples; name all features with --features"
             )
+        # It would take the place of the sample's name.
         if KEY in sample.files:
             raise RowError(f"a file has the extension {KEY}, which is the sample's name; rename it")
         values: dict[str, Any] = {KEY: _encode(sample.key)}
@@ -390,6 +393,7 @@ def _sample(
 def _first(
     pieces: Iterator[TarPiece], parents: set[str]
 ) -> Iterator[tuple[TarSample, dict[str, Any]]]:
+    # Contents are read only where values of JSON are looked for.
     for piece in islice(pieces, SAMPLE_PIECES):
         contents = piece.contents() if parents else b""
         for sample in piece.samples:
