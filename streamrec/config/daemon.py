@@ -35,7 +35,7 @@ _Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
 """Seconds, up to 115 days: an event loop cannot set a longer timer."""
 
 
-def _named(datasets: dict[str, Any]) -> dict[str, Any]:
+def _check_names(datasets: dict[str, Any]) -> dict[str, Any]:
     for name in datasets:
         if not name or not name.isprintable():
             raise ValueError(
@@ -123,7 +123,9 @@ class DaemonSettings(Settings):
         variables ``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like decide."""
 
     server: Server = Field(default_factory=Server)
-    datasets: Annotated[dict[str, ServedSettings], Field(min_length=1), AfterValidator(_named)]
+    datasets: Annotated[
+        dict[str, ServedSettings], Field(min_length=1), AfterValidator(_check_names)
+    ]
 
     @classmethod
     def table_of(cls, location: Sequence[int | str]) -> tuple[type[Settings], int]:
@@ -206,16 +208,16 @@ def _dataset(table: dict[str, Any], directory: str) -> dict[str, Any]:
     options = table.get("storage_options")
     if isinstance(options, dict):
         others["storage_options"] = absolute_options(options, directory)
-    return table | places | _given(table, others) | _tokens(table, directory)
+    return table | places | _collect_given(table, others) | _tokens(table, directory)
 
 
 def _tokens(table: dict[str, Any], directory: str) -> dict[str, Any]:
     """Return the setting of files of tokens, if there is one."""
     found = _each(table.get("tokens"), lambda path: absolute(path, directory))
-    return _given(table, {"tokens": found})
+    return _collect_given(table, {"tokens": found})
 
 
-def _given(table: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def _collect_given(table: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name in table}
 
 

@@ -53,7 +53,7 @@ def overrides(
                 f"the environment variable {variable} names no setting{nearest(variable, known)}"
             )
             continue
-        changed = _placed(changed, path, _plain(annotation, variables[variable]))
+        changed = _place(changed, path, _plain(annotation, variables[variable]))
         names[path] = variable
     return changed, names, faults
 
@@ -100,11 +100,11 @@ def _readings(text: str) -> Iterator[Any]:
     yield [part.strip() for part in text.split(",")]
 
 
-def _placed(values: Any, path: tuple[str, ...], value: Any) -> Any:
+def _place(values: Any, path: tuple[str, ...], value: Any) -> Any:
     """Return a copy of tables with a value at a path; what is not a table stays as it is."""
     if not path:
         return value
     if not isinstance(values, dict):
         return values
     inner = values.get(path[0], {})
-    return {**values, path[0]: _placed(inner, path[1:], value)}
+    return {**values, path[0]: _place(inner, path[1:], value)}

@@ -65,7 +65,7 @@ def escape(name: str) -> str:
     return special.sub(r"[\g<0>]", name)
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Return a text with a character in place of each of its escapes."""
     return ESCAPE.sub(r"\1", text) if "[" in text else text
 
@@ -134,12 +134,12 @@ def absolute(place: str, directory: str | None = None) -> str:
         place: A path, ``file://`` and a path, or a URL.
         directory: The directory of relative paths; ``None``: the working directory.
     """
-    return _in_directory(place, _slashed(directory))
+    return _in_directory(place, _add_slash(directory))
 
 
 def absolute_source(text: str, directory: str | None = None) -> str:
     """Return the same for a name or pattern of shards, in which the directory is a plain name."""
-    return _in_directory(text, escape(_slashed(directory)))
+    return _in_directory(text, escape(_add_slash(directory)))
 
 
 def _in_directory(place: str, directory: str) -> str:
@@ -164,7 +164,7 @@ def absolute_options(options: Mapping[str, Any], directory: str | None = None) -
     return found
 
 
-def _slashed(directory: str | None) -> str:
+def _add_slash(directory: str | None) -> str:
     """Return a directory with a slash at its end; nothing where the working directory is gone."""
     if directory is None:
         try:

@@ -245,7 +245,7 @@ def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -
         error = first["ctx"]["error"]
         # A validator's message goes on from the name; that of Pack is a sentence of its own.
         return f"the setting {name!r}{': ' if isinstance(error, ConfigError) else ' '}{error}"
-    wanted = " or ".join(map(_wanted, faults))
+    wanted = " or ".join(map(_say_wanted, faults))
     given = first["input"]
     said = type(given).__name__ if path[-1] in _SECRETS else repr(given)
     return f"the setting {name!r} is {said} but must be {wanted}"
@@ -255,7 +255,7 @@ _LENGTH = re.compile(r"(\w+) should (?:have|match) (.*?)(?: after validation.*)?
 """pydantic's messages on how long a value is."""
 
 
-def _wanted(fault: Any) -> str:
+def _say_wanted(fault: Any) -> str:
     """Return what a value must be, of one type that was tried."""
     if fault["type"] in _WANTED:
         return _WANTED[fault["type"]]

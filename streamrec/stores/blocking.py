@@ -171,7 +171,7 @@ class BlockingStores:
         with self._opening:  # several threads may make the first calls
             if self._opened is None or not self._opened[0].is_here:
                 bridge, stores = self._opened = Bridge(), Stores(self._options)
-                weakref.finalize(self, _end, bridge, bridge.call(_held(stores))).atexit = False
+                weakref.finalize(self, _end, bridge, bridge.call(_hold_open(stores))).atexit = False
                 _BRIDGES.add(bridge)
             return self._opened
 
@@ -200,7 +200,7 @@ async def _remove_left(store: Store, directory: str, prefixes: Sequence[str]) ->
         await store.remove_left(directory, prefixes)
 
 
-async def _held(stores: Stores) -> asyncio.Task[None]:
+async def _hold_open(stores: Stores) -> asyncio.Task[None]:
     """Return a task that closes stores when it is cancelled, as the end of a bridge does."""
     holder = asyncio.get_running_loop().create_task(_hold(stores))
     await asyncio.sleep(0)  # it has begun

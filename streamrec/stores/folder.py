@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from streamrec.config.places import absolute, check_url, local_path
 from streamrec.config.schemes import line_of
 from streamrec.errors import ObjectNotFound
-from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.stores.base.protocol import NO_SIZE, ObjectInfo
 from streamrec.stores.blocking import WRITES_AT_ONCE, BlockingStores
 from streamrec.stores.writing import write_object
@@ -59,7 +59,7 @@ class Folder:
     def make(self) -> None:
         """Make the directory and those above it, if it is local; stores have none."""
         if self._is_local and self._url:
-            with translated(self._url, writing=True):
+            with translate_errors(self._url, writing=True):
                 path = Path(self._url)
                 self._made = [one for one in (path, *path.parents) if not one.exists()]
                 path.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all objects by name, without those in deeper directories."""
         if self._is_local:  # stores of objects have no empty directories
-            with translated(self._url, writing=True):
+            with translate_errors(self._url, writing=True):
                 Path(self._url).stat()
         found: list[ObjectInfo] = []
         with contextlib.suppress(ObjectNotFound):

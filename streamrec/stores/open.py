@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_option_files, check_variables
-from streamrec.config.places import escape, is_http, unescaped
+from streamrec.config.places import escape, is_http, unescape
 from streamrec.config.schemes import FSSPEC, line_of
 from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
@@ -137,13 +137,13 @@ class Stores:
             ConfigError: A scheme is unknown, a name is a directory, or a store cannot list.
         """
         texts = [source] if isinstance(source, str) else list(source)
-        held = {text: await self._held(text) for text in dict.fromkeys(texts)}
+        held = {text: await self._expand_holder(text) for text in dict.fromkeys(texts)}
         named = await self._look_up(list(dict.fromkeys(one for text in held for one in held[text])))
-        found = {text: await self._found(held[text], named) for text in held}
+        found = {text: await self._find(held[text], named) for text in held}
         known = {info.url: info for infos in found.values() for info in infos if info.size}
         return [known.get(info.url, info) for text in texts for info in found[text]]
 
-    async def _held(self, text: str) -> list[str]:
+    async def _expand_holder(self, text: str) -> list[str]:
         """Return a text for each object that holds the first link of a chain; else the text."""
         holder, options = held_in(text, self._options)
         if not holder or not is_pattern(holder):
@@ -156,7 +156,7 @@ class Stores:
         finally:
             await stores.aclose()
 
-    async def _found(
+    async def _find(
         self, texts: Sequence[str], named: Mapping[str, ObjectInfo]
     ) -> list[ObjectInfo]:
         """Return the objects of a text, which is another one for each archive."""
@@ -180,7 +180,7 @@ class Stores:
             if is_glob(name):
                 found |= {info.url: info for info in await self._match(name)}
             else:
-                found.setdefault(unescaped(name), ObjectInfo(unescaped(name)))
+                found.setdefault(unescape(name), ObjectInfo(unescape(name)))
         return [found[url] for url in sorted(found)]
 
     async def aclose(self) -> None:
@@ -199,7 +199,7 @@ class Stores:
         limit = asyncio.Semaphore(LOOKS)
 
         async def look(text: str) -> ObjectInfo | None:
-            url = unescaped(with_one_name(text))
+            url = unescape(with_one_name(text))
             try:
                 async with limit:
                     return (await read_range(self.store_for(url), ObjectInfo(url), 0, 1))[1]
@@ -217,7 +217,7 @@ class Stores:
 
     async def _match(self, glob: str) -> list[ObjectInfo]:
         place = split_chain(glob)
-        place = place._replace(after=unescaped(place.after))
+        place = place._replace(after=unescape(place.after))
         matches = matcher(place.link)
         prefix = fixed_prefix(place.link)
         recursive = "/" in place.link[len(prefix) :] or "**" in place.link
@@ -225,7 +225,7 @@ class Stores:
             "".join(place._replace(link=prefix)), recursive=recursive
         )
         link = slice(len(place.before), -len(place.after) or None)
-        literal = unescaped(glob)
+        literal = unescape(glob)
         found: list[ObjectInfo] = []
         for info in await self._collect(glob, listing):
             if info.url == literal:
@@ -283,7 +283,7 @@ async def _refuse_directory(name: str) -> None:
 
 def _shards_in(name: str) -> str:
     """Return an example of a pattern of the shards in a directory."""
-    literal = unescaped(name)
+    literal = unescape(name)
     if "://" not in name and (not is_glob(name) or Path(literal).is_dir()):
         return pattern_in(literal)
     example = f"{masked(name)}{'bucket/' if name.endswith('://') else ''}*.tfrecord"

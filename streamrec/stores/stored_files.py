@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from streamrec.config.places import escape, local_path, unescaped
+from streamrec.config.places import escape, local_path, unescape
 from streamrec.config.schemes import line_of
 from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
-from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.stores.base.protocol import ObjectInfo, check_pin
 from streamrec.stores.base.regular_file import check_regular, open_regular
 from streamrec.stores.base.source_text import (
@@ -237,7 +237,7 @@ def find_files(
     if line_of(place).name != "file":
         found: Iterable[StoredFile] = _in_stores(place, storage_options, suffixes)
     else:
-        name = unescaped(place)
+        name = unescape(place)
         found = _in_directories([name] if Path(name).exists() else expand(place), suffixes)
     files = {file.url: file for file in found if not is_companion(file.name)}
     return sorted(files.values(), key=lambda file: (split_chain(file.url).after, file.path))
@@ -284,7 +284,7 @@ def files_below(place: str, storage_options: Mapping[str, Any]) -> dict[str, Sto
         root = _directory(place)
         begin = len(split_chain(root).link.partition("://")[2])
         stores = BlockingStores(storage_options)
-        files = {file.path[begin:]: file for file in _stored(stores, stores.list_objects(root))}
+        files = {file.path[begin:]: file for file in _complete(stores, stores.list_objects(root))}
     else:
         files = {os.path.relpath(path, place): _of_path(path) for path in _walk(place)}
     names = sorted(files, key=lambda name: name.split("/"))
@@ -308,7 +308,7 @@ def names_in(place: str, storage_options: Mapping[str, Any]) -> list[str] | None
     # Without files of its own it may still hold directories; the first name below tells.
     if not infos and not stores.has_any(root):
         return None
-    return [file.name for file in _objects(stores, infos)]
+    return [file.name for file in _files_of(stores, infos)]
 
 
 def _directory(place: str) -> str:
@@ -319,7 +319,7 @@ def _directory(place: str) -> str:
 
 
 def _of_path(path: str) -> StoredFile:
-    with translated(path):
+    with translate_errors(path):
         facts = Path(path).stat()
         check_regular(facts)
     return StoredFile(path, facts.st_size, file_version(facts), path)
@@ -361,25 +361,25 @@ def _in_store(
     place: str, storage_options: Mapping[str, Any], suffixes: tuple[str, ...]
 ) -> list[StoredFile]:
     stores = BlockingStores(storage_options)
-    literal = unescaped(with_one_name(place))
+    literal = unescape(with_one_name(place))
     if is_pattern(place) and _is_there(literal, stores):
-        return _stored(stores, _named(literal, stores, suffixes))
+        return _complete(stores, _find_named(literal, stores, suffixes))
     names = expand(place)
     infos = _parents(names, stores)
     found: list[ObjectInfo] = []
     for name in names:
         if is_glob(name):
             found += stores.match(name)
-        elif (url := unescaped(name)) in infos:
+        elif (url := unescape(name)) in infos:
             found.append(infos[url])
         else:
-            found += _named(url, stores, suffixes)
-    return _stored(stores, found)
+            found += _find_named(url, stores, suffixes)
+    return _complete(stores, found)
 
 
 def _parents(names: Sequence[str], stores: BlockingStores) -> dict[str, ObjectInfo]:
     """Return all objects beside several names, by URL: one listing answers for each of them."""
-    plain = [unescaped(name) for name in names if not is_glob(name)]
+    plain = [unescape(name) for name in names if not is_glob(name)]
     if len(plain) < 2 or not line_of(plain[0]).is_listed:
         return {}
     roots = {_directory_of(url) for url in plain}
@@ -392,7 +392,7 @@ def _directory_of(url: str) -> str:
     return "".join(chain._replace(link=chain.link[: chain.link.rfind("/") + 1]))
 
 
-def _named(url: str, stores: BlockingStores, suffixes: tuple[str, ...]) -> list[ObjectInfo]:
+def _find_named(url: str, stores: BlockingStores, suffixes: tuple[str, ...]) -> list[ObjectInfo]:
     """Return the object of a name, or those of the directory that it names.
 
     A job may have the right to read an object and not that to list its directory. So the object is
@@ -431,7 +431,7 @@ def _is_there(url: str, stores: BlockingStores) -> bool:
     return True
 
 
-def _objects(stores: BlockingStores, infos: Iterable[ObjectInfo]) -> list[StoredFile]:
+def _files_of(stores: BlockingStores, infos: Iterable[ObjectInfo]) -> list[StoredFile]:
     """Return the files of objects, but for those that mark directories."""
     links = [(info, split_chain(info.url).link) for info in infos]
     return [
@@ -441,7 +441,7 @@ def _objects(stores: BlockingStores, infos: Iterable[ObjectInfo]) -> list[Stored
     ]
 
 
-def _stored(stores: BlockingStores, infos: Sequence[ObjectInfo]) -> list[StoredFile]:
+def _complete(stores: BlockingStores, infos: Sequence[ObjectInfo]) -> list[StoredFile]:
     """Return the files of objects, with the size and version of those that no listing told."""
     unknown = [one for one in infos if one.size is None or one.etag is None]
     told: dict[str, ObjectInfo] = {}
@@ -449,4 +449,4 @@ def _stored(stores: BlockingStores, infos: Sequence[ObjectInfo]) -> list[StoredF
         if isinstance(answer, Exception):
             raise answer
         told[answer[1].url] = answer[1]
-    return _objects(stores, [told.get(info.url, info) for info in infos])
+    return _files_of(stores, [told.get(info.url, info) for info in infos])

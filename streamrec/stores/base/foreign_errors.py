@@ -88,7 +88,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
-def translated(url: str, *, writing: bool = False, anonymous: bool = False) -> Iterator[None]:
+def translate_errors(url: str, *, writing: bool = False, anonymous: bool = False) -> Iterator[None]:
     """Raise streamrec's errors in place of those of libraries and of the operating system.
 
     Args:
@@ -130,7 +130,7 @@ def meaning_of(
         return refused
     how = {"writing": writing, "anonymous": anonymous}
     return _own_meaning(schemes, url, error, how) or tell(
-        _named(error), url, writing=writing, facts=_facts(error)
+        _name_trouble(error), url, writing=writing, facts=_facts(error)
     )
 
 
@@ -256,7 +256,7 @@ def _where(url: str) -> str:
     return f" under {working_directory() or 'the working directory, which was deleted'}"
 
 
-def _named(error: Exception) -> str:
+def _name_trouble(error: Exception) -> str:
     """Return the name of the trouble that the class of an error stands for."""
     if isinstance(error, OSError) and error.errno in _FULL:
         return "full spool"  # only a local disk is full

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.surroundings import temporary_file
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class GuardedObject:
         self.target.discard()
 
     def _guard(self) -> AbstractContextManager[None]:
-        return translated(self._url, writing=True, anonymous=self._anonymous)
+        return translate_errors(self._url, writing=True, anonymous=self._anonymous)
 
 
 class SpooledObject:

@@ -68,7 +68,7 @@ async def walk(
         StoreError: A page's error is not retryable, or its last attempt failed.
     """
     failures: list[StoreError] = []
-    fetch = partial(_retried, fetch, sleep, failures)
+    fetch = partial(_fetch_again, fetch, sleep, failures)
     told: set[str] = set()
     try:
         async with aclosing(_ParallelListing(fetch, prefix).pages()) as pages:
@@ -191,7 +191,7 @@ class _ParallelListing:
             del spans[0]
 
 
-async def _retried(
+async def _fetch_again(
     fetch: Fetch,
     sleep: Callable[[float], Awaitable[None]],
     failures: list[StoreError],

@@ -137,12 +137,12 @@ class PartUpload:
         if self._count:
             self._complete()
         else:
-            self._call(self._session.put_whole(self._taken()))
+            self._call(self._session.put_whole(self._take_part()))
         self._is_open = False
 
     def discard(self) -> None:
         """Abort the upload, unless it is committed."""
-        self._taken()
+        self._take_part()
         if not self._is_open:
             return
         self._is_open = False
@@ -161,7 +161,7 @@ class PartUpload:
         while self._sending:
             self._wait()
         try:
-            self._call(self._session.complete(self._taken()))
+            self._call(self._session.complete(self._take_part()))
         except Exception:  # of any library
             if not self._is_there():
                 raise
@@ -180,15 +180,15 @@ class PartUpload:
     def _send(self) -> None:
         while len(self._sending) >= self._session.at_once:
             self._wait()
-        self._sending.append(self._start(self._sent(self._count, self._taken())))
+        self._sending.append(self._start(self._send_part(self._count, self._take_part())))
         self._count += 1
 
-    def _taken(self) -> bytes:
+    def _take_part(self) -> bytes:
         """Return the part that is being written, and begin another one."""
         pieces, self._pieces, self._held = self._pieces, [], 0
         return b"".join(pieces)
 
-    async def _sent(self, number: int, part: bytes) -> None:
+    async def _send_part(self, number: int, part: bytes) -> None:
         """Send a part, as one of the tasks that are to end before the upload is aborted."""
         task: asyncio.Task[Any] | None = asyncio.current_task()
         assert task is not None

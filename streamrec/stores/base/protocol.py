@@ -236,7 +236,7 @@ def check_pin(url: str, pinned: str | None, found: str | None) -> None:
     )
 
 
-def quoted(option: str) -> str:
+def quote_option(option: str) -> str:
     """Return an option for a message: a name in quotes, an expression as it is."""
     return repr(option) if option.isidentifier() else option
 

@@ -22,7 +22,7 @@ from streamrec.config.places import (
     is_http,
     local_path,
     split_chain,
-    unescaped,
+    unescape,
 )
 from streamrec.config.schemes import SCHEMES, is_own, line_of
 from streamrec.errors import ConfigError
@@ -265,7 +265,7 @@ def is_glob(url: str) -> bool:
 def fixed_prefix(glob: str) -> str:
     """Return the name before the first ``*``, ``?`` or ``[``, with which every match begins."""
     found = _FIXED.match(glob)
-    return unescaped(found[0]) if found else ""
+    return unescape(found[0]) if found else ""
 
 
 def matcher(glob: str) -> Callable[[str], bool]:

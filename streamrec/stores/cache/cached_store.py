@@ -180,7 +180,7 @@ class CachedBody:
         try:
             await request.fill(view, received)
         finally:
-            writes += self._kept(view[:count])
+            writes += self._begin_to_keep(view[:count])
             self._at += count
         if self._at == self._request_stop:
             self._request = None
@@ -213,7 +213,7 @@ class CachedBody:
             self._store.known[info.url] = info
         self._key = self._cache.key_of(info.url, strong) if strong else None
 
-    def _kept(self, data: memoryview) -> Iterator[asyncio.Future[None]]:
+    def _begin_to_keep(self, data: memoryview) -> Iterator[asyncio.Future[None]]:
         """Begin to keep bytes that were received; a request that broke off gives fewer of them."""
         size, encoding = self.info.size, self.info.encoding or ""
         if not data or self._key is None or size is None or not ENCODING.fullmatch(encoding):

@@ -62,11 +62,11 @@ def key_of(url: str, etag: str, endpoint: str = "") -> str:
         etag: The version; a strong ETag, or a generation.
         endpoint: The store's endpoint: equal names of another one are other objects.
     """
-    text = "\n".join([_unsigned(url), bare_version(etag), endpoint])
+    text = "\n".join([_strip_signature(url), bare_version(etag), endpoint])
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _unsigned(url: str) -> str:
+def _strip_signature(url: str) -> str:
     bare = bare_url(url)
     if not bare.endswith("?..."):
         return bare

@@ -165,7 +165,7 @@ class CacheFolder:
 
     def entries(self) -> list[ShelvedPiece]:
         """Return all pieces, and remove what a killed writer has left."""
-        return [entry for region in _listed(self._root) for entry in self._entries(region)]
+        return [entry for region in _list_files(self._root) for entry in self._entries(region)]
 
     def remove(self, piece: Piece) -> None:
         """Remove a piece, and its region's folder if it was the last one there."""
@@ -183,7 +183,7 @@ class CacheFolder:
 
     def _entries(self, region: os.DirEntry[str]) -> Iterator[ShelvedPiece]:
         found = _REGION.fullmatch(region.name)
-        for file in _listed(Path(region.path)) if found else ():
+        for file in _list_files(Path(region.path)) if found else ():
             with contextlib.suppress(OSError):  # another process may have removed it
                 if found and (piece := _piece(found[1], file.name)):
                     yield ShelvedPiece(piece, file.stat().st_mtime)
@@ -197,7 +197,7 @@ class CacheFolder:
         return self._root / f"{key}.{number:x}"
 
 
-def _listed(folder: Path) -> list[os.DirEntry[str]]:
+def _list_files(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)

@@ -19,7 +19,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.stores.base.protocol import NO_SIZE, ObjectInfo, check_pin, check_range, let_pass
 from streamrec.stores.base.source_text import split_chain
 from streamrec.stores.base.versions import version_of as made_of
@@ -251,7 +251,7 @@ class FilesystemStore:
     async def _call(self, url: str, method: str, size: int = 0, **named: object) -> tuple[str, Any]:
         """Call a method of the filesystem; return its path for the URL, and the method's result."""
         self._before_request(size)
-        with translated(url, anonymous=self._anonymous):
+        with translate_errors(url, anonymous=self._anonymous):
             return await self._calls.call(split_chain(url), method, **named)
 
 

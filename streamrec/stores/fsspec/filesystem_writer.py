@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound
-from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.stores.base.new_object import GuardedObject, SpooledObject
 from streamrec.stores.base.part_upload import PartUpload, upload
 from streamrec.stores.base.protocol import in_thread
@@ -48,7 +48,7 @@ class FilesystemWriter:
 
     def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
         """Begin a new object; see :class:`Store`."""
-        with translated(url, writing=True):
+        with translate_errors(url, writing=True):
             files, path = self._find(url)
             anonymous = self._is_anonymous(files)
             target = self._begin(url, files, path, make_directory=make_directory, spooled=spooled)
@@ -85,10 +85,10 @@ class FilesystemWriter:
         self._threads.shutdown(wait=False)
 
     def _call(self, url: str, function: Callable[[Any, str], object]) -> None:
-        with translated(url, writing=True):
+        with translate_errors(url, writing=True):
             files, path = self._find(url)
             anonymous = self._is_anonymous(files)
-        with translated(url, writing=True, anonymous=anonymous):
+        with translate_errors(url, writing=True, anonymous=anonymous):
             function(files, path)
 
 

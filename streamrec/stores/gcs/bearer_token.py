@@ -55,11 +55,11 @@ class BearerToken:
             return {}
         async with self._renewing:  # another task may have renewed the token meanwhile
             invalid = self._credentials.token_state is TokenState.INVALID
-            if invalid or (refused and refused == self._applied()):
+            if invalid or (refused and refused == self._make_headers()):
                 await self._refresh(url)
-            return self._applied()
+            return self._make_headers()
 
-    def _applied(self) -> dict[str, str]:
+    def _make_headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
         self._credentials.apply(headers)
         return headers

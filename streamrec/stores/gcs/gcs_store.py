@@ -282,16 +282,16 @@ class GCSStore:
                 # That generation is gone; the response for the latest one names the new one.
                 return await client.open(latest)
 
-        return await self._authorized(url, get)
+        return await self._send_authorized(url, get)
 
     async def _page(self, url: str, head: str, bucket: str, query: Mapping[str, str]) -> Page:
         async def get(client: RangeClient, headers: Mapping[str, str]) -> bytes:
             address = self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
             return await client.read_document(url, address, headers)
 
-        return _parse_page(url, head, await self._authorized(url, get))
+        return _parse_page(url, head, await self._send_authorized(url, get))
 
-    async def _authorized(
+    async def _send_authorized(
         self, url: str, send: Callable[[RangeClient, Mapping[str, str]], Awaitable[_T]]
     ) -> _T:
         """Send a request, and once more with a new token if the store refuses the old one."""

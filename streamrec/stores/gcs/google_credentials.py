@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_file
 from streamrec.errors import AccessDenied, ConfigError, StreamrecError
-from streamrec.stores.base.protocol import quoted
+from streamrec.stores.base.protocol import quote_option
 from streamrec.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False
     # Writers share fsspec's cached instance; an asynchronous instance belongs to one loop.
     options |= {"asynchronous": asynchronous, "skip_instance_cache": asynchronous}
     try:
-        return _logged_in(GCSFileSystem, options)
+        return _log_in(GCSFileSystem, options)
     except StreamrecError:
         raise
     except (GoogleAuthError, OSError, TypeError, ValueError, KeyError) as error:
@@ -83,7 +83,7 @@ def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False
         ) from None
 
 
-def _logged_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSystem:
+def _log_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSystem:
     """Make the filesystem; if no login method is named, with the first one that succeeds."""
     # gcsfs tries the same methods, but also asks a machine's metadata server for 15 to 30 s after
     # google-auth has found that there is none.
@@ -151,7 +151,11 @@ def _check_names(options: Mapping[str, Any], kind: type[GCSFileSystem]) -> None:
     known = {*inspect.signature(kind.__init__).parameters, *_FSSPEC} - _OURS
     for name in options:
         if name not in known:
-            hint = f"it is {quoted(_NAMES[name])}" if name in _NAMES else did_you_mean(name, known)
+            hint = (
+                f"it is {quote_option(_NAMES[name])}"
+                if name in _NAMES
+                else did_you_mean(name, known)
+            )
             raise ConfigError(f"storage_options: gcsfs has no option {name!r}; {hint}")
 
 

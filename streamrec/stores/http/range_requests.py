@@ -52,7 +52,7 @@ class RangedGet:
         headers = {**self.extra, "Range": f"bytes={self.start}-{last}"}
         # RFC 9110, 13.1.1: If-Match compares strongly, so a weak ETag never matches.
         if self.etag is not None and is_strong(self.etag) and self.version_header == "ETag":
-            headers["If-Match"] = _quoted(self.etag)
+            headers["If-Match"] = _quote(self.etag)
         return headers
 
     def version(self, headers: Mapping[str, str]) -> str | None:
@@ -79,7 +79,7 @@ class RangeResponse(NamedTuple):
     """Bytes of the range."""
 
 
-def _quoted(etag: str) -> str:
+def _quote(etag: str) -> str:
     bare = etag.strip('"')
     return f'"{bare}"'
 
@@ -123,7 +123,7 @@ def _encoding(request: RangedGet, headers: Mapping[str, str]) -> str | None:
     # Google names the stored encoding in a header; other stores only show the one that they send.
     stored = _codings(headers.get("x-goog-stored-content-encoding", ",".join(found)))
     if found != stored:
-        raise _misbehaved(
+        raise _misbehaviour(
             request,
             f"the object is stored with Content-Encoding {', '.join(stored) or 'identity'} but "
             f"sent with {', '.join(found) or 'identity'}, so the range does not match the object; "
@@ -148,7 +148,7 @@ def _size_in(request: RangedGet, written: str | None, content_length: str | None
     """Return the object's size in a Content-Range, which must be that of the request."""
     found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", (written or "").strip())
     if not found:
-        raise _misbehaved(
+        raise _misbehaviour(
             request,
             f"the response's Content-Range is {written or 'missing'}; check the server and any "
             "proxy before it",
@@ -157,13 +157,13 @@ def _size_in(request: RangedGet, written: str | None, content_length: str | None
     wanted = min(max(request.stop, request.start + 1), size)
     if (start, last + 1) != (request.start, wanted):
         asked = f"bytes {request.start} to {wanted - 1}"
-        raise _misbehaved(
+        raise _misbehaviour(
             request,
             f"the response to a request for {asked} holds {written}; check the server and any "
             "proxy before it",
         )
     if content_length is not None and content_length != str(last + 1 - start):
-        raise _misbehaved(
+        raise _misbehaviour(
             request,
             f"the response has {content_length} bytes for {written}; check the server and any "
             "proxy before it",
@@ -174,13 +174,13 @@ def _size_in(request: RangedGet, written: str | None, content_length: str | None
 def _whole_size(request: RangedGet, headers: Mapping[str, str]) -> int:
     length = headers.get("Content-Length", "")
     if not re.fullmatch(r"\d{1,18}", length):
-        raise _misbehaved(
+        raise _misbehaviour(
             request,
             "the response names neither a range nor the object's size; check the server and any "
             "proxy before it",
         )
     if min(request.start, int(length)) > MAX_SKIP:
-        raise _misbehaved(
+        raise _misbehaviour(
             request,
             "the server ignores Range and sends the whole object; use a server that supports "
             "ranges, or copy the object to a local disk",
@@ -188,5 +188,5 @@ def _whole_size(request: RangedGet, headers: Mapping[str, str]) -> int:
     return int(length)
 
 
-def _misbehaved(request: RangedGet, message: str) -> StoreMisbehaved:
+def _misbehaviour(request: RangedGet, message: str) -> StoreMisbehaved:
     return StoreMisbehaved(message, url=request.url)

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from streamrec.config.places import FILE
 from streamrec.errors import ObjectNotFound, StoreUnavailable
-from streamrec.stores.base.foreign_errors import local_meaning, translated
+from streamrec.stores.base.foreign_errors import local_meaning, translate_errors
 from streamrec.stores.base.new_object import BUFFER, GuardedObject
 from streamrec.stores.base.protocol import ObjectInfo, check_pin, check_range, in_thread, let_pass
 from streamrec.stores.base.regular_file import check_regular, open_regular
@@ -53,9 +53,9 @@ class PartFile:
             check_regular(path.stat())  # the object's name would replace a device or a FIFO
         self._object = path
         names = _names(path)
-        self._path, self._file = next(filter(None, map(_created, names)))
+        self._path, self._file = next(filter(None, map(_create, names)))
         self.write, self.flush = self._file.write, self._file.flush
-        while _left_by_another(next(names)):
+        while _remove_if_left(next(names)):
             pass
 
     def commit(self) -> None:
@@ -81,7 +81,7 @@ def remove_left(directory: Path, prefixes: tuple[str, ...]) -> None:
     """Remove the part files without a writer, of objects whose names begin with a prefix."""
     for part in directory.iterdir():
         if part.name.endswith(".part") and part.name.removeprefix(".").startswith(prefixes):
-            _left_by_another(part)
+            _remove_if_left(part)
 
 
 def _sync_directory(path: Path) -> None:
@@ -101,10 +101,10 @@ def _names(path: Path) -> Iterator[Path]:
         yield path.with_name(f".{path.name}.{number}.part")
 
 
-def _created(part: Path) -> tuple[Path, IO[bytes]] | None:
+def _create(part: Path) -> tuple[Path, IO[bytes]] | None:
     """Create and lock the file; return ``None`` if another writer has it."""
     while True:
-        _left_by_another(part)
+        _remove_if_left(part)
         try:
             file = part.open("xb", buffering=BUFFER)
         except FileExistsError:
@@ -117,7 +117,7 @@ def _created(part: Path) -> tuple[Path, IO[bytes]] | None:
         file.close()  # another writer removed it before it was locked
 
 
-def _left_by_another(part: Path) -> bool:
+def _remove_if_left(part: Path) -> bool:
     """Remove the file unless a writer holds it; return whether it existed."""
     try:
         file = os.open(part, os.O_RDWR | os.O_NOFOLLOW)
@@ -225,7 +225,7 @@ class LocalStore:
     def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:  # noqa: ARG002 - a file is spooled anyway
         """Begin a hidden file, which is renamed when it is complete; see :class:`Store`."""
         path = Path(path_of(url))
-        with translated(url, writing=True):
+        with translate_errors(url, writing=True):
             if make_directory:
                 path.parent.mkdir(parents=True, exist_ok=True)
             return GuardedObject(url, PartFile(path))
@@ -244,7 +244,7 @@ class LocalStore:
         await self._call(directory, remove_left, Path(path_of(directory)), tuple(prefixes))
 
     async def _call(self, url: str, function: Callable[..., object], *arguments: object) -> None:
-        with translated(url, writing=True):
+        with translate_errors(url, writing=True):
             await in_thread(function, *arguments, executor=self._threads)
 
     async def aclose(self) -> None:

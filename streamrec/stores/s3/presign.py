@@ -16,7 +16,7 @@ from botocore.session import Session
 from s3fs import S3FileSystem
 
 from streamrec.config.named_files import check_file
-from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.stores.base.protocol import in_thread
 from streamrec.stores.s3.s3_options import sdk_options
 
@@ -121,7 +121,7 @@ class Presigner:
         region: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        with translated("s3://"):
+        with translate_errors("s3://"):
             self._filesystem = S3FileSystem(
                 **sdk_options(storage_options, region=region),
                 asynchronous=True,
@@ -152,7 +152,7 @@ class Presigner:
         kept = self._kept.get(call.place)
         if kept is not None and self._clock() < kept.renew_at:
             return kept, False
-        with translated(url):
+        with translate_errors(url):
             signed = await self._sign(call)
         if call.method == "get_object":
             self._keep(call, signed)
@@ -174,7 +174,7 @@ class Presigner:
         async with self._lock:
             if refused.era != self._era:
                 return
-            with translated(url):
+            with translate_errors(url):
                 if not self._given_session:
                     self._filesystem.session = await in_thread(
                         _new_session, self._filesystem.kwargs

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 from s3fs import S3FileSystem
 
 from streamrec.errors import ConfigError
-from streamrec.stores.base.protocol import quoted
+from streamrec.stores.base.protocol import quote_option
 from streamrec.stores.base.troubles import tell
 from streamrec.suggestions import did_you_mean
 
@@ -138,5 +138,5 @@ def _option_error(error: Exception) -> str:
     }
     name = unknown[1]
     theirs = _S3FS_NAMES.get(name, "")
-    hint = f"it is {quoted(theirs)}" if theirs else did_you_mean(name, known)
+    hint = f"it is {quote_option(theirs)}" if theirs else did_you_mean(name, known)
     return f"s3fs has no option {name!r}; {hint}"

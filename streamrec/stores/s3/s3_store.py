@@ -86,7 +86,7 @@ def _parse(document: bytes) -> Element:
 
 def _read(head: str, root: Element) -> Page:
     space = root.tag[: root.tag.rfind("}") + 1]
-    decode = _unquoted if root.findtext(f"{space}EncodingType") == "url" else str
+    decode = _unquote if root.findtext(f"{space}EncodingType") == "url" else str
     objects = [_info(head, entry, space, decode) for entry in root.iter(f"{space}Contents")]
     if root.findtext(f"{space}IsTruncated") != "true":
         return Page(objects, None)
@@ -96,7 +96,7 @@ def _read(head: str, root: Element) -> Page:
     return Page(objects, token)
 
 
-def _unquoted(key: str) -> str:
+def _unquote(key: str) -> str:
     return unquote_plus(key) if "%" in key or "+" in key else key
 
 

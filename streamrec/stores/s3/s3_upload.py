@@ -59,7 +59,7 @@ class S3Session(UploadSession):
 
     async def put_part(self, number: int, data: bytes) -> None:
         """Send a part."""
-        identity = await self._begun()
+        identity = await self._ensure_begun()
         sent = await self._files._call_s3(  # noqa: SLF001
             "upload_part", **self._place, UploadId=identity, PartNumber=number + 1, Body=_Body(data)
         )
@@ -71,7 +71,7 @@ class S3Session(UploadSession):
         await self._files._call_s3(  # noqa: SLF001
             "complete_multipart_upload",
             **self._place,
-            UploadId=await self._begun(),
+            UploadId=await self._ensure_begun(),
             MultipartUpload={"Parts": parts},
         )
         self._beginning = None
@@ -92,7 +92,7 @@ class S3Session(UploadSession):
                 "abort_multipart_upload", **self._place, UploadId=identity
             )
 
-    async def _begun(self) -> str:
+    async def _ensure_begun(self) -> str:
         """Begin the upload with the first part, and return its id."""
         if self._beginning is None:
             self._beginning = asyncio.ensure_future(self._begin())

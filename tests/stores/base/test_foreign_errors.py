@@ -24,7 +24,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.base.foreign_errors import meaning_of, pattern_in, translated
+from streamrec.stores.base.foreign_errors import meaning_of, pattern_in, translate_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Exception, type[StreamrecError]]] = {
 
 @pytest.mark.parametrize(("error", "kind"), CASES.values(), ids=CASES)
 def test_meanings(error: Exception, kind: type[StreamrecError]) -> None:
-    with pytest.raises(kind) as caught, translated(URL_WITH_SECRET):
+    with pytest.raises(kind) as caught, translate_errors(URL_WITH_SECRET):
         raise error
     assert type(caught.value) is kind
     assert caught.value.__cause__ is None
@@ -136,7 +136,7 @@ def test_the_pattern_of_the_shards_that_a_directory_has(tmp_path: Path) -> None:
 
 
 def test_nothing_happens_without_an_error() -> None:
-    with translated("az://x"):
+    with translate_errors("az://x"):
         pass
-    with pytest.raises(KeyboardInterrupt), translated("az://x"):
+    with pytest.raises(KeyboardInterrupt), translate_errors("az://x"):
         raise KeyboardInterrupt

@@ -17,7 +17,7 @@ from streamrec.stores.base.pages import (
     LONGEST_WAIT,
     RETRIES,
     Page,
-    _retried,
+    _fetch_again,
     walk,
 )
 from streamrec.stores.base.protocol import ObjectInfo
@@ -209,7 +209,7 @@ class Store:
 @asynchronous
 async def test_what_is_busy_is_asked_again() -> None:
     store = Store(StoreUnavailable("busy"), StoreUnavailable("busy", retry_after=7.0))
-    assert await _retried(store.fetch, store.sleep, [], "", "") == Page([], "")
+    assert await _fetch_again(store.fetch, store.sleep, [], "", "") == Page([], "")
     assert store.attempts == 3
     first, second = store.naps
     assert 0 <= first <= 2
@@ -224,7 +224,7 @@ async def test_what_is_busy_is_asked_again() -> None:
 async def test_what_stays_busy_is_given_up(after: str, token: str, most: int) -> None:
     store = Store(*[StoreUnavailable("busy")] * 99)
     with pytest.raises(StoreUnavailable):
-        await _retried(store.fetch, store.sleep, [], after, token)
+        await _fetch_again(store.fetch, store.sleep, [], after, token)
     assert store.attempts == most
     assert len(store.naps) == most - 1
     assert all(0 <= nap <= LONGEST_WAIT for nap in store.naps)
@@ -253,7 +253,7 @@ async def test_a_store_that_cannot_be_reached_is_soon_given_up(
 ) -> None:
     store = SlowStore(*[failure] * 99)
     with pytest.raises(StoreUnavailable):
-        await _retried(store.fetch, store.sleep, [], "", token)
+        await _fetch_again(store.fetch, store.sleep, [], "", token)
     assert store.attempts == attempts
 
 
@@ -261,5 +261,5 @@ async def test_a_store_that_cannot_be_reached_is_soon_given_up(
 async def test_what_will_not_pass_is_not_repeated() -> None:
     store = Store(AccessDenied("no"))
     with pytest.raises(AccessDenied):
-        await _retried(store.fetch, store.sleep, [], "", "2")
+        await _fetch_again(store.fetch, store.sleep, [], "", "2")
     assert (store.attempts, store.naps) == (1, [])

@@ -12,7 +12,7 @@ from google.oauth2.credentials import Credentials
 
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
-from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translate_errors
 from streamrec.stores.gcs.google_credentials import filesystem
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def store() -> Iterator[DevStore]:
 
 
 def put_file(store: DevStore, file: Path, place: str) -> None:
-    with translated(f"gs://{place}", writing=True):
+    with translate_errors(f"gs://{place}", writing=True):
         filesystem(store.gcs_options).put_file(str(file), place)
 
 

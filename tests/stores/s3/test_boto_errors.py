@@ -17,7 +17,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.base.foreign_errors import translated
+from streamrec.stores.base.foreign_errors import translate_errors
 
 
 def answer(status: int, code: str, **headers: str) -> boto.ClientError:
@@ -64,7 +64,7 @@ CASES: list[tuple[Exception, type[StreamrecError]]] = [
     ("error", "kind"), CASES, ids=lambda case: getattr(case, "__name__", type(case).__name__)
 )
 def test_meanings(error: Exception, kind: type[StreamrecError]) -> None:
-    with pytest.raises(kind) as caught, translated("s3://b/x"):
+    with pytest.raises(kind) as caught, translate_errors("s3://b/x"):
         raise error
     assert type(caught.value) is kind
     assert "AKIDUNTOLD" not in str(caught.value)
@@ -75,12 +75,12 @@ def test_meanings(error: Exception, kind: type[StreamrecError]) -> None:
 def test_what_s3fs_wraps_is_looked_into() -> None:
     wrapped = FileNotFoundError("The specified bucket does not exist")
     wrapped.__cause__ = answer(404, "NoSuchBucket")
-    with pytest.raises(ObjectNotFound, match="404 NoSuchBucket"), translated("s3://b/x"):
+    with pytest.raises(ObjectNotFound, match="404 NoSuchBucket"), translate_errors("s3://b/x"):
         raise wrapped
 
 
 def test_time_to_wait() -> None:
-    with pytest.raises(StoreUnavailable) as caught, translated("s3://b/x"):
+    with pytest.raises(StoreUnavailable) as caught, translate_errors("s3://b/x"):
         raise answer(503, "SlowDown", **{"retry-after": "4"})
     assert caught.value.retry_after == 4.0
 
@@ -95,12 +95,12 @@ def test_time_to_wait() -> None:
 )
 def test_nearest_option(name: str, words: str) -> None:
     message = f"AioSession.__init__() got an unexpected keyword argument '{name}'"
-    with pytest.raises(ConfigError, match=words), translated("s3://b/x"):
+    with pytest.raises(ConfigError, match=words), translate_errors("s3://b/x"):
         raise TypeError(message)
 
 
 def test_nothing_happens_without_an_error() -> None:
-    with translated("s3://b/x"):
+    with translate_errors("s3://b/x"):
         pass
-    with pytest.raises(KeyboardInterrupt), translated("s3://b/x"):
+    with pytest.raises(KeyboardInterrupt), translate_errors("s3://b/x"):
         raise KeyboardInterrupt
