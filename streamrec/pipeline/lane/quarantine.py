@@ -8,7 +8,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamrec.config.places import local_path
 from streamrec.config.schemes import line_of
@@ -34,6 +34,16 @@ FEW = 1000
 the first ten does not mean that a tenth of all are damaged."""
 
 
+class SpanSink(Protocol):
+    """A store of the spans that were skipped."""
+
+    def store(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None]:
+        """Store a span; return a future that is done when it is stored."""
+
+    async def aclose(self) -> None:
+        """Wait until all spans are stored."""
+
+
 @dataclass(eq=False)
 class CorruptionLog:
     """The log of all damage that one run skips.
@@ -46,7 +56,7 @@ class CorruptionLog:
 
     urls: Sequence[str]
     budget: float
-    sink: Quarantine | None = None
+    sink: SpanSink | None = None
     met: int = 0
     """The number of records that the lanes have read, damaged ones included."""
     _records: int = 0

@@ -35,7 +35,7 @@ def damaged_span(offset: int = 16, content: bytes = b"damaged", **values: Any) -
     return DamagedSpan(offset, np.frombuffer(content, np.uint8), fault=fault, **facts)
 
 
-class FakeSink(Quarantine):
+class FakeSink:
     """A sink that notes the spans it gets."""
 
     def __init__(self) -> None:

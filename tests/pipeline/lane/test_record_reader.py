@@ -21,7 +21,7 @@ from streamrec.errors import (
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
-from streamrec.pipeline.lane.quarantine import CorruptionLog, Quarantine
+from streamrec.pipeline.lane.quarantine import CorruptionLog
 from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
@@ -282,7 +282,7 @@ def test_records_that_the_index_does_not_count_are_noticed_before_the_last_count
 # -- damage that is skipped ------------------------------------------------------------------------
 
 
-class FakeSink(Quarantine):
+class FakeSink:
     """A sink that finishes storing a span when the test says so."""
 
     def __init__(self) -> None:
