@@ -44,7 +44,14 @@ class Handle:
         """Return what this process is about to read, which adapters compare on all processes."""
         stream, session = self.stream, self.stream._opened()
         ends = {name: session.settings.get(name) for name in ENDS}
-        return RankSummary(session.fingerprint, *stream._rank(), stream._cursor.step, ends)
+        rank, world_size = stream._rank()
+        return RankSummary(
+            fingerprint=session.fingerprint,
+            rank=rank,
+            world_size=world_size,
+            step=stream._cursor.step,
+            ends=ends,
+        )
 
     def mark(self) -> Mark:
         """Return the point behind what was taken: in no time, unlike a state."""

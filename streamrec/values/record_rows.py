@@ -129,12 +129,12 @@ class RecordRows:
         """Refer to a column of serialized records, numbered from 0."""
         n = len(column.offsets) - 1
         return cls(
-            (column.values,),
-            np.zeros(n, np.int32),
-            column.offsets[:-1],
-            np.diff(column.offsets),
-            np.zeros(n, np.int32),
-            np.arange(n, dtype=np.int64),
+            buffers=(column.values,),
+            buffer_index=np.zeros(n, np.int32),
+            offsets=column.offsets[:-1],
+            lengths=np.diff(column.offsets),
+            shards=np.zeros(n, np.int32),
+            ordinals=np.arange(n, dtype=np.int64),
         )
 
     @classmethod
@@ -146,7 +146,14 @@ class RecordRows:
         if block.lost:
             lengths, offsets, ordinals = np.zeros_like(lengths), np.zeros_like(offsets), ~ordinals
         shards = np.full(n, block.shard, np.int32)
-        return cls((block.buffer,), np.zeros(n, np.int32), offsets, lengths, shards, ordinals)
+        return cls(
+            buffers=(block.buffer,),
+            buffer_index=np.zeros(n, np.int32),
+            offsets=offsets,
+            lengths=lengths,
+            shards=shards,
+            ordinals=ordinals,
+        )
 
     @classmethod
     def concatenate(cls, parts: Sequence[RecordRows]) -> RecordRows:
@@ -157,13 +164,15 @@ class RecordRows:
         first_buffer = (np.cumsum(counts) - counts).tolist()
         indices = [part.buffer_index + k for part, k in zip(parts, first_buffer, strict=True)]
         return cls(
-            tuple(buffer for part in parts for buffer in part.buffers),
-            np.concatenate(indices or [np.empty(0, np.int32)]).astype(np.int32, copy=False),
-            np.concatenate([part.offsets for part in parts] or [np.empty(0, np.int64)]),
-            np.concatenate([part.lengths for part in parts] or [np.empty(0, np.int64)]),
-            np.concatenate([part.shards for part in parts] or [np.empty(0, np.int32)]),
-            np.concatenate([part.ordinals for part in parts] or [np.empty(0, np.int64)]),
-            _all_passes(parts),
+            buffers=tuple(buffer for part in parts for buffer in part.buffers),
+            buffer_index=np.concatenate(indices or [np.empty(0, np.int32)]).astype(
+                np.int32, copy=False
+            ),
+            offsets=np.concatenate([part.offsets for part in parts] or [np.empty(0, np.int64)]),
+            lengths=np.concatenate([part.lengths for part in parts] or [np.empty(0, np.int64)]),
+            shards=np.concatenate([part.shards for part in parts] or [np.empty(0, np.int32)]),
+            ordinals=np.concatenate([part.ordinals for part in parts] or [np.empty(0, np.int64)]),
+            passes=_all_passes(parts),
         )
 
     def part(self, first: int, last: int | None) -> RecordRows:

@@ -171,7 +171,15 @@ class MemoryPlan:
         ahead = min(left - lanes * first_range, windows + read_ahead)
         share = max(ahead // at_once, min(ahead // (2 * lanes), first_range))
         range_size = min(LARGEST_RANGE, max(first_range, _power_of_two(share)))
-        return cls(total, reserve, windows, lanes, first_range, range_size, read_ahead)
+        return cls(
+            total=total,
+            reserve=reserve,
+            windows=windows,
+            lanes=lanes,
+            first_range=first_range,
+            range_size=range_size,
+            read_ahead=read_ahead,
+        )
 
 
 class ReadAhead:
