@@ -176,9 +176,7 @@ class Presigner:
                 return
             with translate_errors(url):
                 if not self._given_session:
-                    self._filesystem.session = await in_thread(
-                        _new_session, self._filesystem.kwargs
-                    )
+                    self._filesystem.session = await in_thread(new_session, self._filesystem.kwargs)
                 self._retired.append(self._client)
                 await self._filesystem.set_session(refresh=True)
             self._era += 1
@@ -216,7 +214,7 @@ class Presigner:
         """Return botocore's client, and make it first where there is none."""
         async with self._lock:
             if self._filesystem.session is None:
-                self._filesystem.session = await in_thread(_new_session, self._filesystem.kwargs)
+                self._filesystem.session = await in_thread(new_session, self._filesystem.kwargs)
             client = await self._filesystem.set_session()
             if client is not self._client:
                 self._client = client
@@ -230,7 +228,7 @@ class Presigner:
         self._headers[operation_name] = {name: request.headers[name] for name in names}
 
 
-def _new_session(arguments: Mapping[str, Any]) -> AioSession:
+def new_session(arguments: Mapping[str, Any]) -> AioSession:
     """Return a session that shares botocore's descriptions of services with others.
 
     Each session would read and parse them anew, which takes a new client 50 ms.

@@ -15,7 +15,7 @@ from streamrec.stores.base.part_upload import UploadSession, date_of
 from streamrec.stores.base.protocol import split_bucket
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 from streamrec.stores.http.transport import check_proxies
-from streamrec.stores.s3.presign import check_login_files
+from streamrec.stores.s3.presign import check_login_files, new_session
 from streamrec.stores.s3.s3_options import writing_options
 
 if TYPE_CHECKING:
@@ -164,7 +164,10 @@ def writing_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     check_proxies()
     check_login_files(options.get("profile"))
     # Without the path: fsspec takes a ``::`` in it for a chain.
-    return shared_filesystem("s3://", writing_options(options))[0]
+    filesystem, _ = shared_filesystem("s3://", writing_options(options))
+    if filesystem.session is None:
+        filesystem.session = new_session(filesystem.kwargs)
+    return filesystem
 
 
 def path_in(url: str) -> str:
