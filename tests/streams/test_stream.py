@@ -505,7 +505,7 @@ async def test_the_facts_of_a_dataset_are_gathered_once(
         gathered.append(settings)
         return {}
 
-    monkeypatch.setattr("streamrec.feeder.client.session.ends", ends)
+    monkeypatch.setattr("streamrec.feeder.client.welcome.ends", ends)
     async with raw(source) as stream:
         assert len([batch async for batch in stream]) > 5
     assert len(gathered) == 1
