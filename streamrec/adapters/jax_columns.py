@@ -90,7 +90,7 @@ def of_jax(name: str, column: Any) -> np.ndarray[Any, Any]:
             f"column {name!r} is {_kind_of(column)}, which JAX has no array for; leave it out "
             "of features, or let transform= turn it into numbers of one shape"
         )
-    return column.astype(_narrowed(name, column), copy=False)
+    return column.astype(_narrow(name, column), copy=False)
 
 
 _KINDS = "biufcV"
@@ -103,7 +103,7 @@ def _kind_of(column: Any) -> str:
     return f"of type {type(column).__name__}"
 
 
-def _narrowed(name: str, column: np.ndarray[Any, Any]) -> np.dtype[Any]:
+def _narrow(name: str, column: np.ndarray[Any, Any]) -> np.dtype[Any]:
     """Return the dtype that JAX gives a column's values.
 
     Raises:
@@ -132,7 +132,7 @@ def _flatten(batch: Batch) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """
     for name, column in batch.items():
         if isinstance(column, np.ndarray) and column.dtype.kind in _KINDS:
-            _narrowed(name, column)
+            _narrow(name, column)
     return (*batch.values(), batch.mask), tuple(batch)
 
 

@@ -98,17 +98,17 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
 
     def get_numpy_iterator(self) -> Iterator[tuple[Any, ...]]:
         """Yield the batches of a run as NumPy's arrays, without a copy."""
-        return self._converted(_dense)
+        return self._convert(_dense)
 
     def get_jax_iterator(self) -> Iterator[tuple[Any, ...]]:
         """Yield the batches of a run as arrays that JAX takes unchanged, or not at all."""
         from streamrec.adapters.jax_columns import of_jax
 
-        return self._converted(of_jax)
+        return self._convert(of_jax)
 
     def get_torch_dataloader(self) -> Any:
         """Return a ``DataLoader`` of the batches of a run as tensors, without a copy."""
-        return _torch_loader(lambda: self._converted(_torch_tensor))
+        return _torch_loader(lambda: self._convert(_torch_tensor))
 
     def get_tf_dataset(self) -> Any:
         """Return a ``tf.data.Dataset`` of the batches of a run, whose numbers are not copied."""
@@ -167,7 +167,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
 
     # -- batches -----------------------------------------------------------------------------------
 
-    def _converted(self, convert: Convert) -> Iterator[tuple[Any, ...]]:
+    def _convert(self, convert: Convert) -> Iterator[tuple[Any, ...]]:
         for batch in self._passes.batches():
             weights = None if batch.mask is None else batch.mask.astype(np.float32)
             yield self._select(batch, weights, convert)

@@ -119,10 +119,10 @@ def dataset_of(
         }
         return form(entries, entries[MASK] if masked else None)
 
-    return _generated(passes.begin, take, signature, assemble)
+    return _generate(passes.begin, take, signature, assemble)
 
 
-def _generated(
+def _generate(
     begin: Callable[[], int],
     take: Callable[[int], list[np.ndarray[Any, Any]]],
     signature: Sequence[Any],

@@ -58,7 +58,7 @@ def object_resource(bucket: str, key: str, stored: StoredObject) -> dict[str, An
     }
 
 
-def selected(document: Mapping[str, Any], fields: str | None) -> dict[str, Any]:
+def select(document: Mapping[str, Any], fields: str | None) -> dict[str, Any]:
     """Return the fields of a document that ``fields=a,b(c,d)`` selects, nested one level deep.
 
     Raises:
@@ -73,12 +73,12 @@ def selected(document: Mapping[str, Any], fields: str | None) -> dict[str, Any]:
 
 
 def _inside(value: Any, fields: str | None) -> Any:
-    return [selected(item, fields) for item in value] if fields else value
+    return [select(item, fields) for item in value] if fields else value
 
 
 def json_reply(call: Call, document: Mapping[str, Any]) -> Reply:
     """Return a reply with a document, or with those of its fields that the call selects."""
-    shown = selected(document, call.query.get("fields"))
+    shown = select(document, call.query.get("fields"))
     return Reply(headers=dict(_JSON), body=json.dumps(shown).encode())
 
 
@@ -175,7 +175,7 @@ class GCS(API):
         headers = _head(stored, generation)
         takes_gzip = "gzip" in call.headers.get("Accept-Encoding", "")
         if stored.headers.get("Content-Encoding") == "gzip" and not takes_gzip:
-            return self._unpacked(call, headers)
+            return self._unpack(call, headers)
         return self._content(call, stored, headers)
 
     async def _objects_get(self, call: Call) -> Reply:
@@ -198,7 +198,7 @@ class GCS(API):
         del self._objects[f"{call.bucket}/{call.key}"]
         return Reply(204)
 
-    def _unpacked(self, call: Call, headers: dict[str, str]) -> Reply:
+    def _unpack(self, call: Call, headers: dict[str, str]) -> Reply:
         """Return the decompressed object ("decompressive transcoding"), which ignores any range."""
         try:
             data = gzip.decompress(self._objects[f"{call.bucket}/{call.key}"])
@@ -225,7 +225,7 @@ class GCS(API):
         identity = self._begin(upload)
         if kind == "multipart":
             upload.parts[0] = data
-            return self._written(call, identity)
+            return self._write(call, identity)
         place = f"http://{call.headers.get('Host', '')}{call.path}"
         return Reply(headers={"Location": f"{place}?uploadType=resumable&upload_id={identity}"})
 
@@ -243,9 +243,9 @@ class GCS(API):
         received += len(data)
         if found[2] != str(received):
             return Reply(308, {"Range": f"bytes=0-{received - 1}"} if received else {})
-        return self._written(call, identity)
+        return self._write(call, identity)
 
-    def _written(self, call: Call, identity: str) -> Reply:
+    def _write(self, call: Call, identity: str) -> Reply:
         upload = self._upload(identity)
         return json_reply(call, object_resource(call.bucket, upload.key, self._finish(identity)))
 

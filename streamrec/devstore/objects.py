@@ -39,7 +39,7 @@ def _encodable(key: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in key)
 
 
-def _stored(path: Path, modified: int, size: int) -> StoredObject:
+def _describe(path: Path, modified: int, size: int) -> StoredObject:
     """Return the metadata of a file, whose time of modification is in nanoseconds."""
     with path.open("rb") as file:
         etag = hashlib.file_digest(file, "md5").hexdigest()
@@ -239,7 +239,7 @@ class Recipe(Settings):
 
     @field_validator("name")
     @classmethod
-    def _numbered(cls, name: str) -> str:
+    def _check_numbered(cls, name: str) -> str:
         try:
             different = name.format(0) != name.format(1)
         except (ValueError, LookupError):
@@ -365,7 +365,7 @@ class DirectoryObjects(ReadOnlyObjects):
         status = path.stat()
         version = (path, status.st_mtime_ns, status.st_size)
         if version not in self._known:
-            self._known[version] = await asyncio.to_thread(_stored, *version)
+            self._known[version] = await asyncio.to_thread(_describe, *version)
         return self._known[version]
 
     def open(self, bucket: str, key: str) -> Content:

@@ -43,7 +43,7 @@ def content_encoding(header: str) -> str:
     return ",".join(one for one in map(str.strip, header.split(",")) if one != "aws-chunked")
 
 
-def decoded(body: bytes, headers: Mapping[str, str]) -> bytes:
+def decode(body: bytes, headers: Mapping[str, str]) -> bytes:
     """Return the content of a body in chunks.
 
     Raises:
@@ -142,18 +142,18 @@ class S3(API):
     async def _put_object(self, call: Call) -> Reply:
         if _COPY in call.headers:
             return await self._copy_object(call)
-        headers, data = self._kept(call), await _content_of(call)
+        headers, data = self._headers_to_keep(call), await _content_of(call)
         stored = self._objects.write(call.bucket, call.key, data, headers)
         return Reply(headers={"ETag": f'"{stored.etag}"'})
 
     async def _copy_object(self, call: Call) -> Reply:
         await call.read()
         self._require_bucket(call)
-        before, data = await self._copied(call)
+        before, data = await self._find_copied(call)
         stored = self._objects.write(call.bucket, call.key, data, before.headers, before.etag)
         return xml_reply("CopyObjectResult", _copy(stored.etag, stored.modified))
 
-    async def _copied(self, call: Call) -> tuple[StoredObject, bytes]:
+    async def _find_copied(self, call: Call) -> tuple[StoredObject, bytes]:
         """Return the metadata of the object that a call copies, and the bytes that it names."""
         bucket, _, key = unquote(call.headers[_COPY]).lstrip("/").partition("/")
         stored = await self._objects.describe(bucket, key)
@@ -184,18 +184,18 @@ class S3(API):
 
     async def _create_multipart_upload(self, call: Call) -> Reply:
         await call.read()
-        identity = self._begin(PendingUpload(call.bucket, call.key, self._kept(call)))
+        identity = self._begin(PendingUpload(call.bucket, call.key, self._headers_to_keep(call)))
         facts = (("Bucket", call.bucket), ("Key", call.key), ("UploadId", identity))
         return xml_reply("InitiateMultipartUploadResult", facts)
 
     async def _upload_part(self, call: Call) -> Reply:
-        self._kept(call)
+        self._headers_to_keep(call)
         data, number = await _content_of(call), call.query["partNumber"]
         if not re.fullmatch("[0-9]{1,5}", number):
             raise Refusal(400, "InvalidArgument", "Part number must be between 1 and 10000.")
         upload = self._upload(call.query["uploadId"])
         is_copy = _COPY in call.headers
-        upload.parts[int(number)] = data = (await self._copied(call))[1] if is_copy else data
+        upload.parts[int(number)] = data = (await self._find_copied(call))[1] if is_copy else data
         upload.etags[int(number)] = etag = digest(data)
         if is_copy:
             return xml_reply("CopyPartResult", _copy(etag, time.time()))
@@ -211,7 +211,7 @@ class S3(API):
         self._uploads.pop(call.query["uploadId"], None)
         return Reply(204)
 
-    def _kept(self, call: Call) -> dict[str, str]:
+    def _headers_to_keep(self, call: Call) -> dict[str, str]:
         """Return the headers of a write that later reads return.
 
         Raises:
@@ -229,7 +229,7 @@ class S3(API):
 async def _content_of(call: Call) -> bytes:
     """Return the content of a write, without what chunks put around it."""
     body = await call.read()
-    return decoded(body, call.headers) if LENGTH in call.headers else body
+    return decode(body, call.headers) if LENGTH in call.headers else body
 
 
 def operation_of(method: str, path: str, query: Mapping[str, str]) -> tuple[str, str, str]:

@@ -46,7 +46,7 @@ class Backoff:
         self.attempt = 0
 
 
-async def retried(
+async def retry(
     attempt: Callable[[], Awaitable[T]],
     backoff: Backoff,
     retries: int,

@@ -82,7 +82,7 @@ def quantile(counts: Sequence[int], part: float) -> float | None:
     return BOUNDS[-1]
 
 
-def added(trees: Iterable[Tree]) -> dict[str, Any]:
+def add_up(trees: Iterable[Tree]) -> dict[str, Any]:
     """Add up trees of numbers, name by name and element by element."""
     total: dict[str, Any] = {}
     for tree in trees:
@@ -93,7 +93,7 @@ def added(trees: Iterable[Tree]) -> dict[str, Any]:
 
 def _sum(one: Any, other: Any) -> Any:
     if isinstance(one, dict):
-        return added((one, other))
+        return add_up((one, other))
     if isinstance(one, list):
         return [a + b for a, b in zip(one, other, strict=True)]
     return one + other
@@ -101,5 +101,5 @@ def _sum(one: Any, other: Any) -> Any:
 
 def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return added((value,))
+        return add_up((value,))
     return list(value) if isinstance(value, list) else value

@@ -21,7 +21,7 @@ from streamrec import __version__, kernel
 from streamrec.config.cores import usable_cores
 from streamrec.errors import ConfigError, DataError
 from streamrec.flow.cleanup import end
-from streamrec.flow.retry import Backoff, retried
+from streamrec.flow.retry import Backoff, retry
 from streamrec.masking import masked
 from streamrec.measure.budget import BudgetSpent, stores_of
 from streamrec.measure.costs import costs
@@ -143,7 +143,7 @@ class _Request:
         Raises:
             StoreError: It is not retryable, or the last retry failed.
         """
-        return await retried(self._attempt, Backoff(Random()), RETRIES)
+        return await retry(self._attempt, Backoff(Random()), RETRIES)
 
     async def _attempt(self) -> float:
         url, start, stop, etag = self._places.next()

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.descriptions import describe, dtype_names, is_pair, narrowed
+from streamrec.formats.examples.descriptions import describe, dtype_names, is_pair, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.shards.compression import HEAD, Compressor, Decompressor, detect, of_name
 from streamrec.formats.shards.tfrecord import FrameScanner
@@ -277,7 +277,7 @@ def _features(settings: DatasetSettings, spans: Sequence[RecordSpan]) -> Any:
         records = [bytes(payload) for payload in spans[0].rows.payloads()]
         features = describe(as_stored(infer_features(records)))
     if settings.dtypes and isinstance(features, dict):
-        features = narrowed(features, dtype_names(settings.dtypes))
+        features = narrow(features, dtype_names(settings.dtypes))
     return features
 
 

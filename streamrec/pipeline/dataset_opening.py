@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from streamrec.config.memory_budget import record_limit
 from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.flow.silence import Silence, cause_of
-from streamrec.formats.examples.descriptions import describe, dtype_names, narrowed
+from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import as_stored, infer_features
 from streamrec.formats.shards.index import LARGEST, Index, index_places
 from streamrec.masking import masked
@@ -84,7 +84,7 @@ async def _find_in(
     if is_inferred:
         settings = await with_inferred_features(settings, stores, objects)
     if settings.dtypes and isinstance(settings.features, dict):
-        features = narrowed(settings.features, dtype_names(settings.dtypes))
+        features = narrow(settings.features, dtype_names(settings.dtypes))
         settings = settings.model_copy(update={"features": features})
     counts = [len(part) for part in parts]
     return Findings(

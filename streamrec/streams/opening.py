@@ -14,7 +14,7 @@ from streamrec.config.validation import HABITS
 from streamrec.errors import ConfigError
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import tls_files
-from streamrec.formats.examples.descriptions import describe, dtype_names, narrowed
+from streamrec.formats.examples.descriptions import describe, dtype_names, narrow
 from streamrec.formats.examples.features import parser_of
 from streamrec.streams.start import FeederSettings
 from streamrec.streams.stream import Stream
@@ -241,7 +241,7 @@ def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]
     if settings.get("dtypes") is not None:
         settings["dtypes"] = dtype_names(settings["dtypes"])
     if isinstance(plain, dict):
-        parser_of(narrowed(plain, settings.get("dtypes") or []))
+        parser_of(narrow(plain, settings.get("dtypes") or []))
     values = {"source": source, "features": plain, **settings, **_absolute(settings)}
     return Stream(validate(StreamSettings, values))
 

@@ -17,7 +17,7 @@ from pydantic import Field, InstanceOf, NonNegativeFloat, PositiveFloat, Positiv
 from streamrec.config import Settings, StreamSettings
 from streamrec.errors import ConfigError, FeedError
 from streamrec.feeder.engine.engine import is_started_ahead
-from streamrec.feeder.functions.map_identity import identified, with_identity
+from streamrec.feeder.functions.map_identity import identify, with_identity
 from streamrec.masking import masked
 from streamrec.pipeline.batch.functions import SETTINGS, load
 from streamrec.plan.state.position import Fingerprint
@@ -125,7 +125,7 @@ async def start_async(description: Description, rank: Rank, position: ResumePoin
             from streamrec.feeder.client.healing import AsyncHealingFeed
 
             return await AsyncHealingFeed.open(**_route(description, rank, position))
-        settings = await identified(description.dataset())
+        settings = await identify(description.dataset())
         return await LoopSession.open(settings, rank, position)
 
 

@@ -143,7 +143,7 @@ class Connection:
             self._pings.add(message.nonce)
         return [
             *self.replies(),
-            *_framed(header, metadata, payload, batch.trailer if batch else None),
+            *_frame(header, metadata, payload, batch.trailer if batch else None),
         ]
 
     def replies(self) -> list[memoryview]:
@@ -242,7 +242,7 @@ class Connection:
         if isinstance(message, Ping):
             self._answer(message)
         elif isinstance(message, Pong):
-            self._answered(message)
+            self._note_answer(message)
         self._apply(frame.header.kind, message, frame.header)
         self._events.append(message)
 
@@ -252,9 +252,9 @@ class Connection:
                 f"the peer sends pings and does not read the answers: {MOST_REPLIES} of them wait"
             )
         metadata = messages.encode(Pong(ping.nonce))
-        self._replies += _framed(Header(Kind.PONG, len(metadata), 0), metadata)
+        self._replies += _frame(Header(Kind.PONG, len(metadata), 0), metadata)
 
-    def _answered(self, pong: Pong) -> None:
+    def _note_answer(self, pong: Pong) -> None:
         if pong.nonce not in self._pings:
             raise RemoteProtocolError(
                 f"PONG {pong.nonce} answers no PING; install the same streamrec on both sides"
@@ -288,7 +288,7 @@ def sealed(message: BatchMessage) -> BatchMessage:
     return replace(message, trailer=trailer(message.metadata, message.payload))
 
 
-def _framed(
+def _frame(
     header: Header,
     metadata: bytes,
     payload: tuple[memoryview, ...] = (),

@@ -14,7 +14,7 @@ from streamrec.devstore.gcs import (
     operation_of,
     parse,
     parse_multipart,
-    selected,
+    select,
     speaks_gcs,
 )
 from streamrec.devstore.objects import StoredObject
@@ -36,13 +36,13 @@ DOCUMENT = {"a": 1, "b": {"c": 2, "d": 3}, "items": [{"c": 4, "d": 5}, {"c": 6}]
     ],
 )
 def test_selection(fields: str | None, shown: dict[str, Any]) -> None:
-    assert selected(DOCUMENT, fields) == shown
+    assert select(DOCUMENT, fields) == shown
 
 
 @pytest.mark.parametrize("fields", ["", "a(", "a b", "a(b(c))", ",a"])
 def test_selections_that_cannot_be_read(fields: str) -> None:
     with pytest.raises(Refusal, match="selection"):
-        selected(DOCUMENT, fields)
+        select(DOCUMENT, fields)
 
 
 def test_an_object() -> None:

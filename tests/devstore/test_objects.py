@@ -246,7 +246,7 @@ async def test_files_are_objects(directory: DirectoryObjects) -> None:
 @asynchronous
 async def test_a_file_is_hashed_once(directory: DirectoryObjects) -> None:
     first = await directory.describe("b", "deep/er/k")
-    with mock.patch.object(backends, "_stored", side_effect=AssertionError):
+    with mock.patch.object(backends, "_describe", side_effect=AssertionError):
         assert await directory.describe("b", "deep/er/k") is first
 
 

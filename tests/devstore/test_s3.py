@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.devstore.ranges import Refusal
-from streamrec.devstore.s3 import content_encoding, decoded, operation_of
+from streamrec.devstore.s3 import content_encoding, decode, operation_of
 
 if TYPE_CHECKING:
     from streamrec.devstore import DevStore
@@ -38,7 +38,7 @@ def crc32_of(content: bytes) -> bytes:
 def test_chunks_are_joined(pieces: list[bytes], *, has_checksum: bool) -> None:
     content = b"".join(pieces)
     body = body_of(pieces, crc32_of(content) if has_checksum else None)
-    assert decoded(body, headers(len(content))) == content
+    assert decode(body, headers(len(content))) == content
 
 
 @given(pieces=st.lists(st.binary(min_size=1, max_size=40), min_size=1), data=st.data())
@@ -46,21 +46,21 @@ def test_a_body_that_is_cut_off_is_refused(pieces: list[bytes], data: st.DataObj
     body = body_of(pieces)
     cut = data.draw(st.integers(0, len(body) - len("0\r\n\r\n")))
     with pytest.raises(Refusal) as caught:
-        decoded(body[:cut], headers(sum(map(len, pieces))))
+        decode(body[:cut], headers(sum(map(len, pieces))))
     assert caught.value.code == "IncompleteBody"
 
 
 @given(body=st.binary(max_size=60))
 def test_any_other_body_is_refused(body: bytes) -> None:
     with pytest.raises(Refusal):
-        decoded(body, headers("none"))
+        decode(body, headers("none"))
 
 
 def test_another_length_or_checksum() -> None:
     with pytest.raises(Refusal, match="another length"):
-        decoded(body_of([b"data"]), headers(5))
+        decode(body_of([b"data"]), headers(5))
     with pytest.raises(Refusal, match="CRC32"):
-        decoded(body_of([b"data"], crc32_of(b"Data")), headers(4))
+        decode(body_of([b"data"], crc32_of(b"Data")), headers(4))
 
 
 def test_chunks_are_no_encoding_of_the_object() -> None:

@@ -13,7 +13,7 @@ import pytest
 from streamrec.config import DatasetSettings
 from streamrec.errors import FeederLost
 from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
-from streamrec.feeder.client.shared import created
+from streamrec.feeder.client.shared import create_memory
 from streamrec.feeder.server.server import Feeder
 from streamrec.wire.messages import (
     BatchMessage,
@@ -57,7 +57,7 @@ async def mapped() -> AsyncIterator[Scripted]:
     ours, theirs = socket.socketpair()
     async with Feeder({"train": FakeDataset(hang_at=1)}) as feeder:
         serving = asyncio.create_task(feeder.serve_socket(theirs))
-        with ours, created(1 << 20) as memory:
+        with ours, create_memory(1 << 20) as memory:
             assert memory is not None
             script = Scripted(ours, Role.CLIENT)
             socket.send_fds(ours, [b"".join(script.machine.send(hello()))], [memory])

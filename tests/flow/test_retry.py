@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ObjectNotFound, StoreUnavailable
-from streamrec.flow.retry import Backoff, RetryRate, retried
+from streamrec.flow.retry import Backoff, RetryRate, retry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -92,17 +92,17 @@ async def at_once(seconds: float) -> None:
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_as_many_attempts_as_retries_and_one(retries: int) -> None:
     enough, too_few = Attempts(retries), Attempts(retries + 1)
-    result = retried(enough, Backoff(Random(1)), retries, sleep=at_once)
+    result = retry(enough, Backoff(Random(1)), retries, sleep=at_once)
     assert asyncio.run(main(result)) == retries + 1
     with pytest.raises(StoreUnavailable, match="away"):
-        asyncio.run(main(retried(too_few, Backoff(Random(1)), retries, sleep=at_once)))
+        asyncio.run(main(retry(too_few, Backoff(Random(1)), retries, sleep=at_once)))
     assert too_few.made == retries + 1
 
 
 def test_what_cannot_be_retried_is_not() -> None:
     attempts = Attempts(1, retryable=False)
     with pytest.raises(ObjectNotFound):
-        asyncio.run(main(retried(attempts, Backoff(Random(1)), 5, sleep=at_once)))
+        asyncio.run(main(retry(attempts, Backoff(Random(1)), 5, sleep=at_once)))
     assert attempts.made == 1
 
 
@@ -110,9 +110,7 @@ def test_what_cannot_be_retried_is_not() -> None:
 def test_patience_lasts_for_two_attempts_at_least(patience: float) -> None:
     attempts = Attempts(9)
     with pytest.raises(StoreUnavailable):
-        asyncio.run(
-            main(retried(attempts, Backoff(Random(1)), 3, patience=patience, sleep=at_once))
-        )
+        asyncio.run(main(retry(attempts, Backoff(Random(1)), 3, patience=patience, sleep=at_once)))
     assert attempts.made == (4 if patience else 2)
 
 

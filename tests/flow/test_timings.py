@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.timings import BOUNDS, Histogram, Timings, added, quantile
+from streamrec.flow.timings import BOUNDS, Histogram, Timings, add_up, quantile
 
 SECONDS = st.floats(0, 100)
 
@@ -31,7 +31,7 @@ def test_timings_add_up(parts: list[list[tuple[float, float]]]) -> None:
             timings.observe("s3", "read", first, duration)
             whole.observe("s3", "read", first, duration)
         trees.append(json.loads(json.dumps(timings.to_dict())))
-    total = added(trees)
+    total = add_up(trees)
     assert total.keys() == whole.to_dict().keys()
     if total:
         for name, found in whole.to_dict()["s3"]["read"].items():
@@ -41,7 +41,7 @@ def test_timings_add_up(parts: list[list[tuple[float, float]]]) -> None:
 
 def test_adding_changes_no_part() -> None:
     one = {"a": [1, 2], "b": {"c": 1}}
-    total = added((one, {"a": [1, 1], "b": {"d": 2}}, {}))
+    total = add_up((one, {"a": [1, 1], "b": {"d": 2}}, {}))
     assert total == {"a": [2, 3], "b": {"c": 1, "d": 2}}
     total["a"][0] = total["b"]["c"] = 9
     assert one == {"a": [1, 2], "b": {"c": 1}}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples import example as example_module
-from streamrec.formats.examples.coerce import FIRST, SECOND, framed
+from streamrec.formats.examples.coerce import FIRST, SECOND, frame_bytes
 from streamrec.formats.examples.example import (
     Example,
     Feature,
@@ -96,10 +96,10 @@ def test_round_trip(context: dict[str, Any], lists: dict[str, Any]) -> None:
 def test_names_are_in_the_order_of_their_bytes(names: set[str]) -> None:
     feature = Feature(int64_list=Int64List(value=[1])).SerializeToString()
     entries = [
-        FIRST + framed(FIRST + framed(name) + SECOND + framed(feature))
+        FIRST + frame_bytes(FIRST + frame_bytes(name) + SECOND + frame_bytes(feature))
         for name in sorted(name.encode() for name in names)
     ]
-    assert encode_example(dict.fromkeys(names, 1)) == FIRST + framed(b"".join(entries))
+    assert encode_example(dict.fromkeys(names, 1)) == FIRST + frame_bytes(b"".join(entries))
 
 
 @pytest.mark.parametrize(

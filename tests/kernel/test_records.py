@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.formats.examples.coerce import FIRST, SECOND, framed, varint
+from streamrec.formats.examples.coerce import FIRST, SECOND, frame_bytes, varint
 from streamrec.kernel import reference
 from streamrec.kernel.contract import FieldColumn
 from streamrec.kernel.messages import MESSAGES
@@ -90,9 +90,9 @@ def message_of(fields: list[FieldColumn], head: bytes, row: int) -> bytes:
         values = values_of(field, row)
         heads = field.heads[:-1] if field.omits_last and not values else field.heads
         for outer in reversed(heads):
-            values = outer + framed(values)
+            values = outer + frame_bytes(values)
         message += values
-    return head + framed(message) if head else message
+    return head + frame_bytes(message) if head else message
 
 
 class TestMessages:
@@ -153,7 +153,7 @@ class TestMessages:
 
     @given(kernel=KERNELS, texts=st.lists(st.text(max_size=9).map(str.encode), max_size=5))
     def test_protobuf_reads_an_example(self, kernel: Any, texts: list[bytes]) -> None:
-        key = FIRST + framed(b"name")
+        key = FIRST + frame_bytes(b"name")
         field = FieldColumn((FIRST, key + SECOND, FIRST, FIRST), tuple(texts), None)
         for row, text in zip(encoded(kernel, field, head=FIRST), texts, strict=True):
             example = MESSAGES["Example"].FromString(row)

@@ -156,7 +156,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
             given = {"compression": settings.get("compression", "auto"), "storage_options": options}
             features = streamrec.infer_features(source, **given)
         with Bridge() as loop:
-            self._shards = loop.call(_listed(absolute_sources(source), options_of(options)))
+            self._shards = loop.call(_list(absolute_sources(source), options_of(options)))
         self._settings = {**settings, "features": features, "batch_size": batch_size}
         # The tasks run in other directories.
         self._index = absolute(index) if isinstance(index, str) else index
@@ -209,7 +209,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         return [escape(shard.url) for shard in self._shards]
 
 
-async def _listed(source: str | list[str], options: dict[str, Any]) -> list[ObjectInfo]:
+async def _list(source: str | list[str], options: dict[str, Any]) -> list[ObjectInfo]:
     stores = Stores(options)
     try:
         return await stores.resolve(source)

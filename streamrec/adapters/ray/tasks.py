@@ -53,7 +53,7 @@ def convert_on_ray(
         raise StreamrecError(
             f"a task on Ray did not end: {error}; see Ray's logs, and run the same command again"
         ) from error
-    whole = _joined(parts)
+    whole = _join(parts)
     for split in whole.splits:
         merge_index(split.template, storage_options=conversion.destination.storage_options)
     return whole
@@ -64,7 +64,7 @@ def _tasks(conversion: Conversion, cores: int) -> int:
     return max(1, min(cpus // cores, conversion.destination.shards or cpus))
 
 
-def _joined(parts: list[Outcome]) -> Outcome:
+def _join(parts: list[Outcome]) -> Outcome:
     """Return what all tasks did together."""
     whole, *others = parts
     for part in others:

@@ -176,7 +176,7 @@ class Loader(IterableDataset[Any]):
         if self._is_unnoticed:
             self._notice.check(self._loads)
         try:
-            sent = self._taken()
+            sent = self._take()
         except StopIteration:
             self._has_given, self._is_ended = False, True
             raise
@@ -187,7 +187,7 @@ class Loader(IterableDataset[Any]):
             self._history.append(handle.of(self._stream).mark())
         return self._mover.arrive(sent)
 
-    def _taken(self) -> Any:
+    def _take(self) -> Any:
         """Take a batch or a record and send it; a batch that is to be sent ahead follows it."""
         coming = self._stream.peek(2) if self._mover.ahead else []
         item = self._next()
@@ -250,9 +250,9 @@ class Loader(IterableDataset[Any]):
         if get_worker_info() is None:
             self._loads = self._notice.loaded()
         else:
-            self._loaded_in_worker(is_ended=is_ended)
+            self._note_load_in_worker(is_ended=is_ended)
 
-    def _loaded_in_worker(self, *, is_ended: bool) -> None:
+    def _note_load_in_worker(self, *, is_ended: bool) -> None:
         """Note at once where the next worker begins: torchdata's loader may end this one unused."""
         if is_ended:
             self._is_over = True

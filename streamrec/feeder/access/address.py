@@ -131,7 +131,7 @@ class Address:
         Raises:
             ConfigError: It is something else, or names several hosts.
         """
-        addresses = _parsed(text, listen=listen)
+        addresses = _parse(text, listen=listen)
         if len(addresses) > 1:
             _refuse(text, "it names several hosts, but must name one", listen=listen)
         return addresses[0]
@@ -146,7 +146,7 @@ class Address:
         Raises:
             ConfigError: It is something else.
         """
-        return _parsed(text, listen=False)
+        return _parse(text, listen=False)
 
     @property
     def is_loopback(self) -> bool:
@@ -163,7 +163,7 @@ class Address:
         return f"{scheme}://{host}:{self.port}{'/' if name else ''}{name}{number}"
 
 
-def _parsed(text: str, *, listen: bool) -> tuple[Address, ...]:
+def _parse(text: str, *, listen: bool) -> tuple[Address, ...]:
     if not isinstance(text, str):
         raise ConfigError(
             f"{kind_of(text)} is not an address of a feeder; give one, as text: "
@@ -215,11 +215,11 @@ def _unix(rest: str) -> Address:
     size = len(path.encode())
     _check(size <= LONGEST_PATH, f"the path has {size} bytes, but can have at most {LONGEST_PATH}")
     _check(not (query and name), "the dataset must stand behind '#' or '?', not both")
-    dataset = _queried(query) if query else unquote(name, errors="strict")
+    dataset = _dataset_of_query(query) if query else unquote(name, errors="strict")
     return Address(path=path, dataset=dataset or None)
 
 
-def _queried(query: str) -> str:
+def _dataset_of_query(query: str) -> str:
     """Return the dataset of ``dataset=NAME``."""
     found = parse_qs(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
     _check(found.keys() == {"dataset"}, "only dataset=NAME may stand behind '?'")

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederLost, RemoteProtocolError, StreamrecError
-from streamrec.feeder.client.connection import silence, stalled, tune
+from streamrec.feeder.client.connection import silence, stall_error, tune
 from streamrec.flow import forks
 from streamrec.wire.messages import Credit, Ping, Pong
 
@@ -105,7 +105,7 @@ class BlockingConnection:
             try:
                 self._receive_some(until)
             except (OSError, RemoteProtocolError) as error:
-                self._broken = _translated(error)
+                self._broken = _translate(error)
         return self._inbox.popleft()
 
     def send(self, message: Message) -> None:
@@ -154,7 +154,7 @@ class BlockingConnection:
             count = self._receive_what_is_there(buffer, until)
         self.machine.buffer_updated(count)
         if not count:
-            self._ended()
+            self._note_end()
         self._collect()
 
     def _receive_all(self, buffer: memoryview) -> int:
@@ -176,7 +176,7 @@ class BlockingConnection:
             with contextlib.suppress(BlockingIOError):
                 return self._socket.recv_into(buffer, 0, socket.MSG_DONTWAIT)
             self._wait(left)
-        raise stalled(self._stall_timeout)
+        raise stall_error(self._stall_timeout)
 
     def _collect(self) -> None:
         for message in self.machine.events():
@@ -186,7 +186,7 @@ class BlockingConnection:
         if replies:
             self._write_if_possible(replies)
 
-    def _ended(self) -> None:
+    def _note_end(self) -> None:
         try:
             self.machine.receive_eof()
         except RemoteProtocolError as error:  # so looks a feeder that was killed
@@ -214,10 +214,10 @@ class BlockingConnection:
         try:
             self._socket.sendall(b"".join(buffers), socket.MSG_NOSIGNAL)
         except OSError as error:
-            raise _translated(error) from None
+            raise _translate(error) from None
 
 
-def _translated(error: Exception) -> Exception:
+def _translate(error: Exception) -> Exception:
     if isinstance(error, StreamrecError):
         return error
     if isinstance(error, BlockingIOError):

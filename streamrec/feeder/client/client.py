@@ -21,9 +21,9 @@ from streamrec.errors import ConfigError, FeederLost, StreamrecError
 from streamrec.feeder.access.address import Address, check_sending
 from streamrec.feeder.access.tls import client_context, failure
 from streamrec.feeder.client.blocking import BlockingConnection
-from streamrec.feeder.client.connection import AsyncConnection, Watch, silence, stalled
+from streamrec.feeder.client.connection import AsyncConnection, Watch, silence, stall_error
 from streamrec.feeder.client.session import NEAR, FeedState, Options
-from streamrec.feeder.client.shared import Inbox, created
+from streamrec.feeder.client.shared import Inbox, create_memory
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire.protocol import Connection, Role
 from streamrec.wire.protocol import State as ConnectionState
@@ -46,7 +46,7 @@ def look_up(addresses: Iterable[Address]) -> list[Address]:
     They are in an order that all clients share. What cannot be looked up stays as it is, and the
     attempt to connect there says why.
     """
-    return [found for place in addresses for found in _found(place)]
+    return [found for place in addresses for found in _look_up_all(place)]
 
 
 async def look_up_async(
@@ -58,7 +58,9 @@ async def look_up_async(
         return list(addresses)
     try:
         async with asyncio.timeout(timeout):
-            found = await asyncio.gather(*(asyncio.to_thread(_found, one) for one in addresses))
+            found = await asyncio.gather(
+                *(asyncio.to_thread(_look_up_all, one) for one in addresses)
+            )
     except TimeoutError:
         return list(addresses)
     return [one for some in found for one in some]
@@ -74,7 +76,7 @@ def _is_name(place: Address) -> bool:
     return False
 
 
-def _found(place: Address) -> list[Address]:
+def _look_up_all(place: Address) -> list[Address]:
     if not _is_name(place):
         return [place]
     try:
@@ -104,7 +106,7 @@ def connect(
             return connect_unix(address.path, timeout)
         return socket.create_connection((address.ip or address.host, address.port), timeout)
     except OSError as error:
-        raise _failed(address, error) from None
+        raise _error_of(address, error) from None
 
 
 def connect_unix(path: str, timeout: float | None = CONNECT_TIMEOUT) -> socket.socket:
@@ -157,10 +159,10 @@ async def connect_async(
             made = loop.create_connection(connection, host, port, ssl=context, server_hostname=name)
             return (await made)[1]
     except OSError as error:  # a TimeoutError is one too
-        raise _failed(address, error) from None
+        raise _error_of(address, error) from None
 
 
-def _failed(place: Address, error: OSError) -> FeederLost | FeederRefused:
+def _error_of(place: Address, error: OSError) -> FeederLost | FeederRefused:
     if isinstance(error, ssl.SSLError):
         return failure(error, str(place))
     reason = error.strerror or str(error) or type(error).__name__
@@ -233,7 +235,7 @@ class _Feed(FeedState):
 
     def _say_hello(self) -> None:
         """Greet the feeder, and bring memory along where it is on this machine."""
-        with created(self.shared_bytes if self._connection.is_local else 0) as memory:
+        with create_memory(self.shared_bytes if self._connection.is_local else 0) as memory:
             if memory is not None:
                 with contextlib.suppress(OSError):  # no room for it in this process
                     self.inbox = Inbox(memory)
@@ -356,7 +358,7 @@ class AsyncFeed(_Feed):
                         return await self._connection.receive()
                 except TimeoutError:
                     if not self._connection.machine.exact:
-                        raise stalled(self._stall_timeout) from None
+                        raise stall_error(self._stall_timeout) from None
                     # A batch is on its way, and may take its time.
                     until = asyncio.get_running_loop().time() + LOOK_EVERY
 

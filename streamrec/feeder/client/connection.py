@@ -275,7 +275,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         while not self._inbox:
             if self.broken is not None:
                 raise self.broken
-            await self._changed()
+            await self._wait_for_change()
         return self._inbox.popleft()
 
     async def wait_for_credit(self) -> None:
@@ -288,7 +288,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         while self.machine.credit <= 0:
             if self.broken is not None:
                 raise self.broken
-            await self._changed()
+            await self._wait_for_change()
 
     async def send(self, message: Message) -> None:
         """Write a message, then wait until the transport has room for another.
@@ -391,7 +391,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _fileno(self) -> int:
         return int(self._transport.get_extra_info("socket").fileno())
 
-    async def _changed(self) -> None:
+    async def _wait_for_change(self) -> None:
         if self._waiter is not None:
             raise WireError("two tasks receive from one connection; use one")
         self._waiter = asyncio.get_running_loop().create_future()
@@ -492,7 +492,7 @@ def silence(seconds: float) -> str:
     )
 
 
-def stalled(seconds: float) -> Stalled:
+def stall_error(seconds: float) -> Stalled:
     """Return the error for a feeder that is there, and does not go on."""
     return Stalled(
         f"the feeder sent nothing of the stream for {seconds:.3g} s; its log and metrics tell what "

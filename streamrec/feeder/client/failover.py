@@ -121,18 +121,18 @@ class Failover:
         self._turn += 1
         return self.address
 
-    def found(self, addresses: Sequence[Address]) -> None:
+    def begin_round(self, addresses: Sequence[Address]) -> None:
         """Begin a round at these addresses: those that the names stand for now, one at least."""
         self._addresses = addresses
         self._left = len(addresses)
         self._rounds += 1
         self._begun = self._all_differ = True
 
-    def welcomed(self) -> None:
+    def note_welcome(self) -> None:
         """Note that the feeder at the present address has said WELCOME."""
         self._served.add(_place(self.address))
 
-    def delivered(self) -> None:
+    def note_delivery(self) -> None:
         """Note that a batch came: whatever fails next is a new failure, with all of its time."""
         if self._rounds:
             self._left = self._rounds = 0
@@ -142,7 +142,7 @@ class Failover:
             self._backoff.reset()
             self._trials.clear()
 
-    def failed(
+    def note_failure(
         self, error: StreamrecError, now: float, *, welcomed: bool = False
     ) -> StreamrecError | None:
         """Note that an attempt, or the connection, failed.
@@ -179,7 +179,7 @@ class Failover:
             return None
         if self._other or self.failures == 1:
             return self._other or error
-        return self._exhausted(self._outage)
+        return self._give_up(self._outage)
 
     def _heals(self, error: StreamrecError, *, welcomed: bool) -> bool:
         """Return whether the same request may succeed elsewhere, or later."""
@@ -198,14 +198,14 @@ class Failover:
         if self._failed_at is None or now < self._said_at + SAY_EVERY:
             return None
         self._said_at, seconds = now, now - self._failed_at
-        return f"no feeder has sent a batch for {seconds:.0f} s; tried {self._tried()}"
+        return f"no feeder has sent a batch for {seconds:.0f} s; tried {self._list_trials()}"
 
     def _spread(self) -> float:
         """Return a random part of the time over which clients spread after this outage."""
         most = min(LONGEST_SPREAD, SHARE * self._outage)
         return self._random.uniform(0, most) if most > 0 else 0.0
 
-    def _tried(self) -> str:
+    def _list_trials(self) -> str:
         named = [
             f"{address} ({trial.failures} x, at last: {trial.reason})"
             for address, trial in list(self._trials.items())[:MOST_NAMED]
@@ -214,11 +214,11 @@ class Failover:
         named += [f"{more} more addresses"] if more else []
         return ", ".join(named)
 
-    def _exhausted(self, seconds: float) -> FeederLost:
+    def _give_up(self, seconds: float) -> FeederLost:
         return FeederLost(
             f"no feeder sent a batch for {seconds:.3g} s (retry_for is {self._retry_for:g} s); "
-            f"tried {self._tried()}; see that a feeder runs at one of them, and go on from the "
-            "position"
+            f"tried {self._list_trials()}; see that a feeder runs at one of them, and go on from "
+            "the position"
         )
 
 

@@ -146,7 +146,7 @@ class _HealingFeed:
             check_same(self.settings, feed.settings)
             self._reconnections += 1
         self._has_begun = True
-        self._failover.welcomed()
+        self._failover.note_welcome()
         self.fingerprint, self.settings = feed.fingerprint, feed.settings
         self._options["fingerprint"] = feed.fingerprint
         if self._failover.failures:
@@ -161,13 +161,13 @@ class _HealingFeed:
                 self._counted[name] = self._counted.get(name, 0) + counters[name]
         self._feed = None
 
-    def _failed(self, error: StreamrecError, now: float, *, welcomed: bool) -> None:
+    def _note_failure(self, error: StreamrecError, now: float, *, welcomed: bool) -> None:
         """Note a failure.
 
         Raises:
             StreamrecError: It does not heal, or not in time.
         """
-        final = self._failover.failed(error, now, welcomed=welcomed)
+        final = self._failover.note_failure(error, now, welcomed=welcomed)
         if final is None:
             rank, step = self._options.get("rank", 0), (self.position or {}).get("step", 0)
             news = self._failover.news(now)
@@ -213,7 +213,7 @@ class AsyncHealingFeed(_HealingFeed):
         """
         self = cls(address, route)
         try:
-            await self._connected()
+            await self._wait_for_feed()
         except BaseException:
             await self.aclose()
             raise
@@ -229,18 +229,18 @@ class AsyncHealingFeed(_HealingFeed):
         """
         while True:
             self._check()
-            feed = self._feed or await self._connected()
+            feed = self._feed or await self._wait_for_feed()
             try:
                 batch = await feed.receive()
             except EndOfStream:
-                self._failover.delivered()
+                self._failover.note_delivery()
                 raise
             except StreamrecError as error:
                 await feed.aclose()
                 self._leave(feed)
-                self._failed(error, self._now(), welcomed=True)
+                self._note_failure(error, self._now(), welcomed=True)
             else:
-                self._failover.delivered()
+                self._failover.note_delivery()
                 return batch
 
     @property
@@ -268,7 +268,7 @@ class AsyncHealingFeed(_HealingFeed):
         if self._feed is not None:
             await self._feed.aclose()
 
-    async def _connected(self) -> AsyncFeed:
+    async def _wait_for_feed(self) -> AsyncFeed:
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect(), name="streamrec-connect")
         await asyncio.wait([self._connecting])
@@ -281,12 +281,12 @@ class AsyncHealingFeed(_HealingFeed):
             place = self._failover.next()
             if isinstance(place, Pause):
                 await asyncio.sleep(place.seconds)
-                self._failover.found(await look_up_async(self._addresses))
+                self._failover.begin_round(await look_up_async(self._addresses))
                 continue
             try:
                 return await self._attempt(place)
             except StreamrecError as error:
-                self._failed(error, self._now(), welcomed=False)
+                self._note_failure(error, self._now(), welcomed=False)
 
     async def _attempt(self, place: Address) -> AsyncFeed:
         context = None
@@ -333,13 +333,13 @@ class BlockingHealingFeed(_HealingFeed):
             try:
                 batch = feed.receive()
             except EndOfStream:
-                self._failover.delivered()
+                self._failover.note_delivery()
                 raise
             except StreamrecError as error:  # which has closed the feed's connection
                 self._leave(feed)
-                self._failed(error, time.monotonic(), welcomed=True)
+                self._note_failure(error, time.monotonic(), welcomed=True)
             else:
-                self._failover.delivered()
+                self._failover.note_delivery()
                 return batch
 
     def close(self) -> None:
@@ -352,12 +352,12 @@ class BlockingHealingFeed(_HealingFeed):
             place = self._failover.next()
             if isinstance(place, Pause):
                 time.sleep(place.seconds)
-                self._failover.found(look_up(self._addresses))
+                self._failover.begin_round(look_up(self._addresses))
                 continue
             try:
                 return self._attempt(place)
             except StreamrecError as error:
-                self._failed(error, time.monotonic(), welcomed=False)
+                self._note_failure(error, time.monotonic(), welcomed=False)
 
     def _attempt(self, place: Address) -> BlockingFeed:
         feed = BlockingFeed.open(place, **self._arguments(read_token(self._token)))

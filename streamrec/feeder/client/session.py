@@ -187,7 +187,7 @@ class FeedState:
             return self._batch(message)
         if isinstance(message, Shared):
             self._owed += message.size
-            return self._batch(self._shared(message))
+            return self._batch(self._find_shared(message))
         if isinstance(message, End):
             self._place = self._end(message)
             self.over = True
@@ -209,7 +209,7 @@ class FeedState:
         self._place = batch.next_position
         return batch
 
-    def _shared(self, message: Shared) -> BatchMessage:
+    def _find_shared(self, message: Shared) -> BatchMessage:
         if self.inbox is None:
             raise RemoteProtocolError("a batch came in shared memory, and there is none")
         if len(message.offsets) != len(message.sizes):

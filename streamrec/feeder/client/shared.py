@@ -47,16 +47,16 @@ FEW = 64 << 10
 
 
 @contextlib.contextmanager
-def created(size: int) -> Iterator[int | None]:
+def create_memory(size: int) -> Iterator[int | None]:
     """Create memory of a size that stays, and give its descriptor; ``None`` where there is none."""
     with contextlib.ExitStack() as stack:
         fd = None
         with contextlib.suppress(OSError):  # the socket serves, too
-            fd = _sealed(size, stack)
+            fd = _make_sealed(size, stack)
         yield fd
 
 
-def _sealed(size: int, stack: contextlib.ExitStack) -> int | None:
+def _make_sealed(size: int, stack: contextlib.ExitStack) -> int | None:
     if not size or not hasattr(os, "memfd_create"):
         return None
     fd = os.memfd_create("streamrec-batches", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -80,7 +80,7 @@ def _safe_size(fd: int) -> int:
     return os.fstat(fd).st_size
 
 
-def _mapped(fd: int, size: int) -> ByteArray:
+def _map(fd: int, size: int) -> ByteArray:
     return np.frombuffer(mmap.mmap(fd, size), np.uint8)
 
 
@@ -185,7 +185,7 @@ class Outbox:
     """
 
     def __init__(self, fd: int, size: int) -> None:
-        self._memory = _mapped(fd, size)
+        self._memory = _map(fd, size)
         self._address = _address(self._memory)
         self._allocator = Allocator(len(self._memory))
         self._overflow = BatchMemory()
@@ -212,7 +212,7 @@ class Outbox:
         """Put the payload into the memory; return the message itself if it does not fit in."""
         places: dict[int, ByteArray] = {}
         for piece in self._pieces(message.payload):
-            place = self._copied(piece) if isinstance(piece, list) else piece
+            place = self._copy(piece) if isinstance(piece, list) else piece
             if place is None:
                 return message
             places[self._offset(place)] = place
@@ -257,7 +257,7 @@ class Outbox:
         begin = self._offset(np.frombuffer(buffer, np.uint8))
         return begin if self._allocator.taken.get(begin) == len(buffer) else None
 
-    def _copied(self, buffers: list[memoryview]) -> ByteArray | None:
+    def _copy(self, buffers: list[memoryview]) -> ByteArray | None:
         place = self._lend(sum(map(len, buffers)))
         if place is None:
             return None
@@ -296,7 +296,7 @@ class Inbox:
     """
 
     def __init__(self, fd: int) -> None:
-        self._memory = _mapped(fd, 0)
+        self._memory = _map(fd, 0)
         self._freed: deque[int] = deque()  # by garbage collection, in whatever thread
 
     def view(self, offset: int, size: int) -> memoryview:

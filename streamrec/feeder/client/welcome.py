@@ -97,7 +97,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     Raises:
         OtherOrder: They differ; the message names the settings.
     """
-    old, new = (_compared(settings) for settings in (before, now))
+    old, new = (_comparable(settings) for settings in (before, now))
     names = [name for name in old if name in new and old[name] != new[name]]
     if names:
         differing = "; ".join(f"{name} was {old[name]!r} and is {new[name]!r}" for name in names)
@@ -107,7 +107,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
-def _compared(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what must be the same, by name; the features one by one."""
     features = settings.get("features")
     named = {"features": features}

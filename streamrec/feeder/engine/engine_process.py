@@ -22,7 +22,7 @@ from pydantic import ByteSize
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder.client.client import ENGINE_DATASET
-from streamrec.feeder.server.datasets import opened
+from streamrec.feeder.server.datasets import open_all
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
@@ -78,7 +78,7 @@ async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
         shared_memory=ByteSize(sys.maxsize),
     )
     async with (
-        opened({ENGINE_DATASET: open_ordered(order)}) as datasets,
+        open_all({ENGINE_DATASET: open_ordered(order)}) as datasets,
         Feeder(dict(datasets), patient, linger=FOR_EVER, codes=None) as feeder,
     ):
         await feeder.serve_socket(sock)
@@ -94,10 +94,10 @@ async def open_ordered(order: dict[str, Any]) -> Dataset:
     loaded: dict[str, Any] = {}
     if order["functions"] is not None:
         from streamrec.feeder.functions.sent_functions import (
-            unpickled,  # cloudpickle: few streams need it
+            unpickle,  # cloudpickle: few streams need it
         )
 
-        loaded = unpickled(order["functions"])
+        loaded = unpickle(order["functions"])
     objects = order["objects"]
     found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
     return await Dataset.open(validate(DatasetSettings, order["settings"] | loaded), found)

@@ -83,10 +83,10 @@ def _reads(code: CodeType, known: dict[str, Any]) -> Iterator[ReadValue]:
     steps = _steps(code)
     own = {*code.co_varnames, *code.co_cellvars}
     known = {name: value for name, value in known.items() if name not in own}
-    known |= _imported(steps)
+    known |= _find_imports(steps)
     for number, step in enumerate(steps):
         if step.opname.startswith("LOAD_") and _attribute(step) is None and step.argval in known:
-            yield from _followed(step.argval, known[step.argval], steps[number + 1 :])
+            yield from _follow(step.argval, known[step.argval], steps[number + 1 :])
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _reads(constant, known)
@@ -102,7 +102,7 @@ def _attribute(step: dis.Instruction) -> str | None:
     return step.argval if step.opname in ("LOAD_ATTR", "LOAD_METHOD") else None
 
 
-def _followed(path: str, value: Any, steps: list[dis.Instruction]) -> Iterator[ReadValue]:
+def _follow(path: str, value: Any, steps: list[dis.Instruction]) -> Iterator[ReadValue]:
     """Yield a variable's value, and what is read through it while that is a module."""
     owner = None
     for step in steps:
@@ -123,7 +123,7 @@ def _attribute_of(value: Any, name: str) -> Any:
         return _MISSING
 
 
-def _imported(steps: list[dis.Instruction]) -> dict[str, Any]:
+def _find_imports(steps: list[dis.Instruction]) -> dict[str, Any]:
     """Return the variables that get what the code itself imports, where that is imported here."""
     found: dict[str, Any] = {}
     module: ModuleType | None = None

@@ -33,7 +33,7 @@ def with_identity(settings: DatasetSettings) -> DatasetSettings:
     return settings.model_copy(update={"cache": cache.model_copy(update={"key": key})})
 
 
-async def identified(settings: DatasetSettings) -> DatasetSettings:
+async def identify(settings: DatasetSettings) -> DatasetSettings:
     """Do the same as :func:`with_identity`, in a thread: it looks for the function's package."""
     if not _lacks_identity(settings):
         return settings

@@ -73,13 +73,13 @@ class SentFunctions:
             functions: The functions by the name of their setting.
         """
         try:
-            data = _pickled(functions)
+            data = _pickle(functions)
         except _Refused as error:
             return cls(b"", "", _unsendable(functions, error))
         return cls(blake2b(data).digest(), b64encode(data).decode())
 
 
-def unpickled(data: str) -> dict[str, Callable[..., Any]]:
+def unpickle(data: str) -> dict[str, Callable[..., Any]]:
     """Return the functions that the parent process has pickled, by the name of their setting.
 
     Raises:
@@ -165,7 +165,7 @@ def identity_of(function: Callable[..., Any]) -> str:
     """
     functions, names = {"map": function}, set[str]()
     try:
-        found = _followed(functions)
+        found = _follow(functions)
         whole = functions, found.set_options(), found.environment()
         data = _dump(whole, found, partial(_IdentityPickler, names=names))
     except _Refused as error:
@@ -192,7 +192,7 @@ def code_of(function: Callable[..., Any]) -> str | None:
     """
     functions = {"": function}
     try:
-        found = _followed(functions)
+        found = _follow(functions)
         options = [one for one in found.set_options() if not _is_standard(one[0].__name__)]
         data = _dump((functions, options), found, partial(_IdentityPickler, names=set()))
     except _Refused:
@@ -219,14 +219,14 @@ def _releases(package: str) -> list[str]:
 _distributions = cache(packages_distributions)
 
 
-def _pickled(functions: Mapping[str, Callable[..., Any]]) -> bytes:
-    found = _followed(functions)
+def _pickle(functions: Mapping[str, Callable[..., Any]]) -> bytes:
+    found = _follow(functions)
     # The process begins with the last two, so it is enough that they are compared.
     whole = dict(functions), found.set_options(), found.environment(), _directory()
     return _dump(whole, found)
 
 
-def _followed(functions: Mapping[str, Callable[..., Any]]) -> _Reads:
+def _follow(functions: Mapping[str, Callable[..., Any]]) -> _Reads:
     """Find all that functions read."""
     known: set[tuple[str, str]] = set()
     while True:
@@ -263,7 +263,7 @@ def _dump(
         except _Refused:
             raise
         except Exception as error:
-            what = _blamed(found, error)
+            what = _blame(found, error)
             raise _Refused(what) from error
         finally:
             for module in modules:
@@ -340,9 +340,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _by_name(self, values: dict[Any, Any]) -> dict[Any, Any]:
         """Mark the modules of the user's among values that code reads by their names."""
-        return {name: self._named(value) for name, value in values.items()}
+        return {name: self._name_module(value) for name, value in values.items()}
 
-    def _named(self, value: Any) -> Any:
+    def _name_module(self, value: Any) -> Any:
         if not isinstance(value, ModuleType) or not is_own(value.__name__):
             return value
         return self._modules.setdefault(id(value), _Named(value))
@@ -422,7 +422,7 @@ def _cache_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Ca
     return cached
 
 
-def _blamed(found: _Reads, error: Exception) -> str:
+def _blame(found: _Reads, error: Exception) -> str:
     """Return what cannot be pickled, by the name that a function has for it."""
     for function in reversed(found.functions):
         for name, value in _variables_read(function, found):
@@ -449,7 +449,7 @@ def _unsendable(functions: Mapping[str, Callable[..., Any]], error: _Refused) ->
     """Make the error, which names the first of the functions that cannot be sent."""
     for setting, function in functions.items():
         try:
-            _pickled({setting: function})
+            _pickle({setting: function})
         except _Refused as refused:
             error = refused
             break

@@ -116,14 +116,14 @@ async def serve(
         stack.enter_context(dumping(feeder))
         if load is not None:
             await stack.enter_async_context(reloading(load, feeder, datasets, notifier))
-        if await _until(stop, _opened(feeder, datasets)):
+        if await _until(stop, _open(feeder, datasets)):
             return
         if ready is not None:
             ready(replace(bound, failing=datasets.troubles))
         notifier.ready()
         await stop.get()
         notifier.stopping()
-        await _until(stop, _drained(feeder))
+        await _until(stop, _drain(feeder))
 
 
 def run(
@@ -162,14 +162,14 @@ def _check_memory(budget: SharedBudget, dataset: Served) -> None:
     budget.check(min(wanted, dataset.least_budget(dataset.lanes)))
 
 
-async def _opened(feeder: Feeder, datasets: ServedDatasets) -> None:
+async def _open(feeder: Feeder, datasets: ServedDatasets) -> None:
     """Return once clients are welcome; see :func:`serve`."""
     await datasets.tried()
     if isinstance(feeder, Supervisor):
         await feeder.all_ready()
 
 
-async def _drained(feeder: Feeder) -> None:
+async def _drain(feeder: Feeder) -> None:
     """Let the clients go elsewhere, and say how that went."""
     grace = feeder.settings.grace
     log.info("drains: %d clients have %g s to go elsewhere", feeder.admission.clients, grace)

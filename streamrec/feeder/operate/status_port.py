@@ -53,7 +53,7 @@ class StatusPort:
         self._connections: dict[_StatusConnection, None] = {}
         """The connections, the oldest first."""
         self._starting: set[asyncio.Task[object]] = set()
-        self._listener = Listener(sock, self._accepted, burst=math.inf, at_once=AT_ONCE)
+        self._listener = Listener(sock, self._accept, burst=math.inf, at_once=AT_ONCE)
         self.address = self._listener.address
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class StatusPort:
             connection.cut()
         await asyncio.gather(*self._starting, return_exceptions=True)
 
-    def _accepted(self, sock: socket.socket) -> None:
+    def _accept(self, sock: socket.socket) -> None:
         if len(self) >= MOST:
             self._drop(next(iter(self._connections)))
         sock.setblocking(False)

@@ -110,7 +110,7 @@ class WorkerFeeder(Feeder):
         self.datasets[name] = self._opened[name] = opening
         return await asyncio.shield(opening)
 
-    def failed(self, name: str, error: Exception) -> None:
+    def note_failure(self, name: str, error: Exception) -> None:
         """Tell the supervisor that a dataset's store has failed."""
         if name and isinstance(error, StoreError):
             self._link.send(failed=name, error=to_fields(error))
@@ -184,7 +184,7 @@ class WorkerFeeder(Feeder):
         except BaseException as error:
             del self._opened[name], self.datasets[name]
             if isinstance(error, StoreError):
-                self.failed(name, error)
+                self.note_failure(name, error)
             raise
 
     def _serve_number(self, number: int, sock: socket.socket, *, tls: bool) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from streamrec.flow.timings import added, quantile
+from streamrec.flow.timings import add_up, quantile
 from streamrec.report.charts import POINTS
 
 if TYPE_CHECKING:
@@ -95,14 +95,14 @@ class _Totals:
     @classmethod
     def of(cls, snapshot: Mapping[str, Any], now: float) -> _Totals:
         datasets = snapshot["datasets"].values()
-        sent = added(dataset["sent"] for dataset in datasets)
-        reads = added(store["read"] for store in snapshot["timings"].values() if "read" in store)
+        sent = add_up(dataset["sent"] for dataset in datasets)
+        reads = add_up(store["read"] for store in snapshot["timings"].values() if "read" in store)
         return cls(
             time=now,
             sent=_Counters(sent.get("bytes", 0), sent.get("records", 0)),
             first_bytes=reads["first_byte"]["counts"] if reads else [],
-            waits=added(dataset["waits"] for dataset in datasets),
-            kept_back=added(dataset["kept_back"] for dataset in datasets),
+            waits=add_up(dataset["waits"] for dataset in datasets),
+            kept_back=add_up(dataset["kept_back"] for dataset in datasets),
             subscriptions={_key(each): _counters(each) for each in snapshot["subscriptions"]},
         )
 

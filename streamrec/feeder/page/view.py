@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from streamrec.flow.stages import BOXES, RESOURCES, TABLE
-from streamrec.flow.timings import added
+from streamrec.flow.timings import add_up
 from streamrec.report.charts import Line
 from streamrec.report.verdict import Evidence, judge
 from streamrec.report.words import (
@@ -171,11 +171,11 @@ def _add_up_lately(snapshot: Mapping[str, Any], name: str) -> dict[str, float]:
         covered += sample["seconds"]
     if not parts:  # The feeder has just started.
         parts = [dataset[name] for dataset in snapshot["datasets"].values()]
-    return added(parts)
+    return add_up(parts)
 
 
 def _add_up_now(snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    return added(dataset["now"] for dataset in snapshot["datasets"].values())
+    return add_up(dataset["now"] for dataset in snapshot["datasets"].values())
 
 
 def _part(some: float, limit: float) -> float:

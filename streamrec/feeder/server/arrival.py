@@ -82,11 +82,11 @@ class Visit:
             self.connection.stop(reason)
         except FeederRefused as refused:
             self.drop("tls")
-            self._log.failed(refused)
+            self._log.fail(refused)
         finally:
             self._service.admission.leave(self.connection)
             self.connection.abort()
-            self._log.ended(self.connection.broken)
+            self._log.end(self.connection.broken)
 
     @asynccontextmanager
     async def admit(self, hello: Hello) -> AsyncIterator[DatasetSource]:
@@ -97,7 +97,7 @@ class Visit:
             FeederDraining: There is no room for it.
             StreamrecError: The dataset cannot be opened.
         """
-        self._log.hello(hello)
+        self._log.note_hello(hello)
         if self._refusal is not None:
             raise self._refusal
         grant = await self._grant(hello)
@@ -109,7 +109,7 @@ class Visit:
             )
             self._source = await DatasetSource.open(self._service, client, grant)
             await self._source.describe()
-            self._log.welcomed()
+            self._log.welcome()
             yield self._source
 
     def drop(self, reason: str) -> None:
@@ -118,13 +118,13 @@ class Visit:
 
     def fail(self, error: Exception) -> Message:
         """Log and count why a client cannot be served any longer; return what to tell it."""
-        self._log.failed(error)
+        self._log.fail(error)
         if isinstance(error, FeederDraining):
             return Goaway(error.message)
         source = self._source
-        self._service.failed("" if source is None else source.name, error)
+        self._service.note_failure("" if source is None else source.name, error)
         subscription = None if source is None else source.subscription
-        self._service.statistics.failed(
+        self._service.statistics.count_fault(
             to_fields(error)["type"],
             shown(str(error)),
             peer=self._peer or "local",

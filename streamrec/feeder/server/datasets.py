@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
-from streamrec.feeder.functions.map_identity import identified
+from streamrec.feeder.functions.map_identity import identify
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.retry import Backoff
 
@@ -89,7 +89,7 @@ class ServedDataset:
         if isinstance(self.found, Exception):
             raise self.found
 
-    def failed(self, error: Exception) -> None:
+    def note_failure(self, error: Exception) -> None:
         """Note what a client's stream has failed with, and ask a failing store until it answers."""
         is_its_store = isinstance(error, StoreUnavailable | AccessDenied)
         if is_its_store and self._dataset is not None and self.trouble is None:
@@ -117,7 +117,7 @@ class ServedDataset:
 
     async def _open(self) -> None:
         try:
-            self.found = await self._checked(await self._opened())
+            self.found = await self._check_opened(await self._open_patiently())
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of a defect too
             self.found = error
             log.error("the dataset cannot be opened: %s", error, extra=self._facts)  # noqa: TRY400
@@ -125,7 +125,7 @@ class ServedDataset:
             self._log_shards(self.found)
         self._tried.set()
 
-    async def _checked(self, dataset: Served) -> Served:
+    async def _check_opened(self, dataset: Served) -> Served:
         try:
             self._check(dataset)
         except ConfigError as error:
@@ -139,20 +139,20 @@ class ServedDataset:
         """Return when the store answers again."""
         log.warning("the store of the dataset fails: %s", self.trouble, extra=self._facts)
         try:
-            dataset = await self._opened()
+            dataset = await self._open_patiently()
         except Exception as error:  # noqa: BLE001 - the store answers, and more is not asked here
             log.warning("the store answers, but not as before: %s", error, extra=self._facts)
             self.trouble = None
         else:
             await finish(dataset.aclose())
 
-    async def _opened(self) -> Served:
+    async def _open_patiently(self) -> Served:
         """Open the dataset, however long its store takes to allow it."""
         backoff = Backoff(self._random, FIRST_WAIT, LONGEST_WAIT)
         began = asyncio.get_running_loop().time()
         while True:
             try:
-                dataset = await self._opener(await identified(self.settings))
+                dataset = await self._opener(await identify(self.settings))
             except StoreError as error:
                 await self._wait(error, backoff.next())
             else:
@@ -228,7 +228,7 @@ class ServedDatasets(dict[str, ServedDataset]):
 
 
 @asynccontextmanager
-async def opened(
+async def open_all(
     datasets: Mapping[str, Awaitable[Served]],
 ) -> AsyncIterator[Mapping[str, asyncio.Future[Served]]]:
     """Open datasets while the block runs already; close them, or stop opening them, after it.

@@ -24,7 +24,7 @@ from streamrec.feeder.server.arrival import Visit
 from streamrec.feeder.server.datasets import ServedDataset, obstacle_of
 from streamrec.feeder.server.listener import Listener, bind_in_thread
 from streamrec.feeder.server.service import Service
-from streamrec.flow.timings import added
+from streamrec.flow.timings import add_up
 from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def snapshot_of(service: Service, *, obstacle: str | None, draining: bool) -> di
         draining: It sends its clients elsewhere.
     """
     counted = service.statistics.snapshot()
-    datasets = {name: _opened(handle) for name, handle in list(service.datasets.items())}
+    datasets = {name: _result_of(handle) for name, handle in list(service.datasets.items())}
     listings = (one.timings.to_dict() for one in datasets.values() if _is_dataset(one))
     known = counted["datasets"]
     return {
@@ -62,19 +62,19 @@ def snapshot_of(service: Service, *, obstacle: str | None, draining: bool) -> di
             name: {**_facts(found, _trouble(service.datasets[name])), **known.get(name, _NOTHING)}
             for name, found in datasets.items()
         },
-        "timings": added((counted["timings"], *listings)),
+        "timings": add_up((counted["timings"], *listings)),
         "obstacle": obstacle,
         "draining": draining,
         "connections": service.admission.clients,
         "handshakes": service.admission.handshakes,
         "workers": 1,
         "workers_lost": 0,
-        "budget": {"used": _memory(known.values()), **_lent(service.budget)},
+        "budget": {"used": _memory(known.values()), **_loans_of(service.budget)},
         "build": build(),
     }
 
 
-def _opened(handle: Served | Awaitable[Served]) -> Any:
+def _result_of(handle: Served | Awaitable[Served]) -> Any:
     """Return the dataset, the error that opening it ended with, or ``None`` meanwhile."""
     if isinstance(handle, ServedDataset):
         return handle.found
@@ -111,7 +111,7 @@ def _memory(datasets: Any) -> int:
     return sum(dataset["now"].get(name, 0) for dataset in datasets for name in names)
 
 
-def _lent(budget: SharedBudget | None) -> dict[str, int]:
+def _loans_of(budget: SharedBudget | None) -> dict[str, int]:
     return {} if budget is None else {"lent": budget.lent, "limit": budget.total}
 
 
@@ -185,7 +185,7 @@ class Feeder(Service):
         place = Address.parse(where, listen=True)
         check_exposure(place, self.access.server, self.access.own)
         bound = await bind_in_thread(place)
-        listener = Listener(bound, partial(self._accepted, tls=place.tls))
+        listener = Listener(bound, partial(self._accept, tls=place.tls))
         self._listeners.append(listener)
         return replace(listener.address, tls=place.tls)
 
@@ -198,7 +198,7 @@ class Feeder(Service):
         """
         task = asyncio.get_running_loop().create_task(self._visit(sock, tls=tls))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._note_end)
         # A task that is cancelled before its first step would not close it.
         task.add_done_callback(lambda _: sock.close())
         return task
@@ -242,7 +242,7 @@ class Feeder(Service):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _accepted(self, sock: socket.socket, *, tls: bool) -> None:
+    def _accept(self, sock: socket.socket, *, tls: bool) -> None:
         self.adopt(sock, tls=tls)
 
     async def _visit(self, sock: socket.socket, *, tls: bool) -> None:
@@ -251,7 +251,7 @@ class Feeder(Service):
             visit.connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         await visit.serve(self._outboxes)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception():
             log.error("a connection failed", exc_info=task.exception())

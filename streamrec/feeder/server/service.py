@@ -218,11 +218,11 @@ class Service:
             return await (asyncio.shield(handle) if asyncio.isfuture(handle) else handle)
         return handle
 
-    def failed(self, name: str, error: Exception) -> None:
+    def note_failure(self, name: str, error: Exception) -> None:
         """Note that a client's stream of a dataset has failed."""
         handle = self.datasets.get(name)
         if isinstance(handle, ServedDataset):
-            handle.failed(error)
+            handle.note_failure(error)
 
 
 class Loan:

@@ -79,7 +79,7 @@ class DatasetSource:
         dataset = await service.dataset(client.hello.dataset, grant)
         opened_in = clock() - arrived
         self = cls(service=service, client=client, dataset=dataset, opened_in=opened_in)
-        service.statistics.opened(self.name, opened_in)
+        service.statistics.count_opening(self.name, opened_in)
         return self
 
     async def describe(self) -> None:
@@ -100,7 +100,7 @@ class DatasetSource:
     @asynccontextmanager
     async def subscribe(self, rank: int) -> AsyncIterator[None]:
         """Count a subscription, and lend it memory, while the block runs."""
-        subscribed = self._service.statistics.subscribed(
+        subscribed = self._service.statistics.subscribe(
             self.name,
             rank=rank,
             world_size=self._world_size,
@@ -132,7 +132,7 @@ class DatasetSource:
         Raises:
             StateError: That is not a position of this stream.
         """
-        return self._counted(self._start(_position(subscribe)))
+        return self._count_run(self._start(_position(subscribe)))
 
     def counters(self, batches: Batches) -> dict[str, Any]:
         """Return the counters of a run, with the time until the dataset was open."""
@@ -145,14 +145,14 @@ class DatasetSource:
         """Count a batch that was sent, in a frame of so many bytes."""
         assert self.subscription is not None
         step = batch.next_position.step
-        self._service.statistics.sent(self.subscription, step, len(batch), size)
-        self._client.session_log.sent(size)
+        self._service.statistics.count_batch(self.subscription, step, len(batch), size)
+        self._client.session_log.count(size)
 
     @asynccontextmanager
-    async def _counted(self, run: ServedRun) -> AsyncIterator[ServedRun]:
+    async def _count_run(self, run: ServedRun) -> AsyncIterator[ServedRun]:
         assert self.subscription is not None
         async with run:
-            self._client.session_log.subscribed(self.subscription.rank, run.position.step)
+            self._client.session_log.subscribe(self.subscription.rank, run.position.step)
             self.subscription.begin(run)
             try:
                 yield run

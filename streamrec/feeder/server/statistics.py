@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import FeederDraining, FeederLost, StreamrecError
 from streamrec.flow.loop_delay import LoopDelay
-from streamrec.flow.timings import added
+from streamrec.flow.timings import add_up
 from streamrec.masking import printable
 
 if TYPE_CHECKING:
@@ -51,26 +51,26 @@ class SessionLog:
             "peer": peer,
         }
 
-    def hello(self, hello: Hello) -> None:
+    def note_hello(self, hello: Hello) -> None:
         """Note what a client asks for."""
         self._facts.update(dataset=hello.dataset[:MOST_NAME], world_size=hello.world_size)
 
-    def welcomed(self) -> None:
+    def welcome(self) -> None:
         """Say that a client is welcome."""
         self._is_welcome = True
         self._say(logging.INFO, "a client is welcome")
 
-    def subscribed(self, rank: int, step: int) -> None:
+    def subscribe(self, rank: int, step: int) -> None:
         """Say which rank a client reads, and from which step."""
         self._facts["rank"] = rank
         self._say(logging.INFO, "a client reads from step %d", step)
 
-    def sent(self, size: int) -> None:
+    def count(self, size: int) -> None:
         """Count a batch that was sent."""
         self._batches += 1
         self._bytes += size
 
-    def failed(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Say what a client was told: why it is refused, sent elsewhere, or cannot go on."""
         if not isinstance(error, StreamrecError):
             self._say(logging.ERROR, "serving a client failed", error=error)
@@ -81,7 +81,7 @@ class SessionLog:
         else:
             self._say(logging.WARNING, "a client's stream fails: %s", error)
 
-    def ended(self, broken: Exception | None) -> None:
+    def end(self, broken: Exception | None) -> None:
         """Say that the connection is closed, and what was sent."""
         if not self._is_welcome:
             self._say(logging.DEBUG, "a connection ends before anybody was welcome: %s", broken)
@@ -163,7 +163,7 @@ class Subscription:
 
     def measures(self) -> dict[str, Any]:
         """Return the counters, the waits and the times of requests of all its runs."""
-        return self._ended if self._run is None else added((self._ended, measures_of(self._run)))
+        return self._ended if self._run is None else add_up((self._ended, measures_of(self._run)))
 
     def gauges(self) -> dict[str, int]:
         """Return the sizes of its run now."""
@@ -253,7 +253,7 @@ class FeederStatistics:
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     @contextmanager
-    def subscribed(self, dataset: str, **facts: Any) -> Iterator[Subscription]:
+    def subscribe(self, dataset: str, **facts: Any) -> Iterator[Subscription]:
         """Show a subscription while the block runs, and keep what it has counted."""
         subscription = Subscription(next(self._numbers), dataset, **facts)
         self.subscriptions[subscription.number] = subscription
@@ -272,9 +272,9 @@ class FeederStatistics:
             yield
         finally:
             del self.readings[run]
-            self._end(dataset, _shared(run))
+            self._end(dataset, _measures_of_shared(run))
 
-    def sent(self, subscription: Subscription, step: int, records: int, nbytes: int) -> None:
+    def count_batch(self, subscription: Subscription, step: int, records: int, nbytes: int) -> None:
         """Count a batch that was sent, behind which the run stands at ``step``."""
         dataset = subscription.dataset
         self.batches[dataset] += 1
@@ -282,11 +282,11 @@ class FeederStatistics:
         self.bytes[dataset] += nbytes
         subscription.count(step, records, nbytes)
 
-    def opened(self, dataset: str, seconds: float) -> None:
+    def count_opening(self, dataset: str, seconds: float) -> None:
         """Count the time for which a client waited until its dataset was open."""
         self._end(dataset, {"waits": {"list": seconds}})
 
-    def failed(self, kind: str, message: str, **where: Any) -> None:
+    def count_fault(self, kind: str, message: str, **where: Any) -> None:
         """Count an error that was sent to a client, and keep its text."""
         self.faults[kind] += 1
         text = printable(message)
@@ -303,14 +303,14 @@ class FeederStatistics:
             "dropped": dict(self.dropped),
             "faults": dict(self.faults),
             "datasets": {name: self._dataset(name, measures) for name in self._names(measures)},
-            "timings": added(part.get("timings", {}) for part in measures.values()),
+            "timings": add_up(part.get("timings", {}) for part in measures.values()),
             "subscriptions": [self._shown(each) for each in self.subscriptions.values()],
             "errors": list(self.errors),
             "loop": {"delay": self.loop.histogram.to_dict(), "recent": self.loop.recent},
         }
 
     def _end(self, dataset: str, measures: Mapping[str, Any]) -> None:
-        self._ended[dataset] = added((self._ended.get(dataset, {}), measures))
+        self._ended[dataset] = add_up((self._ended.get(dataset, {}), measures))
 
     def _measures(self) -> dict[str, dict[str, Any]]:
         """Return the measures of all subscriptions, those that are over too, by dataset."""
@@ -318,8 +318,8 @@ class FeederStatistics:
         for each in self.subscriptions.values():
             parts.setdefault(each.dataset, []).append(each.measures())
         for run, dataset in self.readings.items():
-            parts.setdefault(dataset, []).append(_shared(run))
-        return {name: added(every) for name, every in parts.items()}
+            parts.setdefault(dataset, []).append(_measures_of_shared(run))
+        return {name: add_up(every) for name, every in parts.items()}
 
     def _names(self, measures: Mapping[str, Any]) -> Iterable[str]:
         return dict.fromkeys((*measures, *self.batches))
@@ -327,7 +327,7 @@ class FeederStatistics:
     def _dataset(self, name: str, measures: Mapping[str, Any]) -> dict[str, Any]:
         parts, readers = measures.get(name, {}), self._readers(name)
         shared = [gauges_of(run) for run, dataset in self.readings.items() if dataset == name]
-        now = added((*(each.gauges() for each in readers), *shared))
+        now = add_up((*(each.gauges() for each in readers), *shared))
         return {
             "sent": {
                 "batches": self.batches[name],
@@ -348,7 +348,7 @@ class FeederStatistics:
         return {"worker": self.worker, **subscription.to_dict(), "waits": waits}
 
 
-def merged(whole: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_snapshots(whole: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Add what parts of a daemon have counted to the snapshot of the whole.
 
     Args:
@@ -362,19 +362,19 @@ def merged(whole: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict
     )
     return {
         **whole,
-        **added({name: part[name] for name in COUNTERS} for part in every),
-        "datasets": {name: _merged_dataset(name, every) for name in names},
+        **add_up({name: part[name] for name in COUNTERS} for part in every),
+        "datasets": {name: _merge_dataset(name, every) for name in names},
         "subscriptions": [each for part in every for each in part["subscriptions"]],
         "errors": errors[-MOST_ERRORS:],
         "loop": {
-            "delay": added(part["loop"]["delay"] for part in every),
+            "delay": add_up(part["loop"]["delay"] for part in every),
             "recent": max(part["loop"]["recent"] for part in every),
         },
         "budget": whole["budget"] | {"used": sum(part["budget"]["used"] for part in every)},
     }
 
 
-def counted(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+def keep_counts(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     """Return a snapshot without what goes with its process: what was counted stays."""
     datasets: Mapping[str, Any] = snapshot["datasets"]
     return {
@@ -386,10 +386,10 @@ def counted(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _merged_dataset(name: str, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge_dataset(name: str, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     found = [part["datasets"][name] for part in parts if name in part["datasets"]]
     names = (*COUNTERS_OF_A_DATASET, "now")
-    return {**found[0], **added({name: one[name] for name in names} for one in found)}
+    return {**found[0], **add_up({name: one[name] for name in names} for one in found)}
 
 
 def _time(error: Mapping[str, Any]) -> float:
@@ -397,7 +397,7 @@ def _time(error: Mapping[str, Any]) -> float:
     return time
 
 
-def _shared(run: ServedRun) -> dict[str, Any]:
+def _measures_of_shared(run: ServedRun) -> dict[str, Any]:
     """Return the measures of a shared run; its replicas know best what their clients do."""
     measures = measures_of(run)
     measures["waits"].pop("client", None)

@@ -48,7 +48,7 @@ class Traces:
         first = self._tracer.start_span("first batch", below, attributes=_facts(subscription))
 
         def sent() -> None:
-            first.set_attributes(_measured(subscription))
+            first.set_attributes(_measures_of(subscription))
             first.end()
 
         subscription.on_first_batch = sent
@@ -60,7 +60,7 @@ class Traces:
         finally:
             if not subscription.batches:
                 sent()
-            whole.set_attributes(_counted(subscription) | _measured(subscription))
+            whole.set_attributes(_counts_of(subscription) | _measures_of(subscription))
             whole.end()
 
 
@@ -125,12 +125,12 @@ def _facts(subscription: Subscription) -> dict[str, Any]:
     }
 
 
-def _counted(subscription: Subscription) -> dict[str, Any]:
+def _counts_of(subscription: Subscription) -> dict[str, Any]:
     names = ("step", "batches", "records", "bytes")
     return {f"streamrec.{name}": getattr(subscription, name) for name in names}
 
 
-def _measured(subscription: Subscription) -> dict[str, Any]:
+def _measures_of(subscription: Subscription) -> dict[str, Any]:
     measures = subscription.measures()
     fetched = {f"streamrec.fetch.{name}": n for name, n in measures.get("fetch", {}).items()}
     waits = {f"streamrec.wait.{stage}": s for stage, s in measures.get("waits", {}).items()}

@@ -24,7 +24,7 @@ from streamrec.feeder.engine.engine import order_for
 from streamrec.feeder.server.limits import Admission
 from streamrec.feeder.server.listener import remote_host
 from streamrec.feeder.server.server import STANDS, Feeder
-from streamrec.feeder.server.statistics import counted, merged
+from streamrec.feeder.server.statistics import keep_counts, merge_snapshots
 from streamrec.feeder.workers.worker import Worker
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.retry import Backoff
@@ -114,7 +114,7 @@ class Supervisor(Feeder):
         told = [worker.snapshot for worker in self._workers if worker.snapshot is not None]
         ready = sum(worker.is_ready for worker in self._workers)
         facts = {"workers": ready, "workers_lost": self._lost}
-        return merged({**super().snapshot(), **facts}, [*self._retired, *told])
+        return merge_snapshots({**super().snapshot(), **facts}, [*self._retired, *told])
 
     async def all_ready(self) -> None:
         """Return when all workers serve.
@@ -126,7 +126,7 @@ class Supervisor(Feeder):
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
         """Have the workers do what this process has just done."""
-        told = _plain(_divided(self.settings, self._count)) if order == "reload" else True
+        told = _plain(_divide(self.settings, self._count)) if order == "reload" else True
         self._tell(**{order: told}, own=self._own)
 
     async def drain(self, grace: float) -> int:
@@ -160,7 +160,7 @@ class Supervisor(Feeder):
         """The files of tokens of each dataset, as a message can hold them."""
         return {name: list(files) for name, files in self.access.own.items()}
 
-    def _accepted(self, sock: socket.socket, *, tls: bool) -> None:
+    def _accept(self, sock: socket.socket, *, tls: bool) -> None:
         if not self._workers:  # all have just died: the client will come again
             sock.close()
             return
@@ -182,7 +182,7 @@ class Supervisor(Feeder):
             try:
                 await self._run_worker(number)
             except Exception as error:  # noqa: BLE001 - a defect must not leave it without one
-                self._failed(number, error)
+                self._note_failure(number, error)
             if self.draining:
                 return
             if loop.time() - began > STEADY:
@@ -202,7 +202,7 @@ class Supervisor(Feeder):
         self._keepers[keeper] = worker
         patience = 0.0
         try:
-            settings = _plain(_divided(self.settings, self._count))
+            settings = _plain(_divide(self.settings, self._count))
             worker.link.send(server=settings, own=self._own, number=number)
             await self._serve_worker(worker)
             patience = GOODBYE
@@ -217,7 +217,7 @@ class Supervisor(Feeder):
                 "or the system's (it may have lacked memory)"
             )
 
-    def _failed(self, number: int, error: Exception) -> None:
+    def _note_failure(self, number: int, error: Exception) -> None:
         if not self._ready.done():
             self._ready.set_exception(error)
             return
@@ -232,8 +232,8 @@ class Supervisor(Feeder):
         for granted in worker.loans:
             self.give_back(granted)
         if worker.snapshot is not None:
-            told = counted(worker.snapshot)
-            self._retired = [merged(told, self._retired)]
+            told = keep_counts(worker.snapshot)
+            self._retired = [merge_snapshots(told, self._retired)]
 
     async def _serve_worker(self, worker: Worker) -> None:
         """Answer a worker until it has ended."""
@@ -260,7 +260,7 @@ class Supervisor(Feeder):
         if "snapshot" in message:
             worker.snapshot = message["snapshot"]
         elif "failed" in message:
-            self.failed(message["failed"], from_fields(message["error"]))
+            self.note_failure(message["failed"], from_fields(message["error"]))
         elif "drained" in message:
             self._cut += message["drained"]
         elif "ready" in message:
@@ -332,7 +332,7 @@ async def _heard(worker: Worker) -> dict[str, Any] | None:
     return None
 
 
-def _divided(settings: DaemonSettings.Server, workers: int) -> DaemonSettings.Server:
+def _divide(settings: DaemonSettings.Server, workers: int) -> DaemonSettings.Server:
     """Return the settings of each worker."""
     shared = ByteSize(shared_limit(settings) // workers)
     return settings.model_copy(update={"shared_memory": shared})

@@ -140,7 +140,7 @@ def arrow_of(columns: Mapping[str, Any], tensors_of: Callable[[NDArray[Any] | Ar
     """
     import pyarrow as pa
 
-    def converted(name: str, column: Any) -> Any:
+    def convert(name: str, column: Any) -> Any:
         if isinstance(column, Arrays) or (isinstance(column, np.ndarray) and column.ndim > 1):
             return tensors_of(column)
         try:
@@ -152,7 +152,7 @@ def arrow_of(columns: Mapping[str, Any], tensors_of: Callable[[NDArray[Any] | Ar
                 feature=name,
             ) from None
 
-    return pa.table({name: converted(name, column) for name, column in columns.items()})
+    return pa.table({name: convert(name, column) for name, column in columns.items()})
 
 
 def _array(column: Any) -> Any:
@@ -166,7 +166,7 @@ def _array(column: Any) -> Any:
     if not isinstance(column, np.ndarray):
         raise TypeError("only arrays, strings and ragged rows of them have one")
     flat = pa.array(np.ascontiguousarray(column).reshape(-1))
-    return _nested(flat, column.shape[1:])
+    return _nest(flat, column.shape[1:])
 
 
 def _binary(column: BytesColumn) -> Any:
@@ -175,10 +175,10 @@ def _binary(column: BytesColumn) -> Any:
     offsets = np.ascontiguousarray(column.offsets)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(column.values))]
     strings = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-    return _nested(strings, column.item_shape)
+    return _nest(strings, column.item_shape)
 
 
-def _nested(values: Any, shape: tuple[int, ...]) -> Any:
+def _nest(values: Any, shape: tuple[int, ...]) -> Any:
     """Return rows of a shape, whose values stand end to end."""
     import pyarrow as pa
 

@@ -23,7 +23,7 @@ SECOND = b"\x12"
 """The tag of field 2."""
 
 
-def framed(octets: bytes) -> bytes:
+def frame_bytes(octets: bytes) -> bytes:
     """Prefix bytes with their length as a varint."""
     return varint(len(octets)) + octets
 

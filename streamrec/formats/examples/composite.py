@@ -164,9 +164,9 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: ColumnKin
         for (partition, by), numbers_of in zip(parts, keys, strict=True):
             numbers: Any = numbers_of(columns) if numbers_of else None
             if outer is not None and numbers is not None:
-                numbers = _aligned(numbers, outer, by, key)
+                numbers = _align(numbers, outer, by, key)
             try:
-                column = partitioned(column, partition, numbers, partial(claim, by or key))
+                column = partition(column, partition, numbers, partial(claim, by or key))
             except Misfit as misfit:
                 row = misfit.record if outer is None else row_of(misfit.record, outer)
                 raise ColumnFault(row, by or key, _no_fit(by, key, misfit.why)) from None
@@ -175,7 +175,7 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: ColumnKin
     return make
 
 
-def _aligned(numbers: Ragged, outer: Ragged, by: str | None, key: str) -> Any:
+def _align(numbers: Ragged, outer: Ragged, by: str | None, key: str) -> Any:
     """Return the steps of a partition's feature; each record must have as many as of values."""
     odd = np.flatnonzero(np.diff(numbers.row_splits) != np.diff(outer.row_splits))
     if len(odd):
@@ -203,7 +203,7 @@ class Misfit(Exception):
         self.why = why
 
 
-def partitioned(
+def partition(
     column: Ragged,
     partition: Partition,
     keys: Ragged | None,
@@ -237,7 +237,7 @@ def partitioned(
         most = counts + MOST_EMPTY_ROWS if isinstance(partition, ValueRowIds) else counts
         _check_range(numbers, rows, most)
         if isinstance(partition, ValueRowIds):
-            claim(_made(numbers, rows))
+            claim(_make_rows(numbers, rows))
         lengths, rows = _LENGTHS[type(partition)](numbers, rows, counts)
         ends = offsets_of(lengths)[offsets_of(rows)]
         _refuse(np.flatnonzero(np.diff(ends) != counts), "the rows take another number of values")
@@ -276,12 +276,12 @@ def _starts(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Intege
 def _row_ids(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
     _refuse(np.flatnonzero(rows != counts), "there is not one row number a value")
     _limits(numbers, rows, counts)
-    made = _made(numbers, rows)
+    made = _make_rows(numbers, rows)
     places = numbers + np.repeat(offsets_of(made)[:-1], rows)
     return np.bincount(places, minlength=int(made.sum())).astype(np.int64, copy=False), made
 
 
-def _made(numbers: Integers, rows: Integers) -> Integers:
+def _make_rows(numbers: Integers, rows: Integers) -> Integers:
     """Return the rows that row numbers make of each record."""
     made = np.zeros(len(rows), np.int64)
     made[rows > 0] = numbers[_firsts(rows) + rows[rows > 0] - 1] + 1
@@ -338,17 +338,17 @@ def compile_sparse(spec: SparseFeature, needs: Needs) -> Make:
         rows = np.repeat(np.arange(len(column)), np.diff(column.row_splits))
         indices = [rows]
         for index_key, of, size in zip(spec.index_keys, places, spec.sizes, strict=True):
-            indices.append(_checked_places(of(columns), column, rows, index_key, size))
+            indices.append(_check_places(of(columns), column, rows, index_key, size))
         shape = (len(column), *spec.sizes)
         found = np.stack(indices, axis=1)
         if spec.already_sorted:
             return Sparse(aligned(found), column.values, shape)
-        return _sorted(found, column.values, shape)
+        return _sort(found, column.values, shape)
 
     return make
 
 
-def _checked_places(
+def _check_places(
     places: Any, column: Ragged, rows: npt.NDArray[np.int64], key: str, size: int
 ) -> npt.NDArray[np.int64]:
     odd = np.flatnonzero(np.diff(places.row_splits) != np.diff(column.row_splits))
@@ -372,7 +372,7 @@ def _checked_places(
     return numbers
 
 
-def _sorted(indices: npt.NDArray[np.int64], values: Any, shape: tuple[int, ...]) -> Sparse:
+def _sort(indices: npt.NDArray[np.int64], values: Any, shape: tuple[int, ...]) -> Sparse:
     """Sort the values by their places; values with the same place keep their order."""
     order = np.lexsort(indices.T[::-1])
     indices = aligned(indices[order])

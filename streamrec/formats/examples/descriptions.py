@@ -57,7 +57,7 @@ def dtype_names(dtypes: Any) -> list[str] | dict[str, str]:
     return names
 
 
-def narrowed(plain: Mapping[str, Any], dtypes: Sequence[str] | Mapping[str, str]) -> dict[str, Any]:
+def narrow(plain: Mapping[str, Any], dtypes: Sequence[str] | Mapping[str, str]) -> dict[str, Any]:
     """Return specs in their plain form, with other dtypes.
 
     Args:
@@ -77,15 +77,13 @@ def narrowed(plain: Mapping[str, Any], dtypes: Sequence[str] | Mapping[str, str]
         )
     for_all = {} if isinstance(dtypes, Mapping) else {HELD_AS[name]: name for name in dtypes}
     changed = {
-        key: {
-            name: _narrowed(name, spec, by_name.get(name), for_all) for name, spec in part.items()
-        }
+        key: {name: _narrow(name, spec, by_name.get(name), for_all) for name, spec in part.items()}
         for key, part in parts.items()
     }
     return changed if is_pair(plain) else changed[""]
 
 
-def _narrowed(
+def _narrow(
     name: str, spec: Mapping[str, Any], own: str | None, for_all: Mapping[DataType, str]
 ) -> Mapping[str, Any]:
     held = None if spec.get("raw") else HELD_AS.get(spec.get("dtype", ""))

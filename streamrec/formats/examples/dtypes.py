@@ -145,9 +145,9 @@ def narrow(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     if values.dtype == dtype:
         return values
     if values.dtype == np.int64:
-        return _copied(_narrow_integers(values, name), dtype)
+        return _copy(_narrow_integers(values, name), dtype)
     with np.errstate(over="ignore"):
-        narrowed = _copied(values, dtype)
+        narrowed = _copy(values, dtype)
     # float64 holds them all; of the others, a wrong one can only have become infinite.
     if dtype.itemsize < values.dtype.itemsize and not _all_finite(narrowed):
         _refuse(values, np.isfinite(values) & ~np.isfinite(narrowed))
@@ -159,7 +159,7 @@ def _all_finite(values: npt.NDArray[Any]) -> bool:
     return bool(np.logical_and.reduce(np.isfinite(values), axis=None))
 
 
-def _copied(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _copy(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     copy = empty(values.shape, dtype)
     copy[...] = values
     return copy

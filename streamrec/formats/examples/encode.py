@@ -22,7 +22,7 @@ from streamrec.formats.examples.coerce import (
     as_feature,
     as_float32,
     as_int64,
-    framed,
+    frame_bytes,
     is_floats,
     is_integers,
     missing_row,
@@ -327,7 +327,7 @@ def _feature(name: str, column: Any, note: Note) -> FieldColumn:
 
 
 def _entry(name: str, values: FieldColumn) -> FieldColumn:
-    key = FIRST + framed(name_octets(name))
+    key = FIRST + frame_bytes(name_octets(name))
     return values._replace(heads=(FIRST, key + SECOND, *values.heads))
 
 

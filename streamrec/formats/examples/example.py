@@ -12,7 +12,14 @@ from typing import Any, TypeAlias
 
 from streamrec import kernel
 from streamrec.errors import WrongFeatureType
-from streamrec.formats.examples.coerce import FIRST, ONE, SECOND, as_feature, framed, is_message
+from streamrec.formats.examples.coerce import (
+    FIRST,
+    ONE,
+    SECOND,
+    as_feature,
+    frame_bytes,
+    is_message,
+)
 from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.kernel.messages import MESSAGES
 from streamrec.masking import type_of
@@ -84,7 +91,7 @@ def encode_noted(features: Mapping[str, Any], note: Note) -> bytes:
         return bytes(feature.SerializeToString())
 
     entries = _entries(features, encode)
-    return bounded(FIRST + framed(entries) if entries else b"")
+    return bounded(FIRST + frame_bytes(entries) if entries else b"")
 
 
 def _no_note(_name: str, _kind: str | None) -> None:
@@ -111,8 +118,8 @@ def encode_sequence_example(
         WrongFeatureType: A value has no representation; the error names the feature and the step.
     """
     features, lists = _entries(context or {}, _feature), _entries(feature_lists, _feature_list)
-    message = FIRST + framed(features) if features else b""
-    return bounded(message + SECOND + framed(lists) if lists else message)
+    message = FIRST + frame_bytes(features) if features else b""
+    return bounded(message + SECOND + frame_bytes(lists) if lists else message)
 
 
 _REFUSED = (TypeError, ValueError, OverflowError)
@@ -127,7 +134,7 @@ def _entries(features: Mapping[str, Any], encode: Callable[[str, Any], bytes]) -
             value = encode(name, features[name])
         except _REFUSED as error:
             raise WrongFeatureType(f"the value cannot be encoded: {error}", feature=name) from None
-        entries.append(FIRST + framed(FIRST + framed(key) + SECOND + framed(value)))
+        entries.append(FIRST + frame_bytes(FIRST + frame_bytes(key) + SECOND + frame_bytes(value)))
     return b"".join(entries)
 
 
@@ -173,7 +180,7 @@ def _feature_list(_name: str, steps: Any) -> bytes:
 
 def encode_steps(steps: Any) -> bytes:
     """Serialize the steps of one ``FeatureList``."""
-    return b"".join(FIRST + framed(feature) for feature in _each(_steps(steps)))
+    return b"".join(FIRST + frame_bytes(feature) for feature in _each(_steps(steps)))
 
 
 def _steps(value: Any) -> Iterable[Any]:

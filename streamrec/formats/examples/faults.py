@@ -173,7 +173,7 @@ def _read(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str
         return {}, {}
 
 
-def _held(need: Need, there: Mapping[str, Any]) -> list[str | None]:
+def _kinds_of(need: Need, there: Mapping[str, Any]) -> list[str | None]:
     """Return the kind of the feature's list, or those of all its steps."""
     name = need.plan.name
     if name not in there:
@@ -183,7 +183,7 @@ def _held(need: Need, there: Mapping[str, Any]) -> list[str | None]:
 
 
 def _is_wrong(code: FaultCode, need: Need, there: Mapping[str, Any]) -> bool:
-    held = _held(need, there)
+    held = _kinds_of(need, there)
     absent = need.plan.name not in there if need.plan.kind is ColumnKind.STEPS else not any(held)
     if code is FaultCode.MISSING:
         return absent
@@ -202,7 +202,7 @@ def _words_of(
     if code is FaultCode.MISSING:
         return MissingFeature, _missing(need, there, others)
     if code is FaultCode.WRONG_KIND:
-        dtype = _wrong_kind(need, _held(need, there))
+        dtype = _wrong_kind(need, _kinds_of(need, there))
         if need.dtype in _TAKERS:
             return WrongFeatureType, _not_taken(f"{dtype}", need)
         return WrongFeatureType, (

@@ -122,8 +122,8 @@ class FeatureParser:
         )
         claims = claims or Claims()
         needs, steps = (Needs(allocate, share, fill_picture, claims) for _ in range(2))
-        self._context = _compiled(specs.context, needs, ColumnKind.VARLEN, pad=pad)
-        self._sequence = _compiled(specs.sequence, steps, ColumnKind.STEPS, pad=pad)
+        self._context = _compile(specs.context, needs, ColumnKind.VARLEN, pad=pad)
+        self._sequence = _compile(specs.sequence, steps, ColumnKind.STEPS, pad=pad)
         self._renamed = _renamed(specs)
         self._lengths = {
             name: steps.numbers[feature_of(name, spec)]
@@ -205,7 +205,7 @@ class FeatureParser:
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
 
 
-def _compiled(
+def _compile(
     specs: Mapping[str, FeatureSpec], needs: Needs, kind: ColumnKind, *, pad: bool
 ) -> dict[str, Make]:
     return {

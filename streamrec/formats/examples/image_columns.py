@@ -50,10 +50,10 @@ def compile_image(name: str, spec: Image, needs: Needs, kind: ColumnKind) -> Mak
     def make(columns: Sequence[Any]) -> Column:
         column = columns[index]
         if kind is ColumnKind.FIXED:
-            return _decoded(column, name, spec, needs)
+            return _decode(column, name, spec, needs)
         try:
             _check_each_is_one(column.values, name)
-            return Ragged(_decoded(column.values.values, name, spec, needs), column.row_splits)
+            return Ragged(_decode(column.values.values, name, spec, needs), column.row_splits)
         except ColumnFault as fault:
             row = row_of(fault.row, column)
             step = fault.row - int(column.row_splits[row])
@@ -70,13 +70,13 @@ def _check_each_is_one(steps: Ragged, name: str) -> None:
         raise ColumnFault(int(odd[0]), name, why)
 
 
-def _decoded(
+def _decode(
     column: BytesColumn, name: str, spec: Image, needs: Needs
 ) -> npt.NDArray[np.uint8] | Arrays:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
     claims = needs.claims
-    wanted = _wanted(spec, claims.limits.max_pixels)
+    wanted = _output_form(spec, claims.limits.max_pixels)
     found: dict[int, Picture] = {}
     shapes = np.empty((count, 3), np.int64)
     works = np.zeros(count, np.int64)
@@ -114,7 +114,7 @@ def _decoded(
     return pictures  # type: ignore[no-any-return]
 
 
-def _wanted(spec: Image, max_pixels: int) -> OutputForm:
+def _output_form(spec: Image, max_pixels: int) -> OutputForm:
     """Return the form of the pictures; a window is in pixels of the whole, not of a fraction."""
     window = None if spec.crop is None else Window(*spec.crop)
     least = at_least(None if window else spec.resize)

@@ -211,7 +211,7 @@ class Claims(threading.local):
         total, most = sum(sizes), self.limits.max_bytes
         for limit, claimed in ((own, 0), (most, self._claimed)):
             if limit is not None and claimed + total + max(works, default=0) > limit:
-                raise _refused(sizes, works, feature, limit)
+                raise _refuse(sizes, works, feature, limit)
         at_once, taken = 0, 0
         for work in sorted(works, reverse=True)[: self.limits.at_once]:
             if most is not None and self._claimed + total + taken + work > most:
@@ -229,7 +229,7 @@ def _largest(sizes: Sequence[int]) -> int:
     return max(range(len(sizes)), key=sizes.__getitem__)
 
 
-def _refused(sizes: Sequence[int], works: Sequence[int], feature: str, most: int) -> ColumnFault:
+def _refuse(sizes: Sequence[int], works: Sequence[int], feature: str, most: int) -> ColumnFault:
     needed = [size + work for size, work in zip(sizes, works, strict=True)]
     row = _largest(needed)
     if needed[row] > most:
@@ -349,12 +349,12 @@ class Needs:
         """
         is_taken = plan.name in self.by_name
         get = itemgetter(self.add(plan, dtype, shape))
-        return (lambda columns: _copied(get(columns))) if is_taken else get
+        return (lambda columns: _copy(get(columns))) if is_taken else get
 
 
-def _copied(column: Any) -> Any:
+def _copy(column: Any) -> Any:
     if isinstance(column, Ragged):
-        return Ragged(_copied(column.values), aligned_copy(column.row_splits))
+        return Ragged(_copy(column.values), aligned_copy(column.row_splits))
     if isinstance(column, BytesColumn):
         octets, offsets = aligned_copy(column.values), aligned_copy(column.offsets)
         return BytesColumn(octets, offsets, column.item_shape, len(column))

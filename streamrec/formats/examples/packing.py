@@ -182,13 +182,13 @@ class Packer:
             self._fit = self._fit or FirstFit(self._pack, limits)
             plan = self._fit.plan(lengths, at_end=at_end)
             self._count(lengths[: plan.held], limits)
-        packs = self._made(held, plan, limits)
+        packs = self._make_packs(held, plan, limits)
         self._held = None if plan.held == len(held) else held.after(plan.held)
         self.first_held += plan.held
         self._used = plan.used
         return packs
 
-    def _made(self, held: Sequences, plan: PackPlan, limits: Indices) -> Packs:
+    def _make_packs(self, held: Sequences, plan: PackPlan, limits: Indices) -> Packs:
         skip = min(self._skip, len(plan.next))
         self._skip -= skip
         columns = assemble(held, plan.pieces, len(plan.next), limits, self._pack.padding)

@@ -133,7 +133,7 @@ def compile_spec(
         return compile_sparse(spec, needs)
     if isinstance(spec, ShapedFeature):
         return compile_shaped(name, spec, needs)
-    return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
+    return _raw(name, spec, needs) if spec.raw else _compile_fixed(name, spec, needs)
 
 
 def _of_default(spec: FeatureSpec) -> str:
@@ -146,7 +146,7 @@ def _of_default(spec: FeatureSpec) -> str:
     )
 
 
-def _fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
+def _compile_fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     given = spec.default_value
     default = given if spec.shape or given is None else (given,)
     if default is not None and HELD_AS[spec.dtype] is DataType.INT64:
@@ -255,7 +255,7 @@ def _items(
     each = _OFFSET if isinstance(values, BytesColumn) else values.itemsize
     count = len(lengths) * int(lengths.max(initial=0))
     claims.rows(lengths, count, each * math.prod(spec.shape), name)
-    return padded(items, spec.default_value)
+    return pad(items, spec.default_value)
 
 
 def as_items(
@@ -268,7 +268,7 @@ def as_items(
     return values.reshape(len(values) // math.prod(shape), *shape)
 
 
-def padded(column: Ragged, default: Any) -> npt.NDArray[Any] | BytesColumn:
+def pad(column: Ragged, default: Any) -> npt.NDArray[Any] | BytesColumn:
     """Return the rows as one column ``[rows, longest, *shape]``.
 
     Args:
@@ -279,13 +279,13 @@ def padded(column: Ragged, default: Any) -> npt.NDArray[Any] | BytesColumn:
     longest = int(lengths.max(initial=0))
     values = column.values
     if isinstance(values, BytesColumn):
-        return _padded_strings(values, lengths, longest, default or b"")
+        return _pad_strings(values, lengths, longest, default or b"")
     if isinstance(values, np.ndarray) and len(values) == len(lengths) * longest:
         return values.reshape(len(lengths), longest, *values.shape[1:])
     return column.to_dense(default)
 
 
-def _padded_strings(
+def _pad_strings(
     values: BytesColumn, lengths: npt.NDArray[np.int64], longest: int, default: bytes
 ) -> BytesColumn:
     each = values.strings_per_row

@@ -26,11 +26,11 @@ from streamrec.formats.images.picture import (
     check_size,
     is_fast,
     library,
-    windowed,
+    take_window,
 )
 from streamrec.formats.images.pillow import read as read_gif
 from streamrec.formats.images.pillow import read_tiff, read_webp
-from streamrec.formats.images.png import deflated
+from streamrec.formats.images.png import deflate
 from streamrec.formats.images.png import read as read_png
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def read_picture(
         )
     picture = _READERS[name][0](octets, wanted)
     check_size(picture.shape, wanted.max_pixels)
-    return picture if wanted.window is None else windowed(picture, wanted.window)
+    return picture if wanted.window is None else take_window(picture, wanted.window)
 
 
 def format_of(contents: Bytes) -> str:
@@ -337,7 +337,7 @@ def encode_jpeg(image: Any, quality: int = 95) -> bytes:
     Raises:
         ConfigError: An argument is wrong, or a library is not installed.
     """
-    array = _checked(image, (np.uint8,), (1, 3))
+    array = _check(image, (np.uint8,), (1, 3))
     if not 0 <= quality <= 100:
         raise ConfigError(f"quality must be a number from 0 to 100, not {quality!r}")
     if max(array.shape) > _MOST_JPEG:
@@ -382,14 +382,14 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     Raises:
         ConfigError: An argument is wrong.
     """
-    array = _checked(image, (np.uint8, np.uint16), (1, 2, 3, 4))
+    array = _check(image, (np.uint8, np.uint16), (1, 2, 3, 4))
     if not -1 <= compression <= 9:
         raise ConfigError(f"compression must be a number from -1 to 9, not {compression!r}")
     height, width, channels = array.shape
     depth, kind = array.dtype.itemsize * 8, (0, 4, 2, 6)[channels - 1]
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
     octets = array.astype(array.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
-    data = deflated(octets, octets.shape[1] // width, compression)
+    data = deflate(octets, octets.shape[1] // width, compression)
     parts = [(b"IDAT", data[at : at + _IDAT]) for at in range(0, len(data), _IDAT)]
     chunks = [(b"IHDR", header), *parts, (b"IEND", b"")]
     return _PNG + b"".join(_chunk(kind, body) for kind, body in chunks)
@@ -399,7 +399,7 @@ _IDAT = 8192
 """The most bytes of pixels in a chunk, as libpng writes them."""
 
 
-def _checked(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> npt.NDArray[Any]:
+def _check(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> npt.NDArray[Any]:
     array = np.ascontiguousarray(image)
     if array.dtype not in dtypes or array.ndim != 3 or array.shape[2] not in channels:
         names = " or ".join(np.dtype(dtype).name for dtype in dtypes)

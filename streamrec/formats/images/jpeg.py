@@ -26,7 +26,7 @@ from streamrec.formats.images.picture import (
     check_size,
     is_fast,
     library,
-    opened,
+    open_picture,
     optional,
     refusing,
 )
@@ -169,7 +169,7 @@ def _header(contents: memoryview, wanted: OutputForm) -> tuple[tuple[int, int], 
     try:
         height, width, stored_as, _ = header()
     except _NOT_NAMED:
-        image = opened("JPEG", contents)
+        image = open_picture("JPEG", contents)
         check_size((image.height, image.width, 3), wanted.max_pixels)
         _check_supported(contents)
         work = _check_scans(contents, image.height * image.width, wanted.max_pixels)
@@ -298,7 +298,7 @@ def _bounds(octets: bytes) -> Iterator[tuple[int, int]]:
         at = octets.find(b"\xff", at + 2 + size)
 
 
-def _tidied(octets: bytes) -> bytes:
+def _tidy(octets: bytes) -> bytes:
     """Return a JPEG without what stands between its segments."""
     bounds = list(_bounds(octets))
     if not bounds:
@@ -311,7 +311,7 @@ def _decode(contents: memoryview, space: str, wanted: OutputForm, out: npt.NDArr
     with _refusing(contents):
         damage = _decode_by_turbo(contents, space, wanted, out)
         if _BETWEEN in damage:
-            damage = _decode_by_turbo(_tidied(bytes(contents)), space, wanted, out)
+            damage = _decode_by_turbo(_tidy(bytes(contents)), space, wanted, out)
         if damage:
             _decode_by_pillow(contents, out)
 
@@ -340,7 +340,7 @@ def _decode_by_pillow(contents: memoryview, out: npt.NDArray[Any]) -> None:
     After damage TurboJPEG does not tell its warnings from errors, after which pixels are missing.
     Of a sampling that it cannot name it decodes nothing.
     """
-    mode, size = _PILLOWS[out.shape[2]], opened("JPEG", contents).size
+    mode, size = _PILLOWS[out.shape[2]], open_picture("JPEG", contents).size
     with _ONE_BY_ONE:
         # By the codec alone: a program may have told Pillow to load truncated pictures.
         image = library().frombytes(mode, size, contents, "jpeg", mode, "", 1, 0)
@@ -355,7 +355,7 @@ def _mix(contents: memoryview, wanted: OutputForm, out: npt.NDArray[Any]) -> Non
     stored = np.empty((*out.shape[:2], 4), np.uint8)
     _decode(contents, "CMYK", wanted, stored)
     # Adobe's marker says that CMYK is stored inverted; a shorter one is none to libjpeg.
-    inverted = "adobe_transform" in opened("JPEG", contents).info
+    inverted = "adobe_transform" in open_picture("JPEG", contents).info
     for inks, colours in zip(stored, out, strict=True):  # by rows, which are soon forgotten
         bright = (inks if inverted else 255 - inks).astype(np.uint16)
         colours[...] = bright[..., :3] * bright[..., 3:] // 255

@@ -82,10 +82,10 @@ __all__ = [
     "check_size",
     "is_fast",
     "library",
-    "opened",
+    "open_picture",
     "optional",
     "refusing",
-    "windowed",
+    "take_window",
 ]
 
 _RAISED = (
@@ -159,7 +159,7 @@ class Picture(NamedTuple):
         return decoded
 
 
-def windowed(picture: Picture, window: Window) -> Picture:
+def take_window(picture: Picture, window: Window) -> Picture:
     """Return a window of a picture, which is decoded without the rest where that can be done.
 
     Raises:
@@ -226,7 +226,7 @@ def optional(name: str) -> Any | None:
         return None
 
 
-def opened(kind: str, contents: memoryview) -> Any:
+def open_picture(kind: str, contents: memoryview) -> Any:
     """Open a picture with Pillow's reader of a format, which reads no more than its header.
 
     Image.open() would warn of large pictures and refuse larger ones, whatever ``max_pixels`` says.

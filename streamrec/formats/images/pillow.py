@@ -23,7 +23,7 @@ from streamrec.formats.images.picture import (
     check_channels,
     check_size,
     library,
-    opened,
+    open_picture,
     refusing,
 )
 
@@ -82,7 +82,7 @@ def read(contents: memoryview, wanted: OutputForm) -> Picture:
     """
     check_channels("GIF", wanted.channels, (0, 3))
     with refusing("GIF"):
-        count, height, width = _measured(contents, wanted)
+        count, height, width = _measure(contents, wanted)
     shape = count, height, width, 3
     check_size(shape, wanted.max_pixels)
 
@@ -100,7 +100,7 @@ def read(contents: memoryview, wanted: OutputForm) -> Picture:
     return Picture(shape if wanted.animation else shape[1:], fill, work=work)
 
 
-def _measured(contents: memoryview, wanted: OutputForm) -> tuple[int, int, int]:
+def _measure(contents: memoryview, wanted: OutputForm) -> tuple[int, int, int]:
     """Return the number of frames that are given, and the canvas's height and width.
 
     If only the first frame is wanted, those behind it may be truncated.
@@ -280,7 +280,7 @@ def read_webp(contents: memoryview, wanted: OutputForm) -> Picture:
     sides = _webp_sides(contents)
     # Pillow sets memory aside for the canvas, of any size, before it can be asked.
     check_size((*sides, 4), wanted.max_pixels)
-    image = opened("WebP", contents)
+    image = open_picture("WebP", contents)
     held = 4 if image.mode == "RGBA" or image.is_animated else 3
     shape = image.n_frames if wanted.animation else 1, image.height, image.width, held
     check_size(shape, wanted.max_pixels)
@@ -288,7 +288,7 @@ def read_webp(contents: memoryview, wanted: OutputForm) -> Picture:
 
     def fill(out: npt.NDArray[Any]) -> None:
         # Opened anew: a picture that waits to be decoded must not hold the decoder's memory.
-        image = opened("WebP", contents)
+        image = open_picture("WebP", contents)
         out[..., 3:] = 255
         with refusing("WebP"):
             for number, frame in enumerate(out.reshape(shape)):
@@ -325,7 +325,7 @@ def read_tiff(contents: memoryview, wanted: OutputForm) -> Picture:
         UnsupportedFormat: It is of a kind that Pillow does not decode to 8 bits a channel.
     """
     check_tiff(contents, wanted.max_pixels)
-    image = opened("TIFF", contents)
+    image = open_picture("TIFF", contents)
     held = _TIFF_CHANNELS.get(image.mode)
     if held is None:
         raise UnsupportedFormat(
@@ -337,7 +337,7 @@ def read_tiff(contents: memoryview, wanted: OutputForm) -> Picture:
 
     def fill(out: npt.NDArray[Any]) -> None:
         with refusing("TIFF"):
-            image = opened("TIFF", contents)
+            image = open_picture("TIFF", contents)
             for rows, part in bands(image):
                 out[rows] = np.asarray(part.convert(_MODES[shape[2]])).reshape(out[rows].shape)
 

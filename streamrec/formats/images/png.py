@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import MalformedImage, UnsupportedFormat
-from streamrec.formats.images.picture import OutputForm, Picture, bands, opened, refusing
+from streamrec.formats.images.picture import OutputForm, Picture, bands, open_picture, refusing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ _LOOKAHEAD = 262
 """Bytes that zlib looks ahead; a window need not be larger than the data with these."""
 
 
-def deflated(rows: Octets, pixel: int, level: int) -> bytes:
+def deflate(rows: Octets, pixel: int, level: int) -> bytes:
     """Filter and compress rows.
 
     Args:
@@ -44,7 +44,7 @@ def deflated(rows: Octets, pixel: int, level: int) -> bytes:
     # libpng filters no row of a single pixel, and then leaves zlib its usual strategy.
     strategy = zlib.Z_DEFAULT_STRATEGY if rows.shape == (1, pixel) else zlib.Z_FILTERED
     deflater = zlib.compressobj(level, zlib.DEFLATED, bits, _MEMORY_LEVEL, strategy)
-    body = b"".join(map(deflater.compress, _filtered(rows, pixel))) + deflater.flush()
+    body = b"".join(map(deflater.compress, _filter(rows, pixel))) + deflater.flush()
     return _header(body[:2], size) + body[2:]
 
 
@@ -55,7 +55,7 @@ def _header(header: bytes, size: int) -> bytes:
     return bytes([first, second + 31 - (first << 8 | second) % 31])
 
 
-def _filtered(rows: Octets, pixel: int) -> Iterator[bytes]:
+def _filter(rows: Octets, pixel: int) -> Iterator[bytes]:
     """Yield the rows, each by the filter that leaves the least sum of differences."""
     step = max(1, _BAND // rows.shape[1])
     for begin in range(0, len(rows), step):
@@ -119,7 +119,7 @@ def read(contents: memoryview, wanted: OutputForm) -> Picture:
         UnsupportedFormat: It is not in the form of the standard.
     """
     contents = _without_extras(contents)
-    image = opened("PNG", contents)
+    image = open_picture("PNG", contents)
     depth, kind = contents[24:26]
     held = _CHANNELS.get(kind)
     if bytes(contents[12:16]) != b"IHDR" or not held:
@@ -188,7 +188,7 @@ def _fill(image: Any, contents: memoryview, out: npt.NDArray[Any]) -> None:
         # The CRCs, as image.verify() does, after which it would have to be opened again.
         image.fp.seek(image.tile[0][2] - 8)
         image.png.verify()
-        for rows, stored in _stored(image, contents):
+        for rows, stored in _rows_to_store(image, contents):
             _fill_rows(stored, image, depth, gamma, out[rows])
 
 
@@ -200,19 +200,19 @@ def _fill_rows(
     if channels < 3 and decoded.shape[2] == 3:
         decoded = _gray(decoded, gamma, bits)
     opaque = channels % 2 == 0
-    out[..., : channels - opaque] = _fitted(decoded, bits)
+    out[..., : channels - opaque] = _fit(decoded, bits)
     if opaque:
-        out[..., -1:] = _fitted(_opacity(stored, image, depth), bits)
+        out[..., -1:] = _fit(_opacity(stored, image, depth), bits)
 
 
-def _fitted(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
+def _fit(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
     """Return numbers of 8 or 16 bits as such of ``bits``."""
     if numbers.itemsize * 8 > bits:
         return numbers >> 8
     return numbers * np.uint16(257) if numbers.itemsize * 8 < bits else numbers
 
 
-def _stored(image: Any, contents: memoryview) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+def _rows_to_store(image: Any, contents: memoryview) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
     """Yield rows and their numbers ``[rows, width, channels]``; a palette's colours as RGBA."""
     stored_as = image.tile[0][3]
     if image.mode == "P":
@@ -220,7 +220,7 @@ def _stored(image: Any, contents: memoryview) -> Iterator[tuple[slice, npt.NDArr
         image.palette.palette = image.palette.palette.ljust(768, b"\0")
     if stored_as in ("RGB;16B", "RGBA;16B"):
         # Pillow keeps 8 bits: read as if the low byte came first, it takes these for the high ones.
-        low = _read_as(opened("PNG", contents), f"{stored_as[:-1]}L")
+        low = _read_as(open_picture("PNG", contents), f"{stored_as[:-1]}L")
         for (rows, part), (_, lower) in zip(bands(image), bands(low), strict=True):
             yield rows, np.asarray(part).astype(np.uint16) << 8 | np.asarray(lower)
         return

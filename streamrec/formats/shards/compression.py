@@ -321,7 +321,7 @@ class Decompressor:
             )
 
     def _corrupt(self, error: Exception) -> DataError:
-        needs = _unsupported(str(error))
+        needs = _name_unsupported(str(error))
         if needs:
             return self._error(
                 UnsupportedFormat,
@@ -344,7 +344,7 @@ class Decompressor:
         return kind(message, url=self.url, offset=self.consumed)
 
 
-def _unsupported(reason: str) -> str:
+def _name_unsupported(reason: str) -> str:
     """Return in words what an intact stream needs that is not there; ``""`` if it is corrupt.
 
     Args:

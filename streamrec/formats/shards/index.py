@@ -156,13 +156,13 @@ class Index:
         """Return all chunks, in the order of the entries."""
         entries = self.entries
         counts = [len(entry.begins) for entry in entries]
-        begins = _joined(entry.begins for entry in entries)
+        begins = _join(entry.begins for entry in entries)
         return Chunks(
             np.repeat(np.arange(len(counts), dtype=np.int64), counts),
             begins,
-            begins + _joined(np.diff(entry.begins, append=entry.size) for entry in entries),
-            _joined(entry.first_records for entry in entries),
-            _joined(np.diff(entry.first_records, append=entry.records) for entry in entries),
+            begins + _join(np.diff(entry.begins, append=entry.size) for entry in entries),
+            _join(entry.first_records for entry in entries),
+            _join(np.diff(entry.first_records, append=entry.records) for entry in entries),
         )
 
     def digest(self) -> str:
@@ -190,9 +190,9 @@ class Index:
                 np.array(self._counts(), "<i8").tobytes(),
                 np.array(counts, "<u4").tobytes(),
                 np.array([len(name) for name in names], "<u4").tobytes(),
-                _joined(entry.begins for entry in entries).astype("<i8").tobytes(),
-                _joined(entry.first_records for entry in entries).astype("<i8").tobytes(),
-                _joined(entry.crcs for entry in entries).astype("<u4").tobytes(),
+                _join(entry.begins for entry in entries).astype("<i8").tobytes(),
+                _join(entry.first_records for entry in entries).astype("<i8").tobytes(),
+                _join(entry.crcs for entry in entries).astype("<u4").tobytes(),
                 text,
             )
         )
@@ -327,7 +327,7 @@ def shared_ending(urls: Sequence[str]) -> str:
 
 def _entries(data: bytes) -> list[ShardEntry]:
     """Check all of an index's bytes, and return its entries."""
-    version, shards, chunks, text_bytes = _checked(data)
+    version, shards, chunks, text_bytes = _check_header(data)
     has_etags = version == WITH_ETAGS
     columns = [*[("<i8", shards)] * 2, *[("<u4", shards)] * (2 + has_etags)]
     columns += [*[("<i8", chunks)] * 2, ("<u4", 0 if has_etags else chunks)]
@@ -363,7 +363,7 @@ def _entries(data: bytes) -> list[ShardEntry]:
     return entries
 
 
-def _checked(data: bytes) -> tuple[int, int, int, int]:
+def _check_header(data: bytes) -> tuple[int, int, int, int]:
     """Check length and digest; return version, numbers of shards and chunks, and bytes of text."""
     if len(data) < _HEAD.size + _DIGEST or data[:8] != MAGIC:
         raise MalformedIndex(f"the object does not begin like an index, {_DAMAGED}")
@@ -416,7 +416,7 @@ def check_entry(entry: ShardEntry) -> None:
         raise MalformedIndex(f"the chunks of {entry.name} in the index are impossible, {_DAMAGED}")
 
 
-def _joined(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _join(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *(np.asarray(c, np.int64) for c in columns)])
 
 

@@ -55,7 +55,7 @@ def array_of_python(value: Any) -> npt.NDArray[Any]:
     """
     shape = _shape_of_values(value)
     values = list(_leaves(value, shape))
-    array = _typed(values)
+    array = _infer(values)
     return array.reshape(shape)
 
 
@@ -87,7 +87,7 @@ def _leaves(value: Any, shape: tuple[int, ...]) -> Iterator[Any]:
         yield from _leaves(each, shape[1:])
 
 
-def _typed(values: list[Any]) -> npt.NDArray[Any]:
+def _infer(values: list[Any]) -> npt.NDArray[Any]:
     if not values:
         return np.empty(0, np.float32)
     first = values[0]
@@ -219,8 +219,8 @@ def serialize_tensor(array: Any) -> bytes:
         proto.tensor_shape.dim.add(size=size)
     if kind.name == "string":
         proto.string_val.extend(_octets(value) for value in array.ravel().tolist())
-        return _bounded(proto.ByteSize(), proto).SerializeToString()  # type: ignore[no-any-return]
-    _bounded(array.nbytes, array)
+        return _check_size(proto.ByteSize(), proto).SerializeToString()  # type: ignore[no-any-return]
+    _check_size(array.nbytes, array)
     # Joined by hand, since protobuf would copy large arrays three times.
     parts = [proto.SerializeToString()]
     if array.size:
@@ -250,7 +250,7 @@ def _octets(value: Any) -> bytes:
     )
 
 
-def _bounded(size: int, value: Any) -> Any:
+def _check_size(size: int, value: Any) -> Any:
     if size > LARGEST_MESSAGE - 1024:  # The tensor's description takes less than 1 KiB.
         raise WrongFeatureType(
             f"the tensor takes {size} bytes, more than a message can hold; serialize it in parts"
@@ -306,7 +306,7 @@ def parse_tensor(
     shape = _shape(proto.tensor_shape)
     if proto.tensor_content:
         return _from_content(proto.tensor_content, kind, shape)
-    return _from_list(_listed(getattr(proto, kind.field), kind), shape, max_repeated_bytes)
+    return _from_list(_list_values(getattr(proto, kind.field), kind), shape, max_repeated_bytes)
 
 
 def _broken(what: str) -> DataError:
@@ -400,7 +400,7 @@ def _as_objects(strings: Any) -> npt.NDArray[np.object_]:
     return array
 
 
-def _listed(values: Any, kind: TensorType) -> npt.NDArray[Any]:
+def _list_values(values: Any, kind: TensorType) -> npt.NDArray[Any]:
     """Return the values that a message's list holds, as an array of the tensor's type."""
     if kind.field == "string_val":
         return _as_objects(list(values))

@@ -75,15 +75,15 @@ def _strings(data: Any) -> tuple[BytesColumn, tuple[int, ...]]:
         return data, (len(data), *data.item_shape)
     if not isinstance(data, bytes | bytearray | memoryview) and hasattr(data, "__array__"):
         array = np.asarray(data, object)
-        return _joined(array.ravel().tolist()), array.shape
+        return _join(array.ravel().tolist()), array.shape
     if isinstance(data, bytes | bytearray | memoryview):
-        return _joined([data]), ()
+        return _join([data]), ()
     if isinstance(data, Sequence) and not isinstance(data, str):
-        return _joined(data), (len(data),)
+        return _join(data), (len(data),)
     raise ConfigError(f"data must be bytes or a batch of them, not {type(data).__name__}")
 
 
-def _joined(strings: Sequence[Any]) -> BytesColumn:
+def _join(strings: Sequence[Any]) -> BytesColumn:
     for string in strings:
         if not isinstance(string, bytes | bytearray | memoryview):
             raise ConfigError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from streamrec.errors import StoreError, StoreMisbehaved
 from streamrec.flow.cleanup import end
-from streamrec.flow.retry import Backoff, retried
+from streamrec.flow.retry import Backoff, retry
 from streamrec.plan.reading.key_space import KeySpace, OutOfOrder
 
 if TYPE_CHECKING:
@@ -210,4 +210,4 @@ async def _fetch_again(
             failures[:] = [error]
             raise
 
-    return await retried(attempt, backoff, retries, patience=patience, sleep=sleep)
+    return await retry(attempt, backoff, retries, patience=patience, sleep=sleep)

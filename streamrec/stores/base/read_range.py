@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.errors import StoreError, StoreUnavailable
-from streamrec.flow.retry import Backoff, retried
+from streamrec.flow.retry import Backoff, retry
 from streamrec.flow.silence import Silence
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def read_range(
                 raise StoreUnavailable("the response ended early; try again", url=info.url)
 
     try:
-        await retried(attempt, backoff, retries)
+        await retry(attempt, backoff, retries)
     except StoreError as error:
         raise error.at(start + filled) from None
     return memory, info

@@ -26,7 +26,7 @@ from streamrec.feeder.access.address import Address
 from streamrec.feeder.client.client import (
     AsyncFeed,
     BlockingFeed,
-    _failed,
+    _error_of,
     connect,
     connect_async,
     look_up,
@@ -79,9 +79,9 @@ async def test_no_feeder_for_asyncio(tmp_path: Path) -> None:
 
 def test_a_failed_connection_says_what_to_check() -> None:
     place = Address.parse("tcp://a:1/b")
-    error = _failed(place, ConnectionRefusedError(111, "Connection refused"))
+    error = _error_of(place, ConnectionRefusedError(111, "Connection refused"))
     assert str(error).startswith("cannot connect to tcp://a:1/b: Connection refused; check that")
-    assert "TimeoutError" in str(_failed(place, TimeoutError()))
+    assert "TimeoutError" in str(_error_of(place, TimeoutError()))
 
 
 def test_plain_code_leaves_tls_to_an_event_loop() -> None:
@@ -126,10 +126,10 @@ def test_what_openssl_refuses_is_not_tried_again() -> None:
     place = Address("a", 1, dataset="b", tls=True)
     error = ssl.SSLError(1, "wrong version number")
     error.reason = "WRONG_VERSION_NUMBER"
-    assert isinstance(_failed(place, error), FeederRefused)
-    assert "tls://a:1/b does not speak TLS" in str(_failed(place, error))
+    assert isinstance(_error_of(place, error), FeederRefused)
+    assert "tls://a:1/b does not speak TLS" in str(_error_of(place, error))
     error.reason = "UNEXPECTED_EOF_WHILE_READING"
-    assert isinstance(_failed(place, error), FeederLost)
+    assert isinstance(_error_of(place, error), FeederLost)
 
 
 WHERES = ["tcp", "unix"]

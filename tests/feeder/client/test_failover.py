@@ -40,7 +40,7 @@ def begun(count: int, **options: Any) -> Failover:
     """Return a policy that has tried the first of its addresses."""
     policy = failover(**options)
     assert policy.next() == Pause(0)
-    policy.found(addresses(count))
+    policy.begin_round(addresses(count))
     policy.next()
     return policy
 
@@ -49,11 +49,11 @@ def begun(count: int, **options: Any) -> Failover:
 def test_rank_r_begins_at_address_r_mod_n_and_goes_round(rank: int, count: int) -> None:
     policy = failover(rank)
     assert policy.next() == Pause(0)
-    policy.found(addresses(count))
+    policy.begin_round(addresses(count))
     tried = []
     for _ in range(count):
         tried.append(policy.next())
-        assert policy.failed(LOST, 0) is None
+        assert policy.note_failure(LOST, 0) is None
     places = addresses(count)
     assert tried == [places[(rank + turn) % count] for turn in range(count)]
     assert isinstance(policy.next(), Pause)
@@ -63,9 +63,9 @@ def test_rank_r_begins_at_address_r_mod_n_and_goes_round(rank: int, count: int) 
 def test_pauses_are_those_of_full_jitter(seed: int, rounds: int) -> None:
     policy, expected = begun(1, seed=seed, retry_for=1e9), Backoff(Random(seed))
     for _ in range(rounds):
-        assert policy.failed(LOST, 0) is None
+        assert policy.note_failure(LOST, 0) is None
         assert policy.next() == Pause(expected.next())
-        policy.found(addresses(1))
+        policy.begin_round(addresses(1))
         policy.next()
 
 
@@ -84,13 +84,13 @@ def test_time_is_up_after_retry_for_and_not_before(
         assert isinstance(pause, Pause)
         now += pause.seconds
         assert began is None or now <= began + retry_for + 1e-6
-        policy.found(addresses(count))
+        policy.begin_round(addresses(count))
         for left in reversed(range(count)):
             assert isinstance(policy.next(), Address)
             now += seconds
             tried += 1
             began = now if began is None else began
-            error = policy.failed(LOST, now)
+            error = policy.note_failure(LOST, now)
             is_over = began + retry_for - now <= 0 and (tried > rounds[0][0] or not left)
             assert (error is not None) == is_over
             if error is not None:
@@ -100,30 +100,30 @@ def test_time_is_up_after_retry_for_and_not_before(
 def test_a_batch_ends_all_failures() -> None:
     policy = begun(3, retry_for=10)
     for now in (0, 9):
-        assert policy.failed(LOST, now) is None
+        assert policy.note_failure(LOST, now) is None
         policy.next()
     assert policy.failures == 2
-    policy.delivered()
-    policy.delivered()
+    policy.note_delivery()
+    policy.note_delivery()
     assert policy.failures == 0
-    assert policy.failed(LOST, 1000) is None
+    assert policy.note_failure(LOST, 1000) is None
     pause = policy.next()
     assert isinstance(pause, Pause)
     assert 0 < pause.seconds <= 0.1
-    policy.found(addresses(3))
+    policy.begin_round(addresses(3))
     assert policy.next() == addresses(3)[0]
     policy.next()
     policy.next()
-    assert policy.failed(LOST, 1009) is None
-    assert policy.failed(LOST, 1010) is not None
+    assert policy.note_failure(LOST, 1009) is None
+    assert policy.note_failure(LOST, 1010) is not None
 
 
 def test_without_retries_each_address_is_tried_once_and_a_loss_is_final() -> None:
     policy = begun(2, retry_for=0)
-    assert policy.failed(LOST, 5) is None
+    assert policy.note_failure(LOST, 5) is None
     policy.next()
-    policy.delivered()
-    assert policy.failed(LOST, 6) is LOST
+    policy.note_delivery()
+    assert policy.note_failure(LOST, 6) is LOST
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_without_retries_each_address_is_tried_once_and_a_loss_is_final() -> Non
     ],
 )
 def test_what_heals(error: StreamrecError) -> None:
-    assert begun(2).failed(error, 0) is None
+    assert begun(2).note_failure(error, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_heals(error: StreamrecError) -> None:
     ],
 )
 def test_what_is_final(error: StreamrecError) -> None:
-    assert begun(2).failed(error, 0) is error
+    assert begun(2).note_failure(error, 0) is error
 
 
 @pytest.mark.parametrize("error", [OtherDataset("x"), OtherOrder("x")])
@@ -158,9 +158,9 @@ class TestFeedersOfAnotherStream:
     def test_the_others_are_tried_before_the_error(self, error: StreamrecError) -> None:
         policy = begun(3)
         for _ in range(2):
-            assert policy.failed(error, 0) is None
+            assert policy.note_failure(error, 0) is None
             policy.next()
-        final = policy.failed(error, 0)
+        final = policy.note_failure(error, 0)
         assert type(final) is type(error)
         assert str(final) == "tcp://10.0.0.2:7070/train: x"
 
@@ -168,9 +168,9 @@ class TestFeedersOfAnotherStream:
         self, error: StreamrecError
     ) -> None:
         policy = begun(2)
-        assert policy.failed(error, 0) is None
+        assert policy.note_failure(error, 0) is None
         policy.next()
-        final = policy.failed(LOST, 0)
+        final = policy.note_failure(LOST, 0)
         assert type(final) is type(error)
         assert str(final) == "tcp://10.0.0.0:7070/train: x"
 
@@ -178,47 +178,47 @@ class TestFeedersOfAnotherStream:
         self, error: StreamrecError
     ) -> None:
         policy = begun(2, retry_for=10)
-        policy.welcomed()
-        policy.delivered()
-        assert policy.failed(LOST, 0) is None
+        policy.note_welcome()
+        policy.note_delivery()
+        assert policy.note_failure(LOST, 0) is None
         for now in (1, 5):
             assert isinstance(policy.next(), Pause)
-            policy.found(addresses(2))
+            policy.begin_round(addresses(2))
             for each in (error, LOST):
                 policy.next()
-                assert policy.failed(each, now) is None
+                assert policy.note_failure(each, now) is None
         policy.next()
-        policy.found(addresses(2))
+        policy.begin_round(addresses(2))
         policy.next()
-        final = policy.failed(LOST, 11)
+        final = policy.note_failure(LOST, 11)
         assert type(final) is type(error), "it says more than that the other one is gone"
 
     def test_a_batch_ends_it(self, error: StreamrecError) -> None:
         policy = begun(2, retry_for=0)
-        policy.failed(error, 0)
+        policy.note_failure(error, 0)
         policy.next()
-        policy.delivered()
-        assert policy.failed(LOST, 6) is LOST
+        policy.note_delivery()
+        assert policy.note_failure(LOST, 6) is LOST
 
 
 def test_a_breach_of_the_protocol_heals_once_it_is_known_to_be_a_feeder() -> None:
-    assert begun(1).failed(RemoteProtocolError("the CRC is wrong"), 0, welcomed=True) is None
+    assert begun(1).note_failure(RemoteProtocolError("the CRC is wrong"), 0, welcomed=True) is None
 
 
 def test_a_stall_is_final_where_there_is_no_other_feeder() -> None:
     error = Stalled("x", stage="feeder")
-    assert begun(1).failed(error, 0, welcomed=True) is error
+    assert begun(1).note_failure(error, 0, welcomed=True) is error
 
 
 def test_the_error_says_what_was_tried() -> None:
     policy = begun(2, retry_for=5)
-    assert policy.failed(FeederLost("refused; check it"), 100) is None
+    assert policy.note_failure(FeederLost("refused; check it"), 100) is None
     policy.next()
-    assert policy.failed(FeederDraining("it is full"), 102) is None
+    assert policy.note_failure(FeederDraining("it is full"), 102) is None
     policy.next()
-    policy.found(addresses(2))
+    policy.begin_round(addresses(2))
     policy.next()
-    error = policy.failed(FeederLost("silent; look"), 106)
+    error = policy.note_failure(FeederLost("silent; look"), 106)
     assert isinstance(error, FeederLost)
     assert str(error) == (
         "no feeder sent a batch for 6 s (retry_for is 5 s); tried tcp://10.0.0.0:7070/train (2 x, "
@@ -231,7 +231,7 @@ def test_the_error_names_a_few_addresses_of_many() -> None:
     policy = begun(20, retry_for=0)
     error = None
     while error is None:
-        error = policy.failed(LOST, 1)
+        error = policy.note_failure(LOST, 1)
         policy.next()
     assert "10.0.0.7:" in str(error)
     assert "10.0.0.8:" not in str(error)
@@ -240,7 +240,7 @@ def test_the_error_names_a_few_addresses_of_many() -> None:
 
 def test_a_policy_shows_where_it_is() -> None:
     policy = begun(1)
-    policy.failed(LOST, 0)
+    policy.note_failure(LOST, 0)
     assert repr(policy) == "<Failover at tcp://10.0.0.0:7070/train, 1 failures>"
 
 
@@ -248,31 +248,31 @@ def test_a_policy_shows_where_it_is() -> None:
     "error", [RemoteProtocolError("a page of a proxy"), FeederRefused("no TLS", code="tls")]
 )
 def test_what_is_no_handshake_heals_where_a_feeder_has_been(error: StreamrecError) -> None:
-    assert begun(1).failed(error, 0) is error
+    assert begun(1).note_failure(error, 0) is error
     policy = begun(2)
-    policy.welcomed()
-    policy.delivered()
-    assert policy.failed(LOST, 0) is None
+    policy.note_welcome()
+    policy.note_delivery()
+    assert policy.note_failure(LOST, 0) is None
     policy.next()
-    policy.found([replace(place, ip="10.1.1.1") for place in addresses(2)])
+    policy.begin_round([replace(place, ip="10.1.1.1") for place in addresses(2)])
     policy.next()
     assert policy.address == replace(addresses(2)[1], ip="10.1.1.1")
-    assert policy.failed(error, 1) is error, "no feeder was ever there"
+    assert policy.note_failure(error, 1) is error, "no feeder was ever there"
     policy = begun(1)
-    policy.welcomed()
-    policy.delivered()
-    assert policy.failed(LOST, 0) is None
+    policy.note_welcome()
+    policy.note_delivery()
+    assert policy.note_failure(LOST, 0) is None
     policy.next()
-    policy.found([replace(place, ip="10.1.1.1") for place in addresses(1)])
+    policy.begin_round([replace(place, ip="10.1.1.1") for place in addresses(1)])
     policy.next()
-    assert policy.failed(error, 1) is None, "the machine is another one, the name the same"
+    assert policy.note_failure(error, 1) is None, "the machine is another one, the name the same"
 
 
 @pytest.mark.parametrize("code", ["token", "certificate", "dataset", "version"])
 def test_a_refusal_is_final_where_a_feeder_has_been(code: str) -> None:
     policy, error = begun(1), FeederRefused("x", code=code)
-    policy.welcomed()
-    assert policy.failed(error, 0) is error
+    policy.note_welcome()
+    assert policy.note_failure(error, 0) is error
 
 
 @pytest.mark.parametrize(("outage", "least", "most"), [(0, 0, 0.1), (60, 5, 6), (400, 13, 15)])
@@ -280,8 +280,8 @@ def test_clients_spread_over_a_part_of_the_outage(outage: float, least: float, m
     waits = []
     for seed in range(100):
         policy = begun(1, seed=seed)
-        policy.failed(LOST, 0)
-        policy.failed(LOST, outage)
+        policy.note_failure(LOST, 0)
+        policy.note_failure(LOST, outage)
         pause = policy.next()
         assert isinstance(pause, Pause)
         waits.append(pause.seconds)
@@ -294,12 +294,12 @@ def test_an_outage_has_a_line_every_half_minute() -> None:
     assert policy.news(50) is None
     said = []
     for now in range(100, 200, 5):
-        policy.failed(FeederLost("refused; check it"), now)
+        policy.note_failure(FeederLost("refused; check it"), now)
         said += [news for news in [policy.news(now)] if news]
     assert said == [
         f"no feeder has sent a batch for {seconds} s; tried tcp://10.0.0.0:7070/train "
         f"({seconds // 5 + 1} x, at last: refused)"
         for seconds in (30, 60, 90)
     ]
-    policy.delivered()
+    policy.note_delivery()
     assert policy.news(500) is None

@@ -16,7 +16,7 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.feeder.client.session import FeedState
-from streamrec.feeder.client.shared import PAGE, Inbox, Outbox, created
+from streamrec.feeder.client.shared import PAGE, Inbox, Outbox, create_memory
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch import payload
 from streamrec.plan.state.resume_point import Beginning
@@ -118,7 +118,7 @@ def test_credit_is_granted_a_quarter_at_a_time() -> None:
 def test_places_are_released_along_with_credit() -> None:
     encoded = payload.encode(fake_dataset.batch(0))
     content = b"".join(encoded.payload)
-    with created(4 * PAGE) as fd:
+    with create_memory(4 * PAGE) as fd:
         assert fd is not None
         outbox, ours = Outbox(fd, 4 * PAGE), welcomed(credit_bytes=8 * len(content))
         ours.inbox = Inbox(fd)
@@ -201,7 +201,7 @@ def test_what_ends_a_feed(message: Message, error: type[Exception], words: str) 
 def test_places_that_cannot_be(
     offsets: tuple[int, ...], sizes: tuple[int, ...], words: str
 ) -> None:
-    with created(PAGE) as fd:
+    with create_memory(PAGE) as fd:
         assert fd is not None
         ours = welcomed()
         ours.inbox = Inbox(fd)

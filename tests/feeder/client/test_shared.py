@@ -23,7 +23,7 @@ from streamrec.feeder.client.shared import (
     Inbox,
     Outbox,
     Outboxes,
-    created,
+    create_memory,
 )
 from streamrec.pipeline.batch import payload
 from streamrec.wire.frame import ALIGNMENT
@@ -45,7 +45,7 @@ needs_memory = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no me
 
 @pytest.fixture
 def ends() -> Iterator[tuple[Outbox, Inbox]]:
-    with created(PAGES * PAGE) as fd:
+    with create_memory(PAGES * PAGE) as fd:
         assert fd is not None
         yield Outbox(fd, PAGES * PAGE), Inbox(fd)
 
@@ -182,7 +182,7 @@ class TestInPlace:
     @pytest.mark.parametrize("more", [0, 1])
     def test_little_and_much_is_copied_alike(self, more: int) -> None:
         pieces = b"a" * (FEW - 7), b"b" * (7 + more)
-        with created(4 * FEW) as fd:
+        with create_memory(4 * FEW) as fd:
             assert fd is not None
             outbox, inbox = Outbox(fd, 4 * FEW), Inbox(fd)
         assert arrived(inbox, outbox.put(message(*pieces))) == [b"".join(pieces)]
@@ -292,7 +292,7 @@ class TestInPlace:
 @needs_memory
 @given(batches(), st.data())
 def test_batches_arrive_wherever_their_arrays_lie(batch: Batch, data: st.DataObject) -> None:
-    with created(1 << 20) as fd:
+    with create_memory(1 << 20) as fd:
         assert fd is not None
         outbox, inbox = Outbox(fd, 1 << 20), Inbox(fd)
     buffers, size = list[memoryview](), 0
@@ -430,7 +430,7 @@ class TestOutboxes:
             assert outbox is None
 
     def test_it_stays_as_it_is(self) -> None:
-        with created(PAGE) as fd:
+        with create_memory(PAGE) as fd:
             assert fd is not None
             for size in (0, 2 * PAGE):
                 with pytest.raises(PermissionError):
@@ -459,4 +459,4 @@ class TestOutboxes:
 def test_a_system_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
     with ExitStack() as stack:
-        assert stack.enter_context(created(PAGE)) is None
+        assert stack.enter_context(create_memory(PAGE)) is None

@@ -21,7 +21,7 @@ import pytest
 from streamrec.errors import ConfigError
 from streamrec.feeder.functions import sent_functions
 from streamrec.feeder.functions.function_code import is_own
-from streamrec.feeder.functions.sent_functions import SentFunctions, identity_of, unpickled
+from streamrec.feeder.functions.sent_functions import SentFunctions, identity_of, unpickle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -241,8 +241,8 @@ def test_it_reads_what_is_here_now(
     assert late != early
     if name == "by_environment":  # a process begins with it
         return
-    assert repr(unpickled(early.data)["map"](None)) == before
-    assert repr(unpickled(late.data)["map"](None)) == after
+    assert repr(unpickle(early.data)["map"](None)) == before
+    assert repr(unpickle(late.data)["map"](None)) == after
 
 
 def test_what_it_does_not_read_is_not_sent(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_relative_paths_are_looked_up_elsewhere(
 
 def test_functions_share_what_they_read(program: Any) -> None:
     functions = {"filter": program.By().method, "map": program.by_global}
-    loaded = unpickled(SentFunctions.of(functions).data)
+    loaded = unpickle(SentFunctions.of(functions).data)
     assert loaded["filter"](None)[0] is loaded["filter"](None)[1]
     loaded["filter"](None)[0].append("c")
     assert loaded["map"](None) == (1, ("a", "c"))
@@ -343,7 +343,7 @@ def test_a_generator_is_not_copied(name: str, generator: str, program: Any) -> N
 
 def test_a_generator_of_its_own_is_no_obstacle(program: Any) -> None:
     function = program.draw_fixed
-    assert unpickled(sent(function).data)["map"](None) == function(None)
+    assert unpickle(sent(function).data)["map"](None) == function(None)
 
 
 def test_torchs_generator(program: Any) -> None:
@@ -389,7 +389,7 @@ def test_a_cache_of_results_begins_empty(program: Any) -> None:
         return number + 1
 
     assert helper(1) == helper(1) == 2
-    loaded: Any = unpickled(sent(lambda _: helper(1)).data)["map"]
+    loaded: Any = unpickle(sent(lambda _: helper(1)).data)["map"]
     cached = loaded.__closure__[0].cell_contents
     assert cached.cache_info().currsize == 0
     assert (cached(1), cached.cache_info().currsize) == (2, 1)
@@ -428,7 +428,7 @@ def test_what_is_set_in_a_library(library: Any) -> None:
 
     library.options.limit = 7
     early = sent(limited)
-    assert unpickled(early.data)["map"](None) == 7
+    assert unpickle(early.data)["map"](None) == 7
     library.options.limit = 8
     assert sent(limited) != early
     library.options.lock = threading.Lock()
@@ -443,7 +443,7 @@ def test_an_installed_class_that_draws(library: Any) -> None:
     flip = library.Flip()
     error = str(sent(flip).error)
     assert "which uses own_library.Flip, which draws from np.random.rand; an engine" in error
-    assert unpickled(sent(library.scale).data)["map"] is library.scale
+    assert unpickle(sent(library.scale).data)["map"] is library.scale
 
 
 def test_a_package_installed_from_a_folder_is_the_users(
@@ -457,7 +457,7 @@ def test_a_package_installed_from_a_folder_is_the_users(
     local: Any = importlib.import_module("own_local")
     assert is_own("own_local")
     local.limit = 2
-    assert unpickled(sent(local.f).data)["map"](None) == 2
+    assert unpickle(sent(local.f).data)["map"](None) == 2
 
 
 def test_odd_modules(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,7 +498,7 @@ def test_the_setting_that_cannot_be_sent_is_named(program: Any) -> None:
 def test_what_cannot_be_loaded() -> None:
     pickle = b64encode(b"cno_such_module\nf\n.").decode()
     with pytest.raises(ConfigError, match=r"functions of the settings \(ModuleNotFoundError"):
-        unpickled(pickle)
+        unpickle(pickle)
 
 
 # -- the identity of a map whose results are cached ------------------------------------------------

@@ -36,7 +36,7 @@ def snapshot(
     with ExitStack() as stack:
         for rank in range(clients):
             facts = {"rank": rank, "world_size": clients, "batch_size": 8, "peer": "10.0.0.5"}
-            subscription = stack.enter_context(feeder.statistics.subscribed(name, **facts))
-            feeder.statistics.sent(subscription, 41, 8, 1000)
+            subscription = stack.enter_context(feeder.statistics.subscribe(name, **facts))
+            feeder.statistics.count_batch(subscription, 41, 8, 1000)
         found = counted.add_to(feeder.snapshot())
     return {**found, "samples": list(samples), **changes}

@@ -23,7 +23,7 @@ from streamrec.feeder.server.datasets import (
     ServedDataset,
     ServedDatasets,
     obstacle_of,
-    opened,
+    open_all,
 )
 from streamrec.feeder.server.server import Feeder
 from tests.feeder.fake_dataset import FakeDataset
@@ -144,10 +144,10 @@ async def test_a_store_that_fails_later_is_asked_until_it_answers() -> None:
     store = Store(None, DOWN, DOWN, None)
     served = store.serve()
     dataset = await served
-    served.failed(DOWN)
+    served.note_failure(DOWN)
     with pytest.raises(StoreUnavailable, match="store of the dataset 'train' fails"):
         await served
-    served.failed(DOWN)  # another client's
+    served.note_failure(DOWN)  # another client's
     await eventually(lambda: served.obstacle is None)
     assert await served is dataset
     assert [found.closed for found in store.opened] == [False, True]
@@ -160,7 +160,7 @@ async def test_a_store_that_answers_otherwise_is_no_reason_to_refuse_clients() -
     store = Store(None, MemoryError())
     served = store.serve()
     dataset = await served
-    served.failed(DOWN)
+    served.note_failure(DOWN)
     await eventually(lambda: served.obstacle is None)
     assert await served is dataset
     await served.aclose()
@@ -171,7 +171,7 @@ async def test_a_store_that_answers_otherwise_is_no_reason_to_refuse_clients() -
 async def test_other_faults_of_streams_are_not_the_store_s(error: Exception) -> None:
     served = Store(None).serve()
     await served
-    served.failed(error)
+    served.note_failure(error)
     assert served.obstacle is None
     await served.aclose()
 
@@ -216,7 +216,7 @@ async def opening(dataset: FakeDataset, *, hang: bool = False) -> FakeDataset:
 @asynchronous
 async def test_what_was_opened_is_closed_and_the_rest_is_not_waited_for() -> None:
     one, other = FakeDataset(), FakeDataset()
-    async with opened({"one": opening(one), "other": opening(other, hang=True)}) as datasets:
+    async with open_all({"one": opening(one), "other": opening(other, hang=True)}) as datasets:
         assert await datasets["one"] is one
         assert not datasets["other"].done()
     assert one.closed
@@ -227,7 +227,7 @@ async def test_what_was_opened_is_closed_and_the_rest_is_not_waited_for() -> Non
 @asynchronous
 async def test_a_dataset_is_waited_for() -> None:
     dataset = FakeDataset()
-    async with opened({"late": opening(dataset)}) as datasets:
+    async with open_all({"late": opening(dataset)}) as datasets:
         feeder = Feeder({"here": dataset, **datasets})
         assert feeder.obstacle == "datasets are being opened"
         assert await feeder.dataset("late") is await feeder.dataset("here") is dataset
@@ -263,8 +263,8 @@ async def test_served_datasets_are_closed_and_one_may_fail() -> None:
         assert datasets.troubles == {"absent": "no shard"}
         assert feeder.obstacle == "the store of the dataset 'absent' fails: no shard"
         assert await feeder.dataset("here") is dataset
-        feeder.failed("here", StoreUnavailable("down"))
-        feeder.failed("nowhere", StoreUnavailable("down"))
+        feeder.note_failure("here", StoreUnavailable("down"))
+        feeder.note_failure("nowhere", StoreUnavailable("down"))
         assert datasets.troubles.keys() == {"here", "absent"}
         assert await datasets.add("more", DatasetSettings(source="more")) is dataset
     assert dataset.closed

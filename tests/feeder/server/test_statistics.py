@@ -18,8 +18,8 @@ from streamrec.feeder.server.statistics import (
     MOST_NAME,
     FeederStatistics,
     SessionLog,
-    counted,
-    merged,
+    keep_counts,
+    merge_snapshots,
 )
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import hello, in_simulated_time
@@ -37,13 +37,13 @@ def facts(record: logging.LogRecord) -> dict[str, Any]:
 async def test_a_session(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     session = SessionLog("10.0.0.7:1234")
-    session.hello(hello(dataset="train", world_size=4))
-    session.welcomed()
-    session.subscribed(3, 12)
-    session.sent(100)
-    session.sent(50)
-    session.failed(StoreUnavailable("down", url="s3://bucket/a", offset=7))
-    session.ended(FeederLost("it was closed"))
+    session.note_hello(hello(dataset="train", world_size=4))
+    session.welcome()
+    session.subscribe(3, 12)
+    session.count(100)
+    session.count(50)
+    session.fail(StoreUnavailable("down", url="s3://bucket/a", offset=7))
+    session.end(FeederLost("it was closed"))
     welcome, subscribed, failed, ended = caplog.records
     known = {"dataset": "train", "world_size": 4, "peer": "10.0.0.7:1234"}
     assert facts(welcome).items() >= known.items()
@@ -61,10 +61,10 @@ async def test_the_end_tells_how_long_it_took(caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.INFO)
     await asyncio.sleep(5)
     session = SessionLog("10.0.0.7:1234")
-    session.hello(hello(dataset="train", world_size=4))
-    session.welcomed()
+    session.note_hello(hello(dataset="train", world_size=4))
+    session.welcome()
     await asyncio.sleep(2)
-    session.ended(None)
+    session.end(None)
     assert facts(caplog.records[-1])["seconds"] == 2.0
 
 
@@ -72,9 +72,9 @@ async def test_the_end_tells_how_long_it_took(caplog: pytest.LogCaptureFixture) 
 async def test_a_client_that_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     session = SessionLog("10.0.0.7:1234")
-    session.hello(hello(dataset="x" * 10_000, token="swordfish"))
-    session.failed(FeederRefused("the token is wrong"))
-    session.ended(None)
+    session.note_hello(hello(dataset="x" * 10_000, token="swordfish"))
+    session.fail(FeederRefused("the token is wrong"))
+    session.end(None)
     (refused,) = caplog.records
     assert refused.getMessage() == "a client is refused: the token is wrong"
     assert facts(refused)["peer"] == "10.0.0.7:1234"
@@ -86,11 +86,11 @@ async def test_a_client_that_is_refused(caplog: pytest.LogCaptureFixture) -> Non
 async def test_others(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     session, other = SessionLog("a"), SessionLog("b")
-    session.failed(FeederDraining("go elsewhere"))
-    session.failed(ValueError("a bug"))
-    session.ended(FeederLost("gone"))
-    other.welcomed()
-    other.ended(None)
+    session.fail(FeederDraining("go elsewhere"))
+    session.fail(ValueError("a bug"))
+    session.end(FeederLost("gone"))
+    other.welcome()
+    other.end(None)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "a client is sent elsewhere: go elsewhere"),
         ("ERROR", "serving a client failed"),
@@ -104,7 +104,7 @@ async def test_others(caplog: pytest.LogCaptureFixture) -> None:
 
 def subscribed(statistics: FeederStatistics, rank: int = 0) -> Any:
     facts = {"rank": rank, "world_size": 2, "batch_size": 8, "peer": "10.0.0.5"}
-    return statistics.subscribed("train", **facts)
+    return statistics.subscribe("train", **facts)
 
 
 def run_of(statistics: FeederStatistics, subscription: Subscription, batches: int) -> None:
@@ -114,7 +114,7 @@ def run_of(statistics: FeederStatistics, subscription: Subscription, batches: in
     subscription.begin(run)
     for step in range(batches):
         run._step = step + 1
-        statistics.sent(subscription, step + 1, 8, 1000)
+        statistics.count_batch(subscription, step + 1, 8, 1000)
 
 
 def test_a_subscription_is_shown_while_it_lasts() -> None:
@@ -151,7 +151,7 @@ def test_totals_never_go_back() -> None:
 
 def test_the_text_of_an_error_is_bounded() -> None:
     statistics = FeederStatistics()
-    statistics.failed("ValueError", "\x1b" + "x" * 10**6)
+    statistics.count_fault("ValueError", "\x1b" + "x" * 10**6)
     (error,) = statistics.snapshot()["errors"]
     assert error["message"].startswith("?xxx")
     assert len(error["message"]) < 10_000
@@ -160,7 +160,7 @@ def test_the_text_of_an_error_is_bounded() -> None:
 def test_the_last_errors_are_kept() -> None:
     statistics = FeederStatistics()
     for number in range(MOST_ERRORS + 5):
-        statistics.failed("CorruptRecord", str(number))
+        statistics.count_fault("CorruptRecord", str(number))
     snapshot = statistics.snapshot()
     assert [error["message"] for error in snapshot["errors"]][-1] == str(MOST_ERRORS + 4)
     assert len(snapshot["errors"]) == MOST_ERRORS
@@ -175,11 +175,11 @@ def test_workers_add_up(workers: list[int]) -> None:
         feeder.statistics.worker = number
         with subscribed(feeder.statistics) as subscription:
             run_of(feeder.statistics, subscription, batches)
-            feeder.statistics.failed("CorruptRecord", "bad", peer="local")
-            feeder.statistics.opened("train", 0.5)
+            feeder.statistics.count_fault("CorruptRecord", "bad", peer="local")
+            feeder.statistics.count_opening("train", 0.5)
             snapshots.append(json.loads(json.dumps(feeder.snapshot())))
-        ended.append(counted(snapshots[-1]))
-    total = merged(whole, snapshots)
+        ended.append(keep_counts(snapshots[-1]))
+    total = merge_snapshots(whole, snapshots)
     assert total.keys() == whole.keys()
     assert total["subscriptions"][0].keys() == snapshots[0]["subscriptions"][0].keys()
     train = total["datasets"]["train"]
@@ -192,7 +192,7 @@ def test_workers_add_up(workers: list[int]) -> None:
     assert len(total["errors"]) == len(workers)
     assert total["budget"]["limit"] == 9
     assert total["obstacle"] == whole["obstacle"]
-    again = merged(whole, [merged(ended[0], ended[1:])])
+    again = merge_snapshots(whole, [merge_snapshots(ended[0], ended[1:])])
     assert again["subscriptions"] == []
     assert again["datasets"]["train"]["now"] == {"subscriptions": 0}
     for name in ("faults", "errors", "timings", "connections_opened"):
@@ -202,4 +202,4 @@ def test_workers_add_up(workers: list[int]) -> None:
 
 def test_a_dataset_that_only_one_worker_knows() -> None:
     whole, part = Feeder({}).snapshot(), Feeder({"train": FakeDataset()}).snapshot()
-    assert merged(whole, [part])["datasets"] == part["datasets"]
+    assert merge_snapshots(whole, [part])["datasets"] == part["datasets"]

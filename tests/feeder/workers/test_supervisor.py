@@ -30,7 +30,7 @@ from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder
 from streamrec.feeder.workers import supervisor as supervisor_module
 from streamrec.feeder.workers import worker as worker_module
-from streamrec.feeder.workers.supervisor import Supervisor, _divided, _plain
+from streamrec.feeder.workers.supervisor import Supervisor, _divide, _plain
 from streamrec.pipeline.dataset import Dataset
 from streamrec.wire.error_fields import to_fields
 from tests.feeder.fake_dataset import FakeDataset
@@ -323,7 +323,7 @@ async def test_a_worker_is_replaced_whatever_it_ends_with(
             await eventually(lambda: begun > 4)
             ours, theirs = socket.socketpair()
             with ours:
-                supervisor._accepted(theirs, tls=False)
+                supervisor._accept(theirs, tls=False)
                 assert ours.recv(1) == b"", "nobody is there to serve it"
         assert supervisor.snapshot()["workers_lost"] >= 3
     assert "a worker is replaced: a defect" in caplog.text
@@ -332,4 +332,4 @@ async def test_a_worker_is_replaced_whatever_it_ends_with(
 
 def test_workers_share_the_shared_memory() -> None:
     start = settings("x", shared_memory="1GiB")
-    assert _divided(start.server, 4).shared_memory == 256 << 20
+    assert _divide(start.server, 4).shared_memory == 256 << 20

@@ -15,7 +15,7 @@ from streamrec.formats.examples.coerce import (
     as_feature,
     as_float32,
     as_int64,
-    framed,
+    frame_bytes,
     is_floats,
     is_integers,
     varint,
@@ -39,8 +39,8 @@ def test_a_varint(value: int, octets: bytes) -> None:
 
 
 def test_framed() -> None:
-    assert framed(b"") == b"\0"
-    assert framed(b"x" * 200) == b"\xc8\1" + b"x" * 200
+    assert frame_bytes(b"") == b"\0"
+    assert frame_bytes(b"x" * 200) == b"\xc8\1" + b"x" * 200
 
 
 def held(value: Any) -> tuple[str | None, list[Any]]:

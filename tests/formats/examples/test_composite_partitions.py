@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.formats.examples.composite import MOST_EMPTY_ROWS, Misfit, partitioned
+from streamrec.formats.examples.composite import MOST_EMPTY_ROWS, Misfit, partition
 from streamrec.formats.examples.defaults import (
     RowLengths,
     RowLimits,
@@ -57,7 +57,7 @@ NUMBERS: dict[Any, Any] = {
 @given(lengths=LENGTHS, kind=st.sampled_from(list(NUMBERS)))
 def test_rows_of_any_length(lengths: list[list[int]], kind: Any) -> None:
     keys = ragged([NUMBERS[kind](record) for record in lengths])
-    assert partitioned(counted(lengths), kind("p"), keys).to_list() == wanted(lengths)
+    assert partition(counted(lengths), kind("p"), keys).to_list() == wanted(lengths)
 
 
 @given(lengths=LENGTHS)
@@ -65,46 +65,46 @@ def test_row_ids(lengths: list[list[int]]) -> None:
     # They cannot tell of empty rows at the end.
     lengths = [record[: np.flatnonzero([*record, 0]).max(initial=-1) + 1] for record in lengths]
     ids = [[row for row, n in enumerate(record) for _ in range(n)] for record in lengths]
-    assert partitioned(counted(lengths), ValueRowIds("p"), ragged(ids)).to_list() == wanted(lengths)
+    assert partition(counted(lengths), ValueRowIds("p"), ragged(ids)).to_list() == wanted(lengths)
 
 
 @given(rows=st.lists(st.integers(0, 4), max_size=4), length=st.integers(1, 3))
 def test_uniform_rows(rows: list[int], length: int) -> None:
     lengths = [[length] * count for count in rows]
-    column = partitioned(counted(lengths), UniformRowLength(length), None)
+    column = partition(counted(lengths), UniformRowLength(length), None)
     assert column.to_list() == wanted(lengths)
 
 
 def test_uniform_rows_of_dense_values_are_a_dimension() -> None:
-    pairs = partitioned(ragged([[*range(8)]]), UniformRowLength(2), None)
-    squares = partitioned(pairs, UniformRowLength(2), None)
+    pairs = partition(ragged([[*range(8)]]), UniformRowLength(2), None)
+    squares = partition(pairs, UniformRowLength(2), None)
     assert isinstance(pairs.values, np.ndarray)
     assert isinstance(squares.values, np.ndarray)
     assert (pairs.values.shape, squares.values.shape) == ((4, 2), (2, 2, 2))
     assert squares.values[1].tolist() == [[4, 5], [6, 7]]
     strings = Ragged(BytesColumn.of([b"a", b"bc", b"d", b"e"]), np.array([0, 2, 4]))
-    words = partitioned(strings, UniformRowLength(2), None)
+    words = partition(strings, UniformRowLength(2), None)
     assert isinstance(words.values, BytesColumn)
     assert words.values.item_shape == (2,)
     assert words.to_list() == [[[b"a", b"bc"]], [[b"d", b"e"]]]
     with pytest.raises(Misfit, match="not a multiple of 3"):
-        partitioned(squares, UniformRowLength(3), None)
+        partition(squares, UniformRowLength(3), None)
 
 
 def test_uniform_rows_of_ragged_ones_are_ragged() -> None:
-    inner = partitioned(ragged([[1, 2, 3], []]), RowLengths("p"), ragged([[1, 2], []]))
-    outer = partitioned(inner, UniformRowLength(2), None)
+    inner = partition(ragged([[1, 2, 3], []]), RowLengths("p"), ragged([[1, 2], []]))
+    outer = partition(inner, UniformRowLength(2), None)
     assert outer.to_list() == [[[[1], [2, 3]]], []]
 
 
 def test_rows_are_put_into_rows() -> None:
-    inner = partitioned(ragged([[1, 2, 3], [4]]), RowLengths("p"), ragged([[1, 2, 0], [1]]))
-    outer = partitioned(inner, RowLengths("q"), ragged([[2, 1], [0, 1]]))
+    inner = partition(ragged([[1, 2, 3], [4]]), RowLengths("p"), ragged([[1, 2, 0], [1]]))
+    outer = partition(inner, RowLengths("q"), ragged([[2, 1], [0, 1]]))
     assert outer.to_list() == [[[[1], [2, 3]], [[]]], [[], [[4]]]]
 
 
 def test_no_splits_are_no_rows() -> None:
-    assert partitioned(ragged([[], [1]]), RowSplits("p"), ragged([[], [0, 1]])).to_list() == [
+    assert partition(ragged([[], [1]]), RowSplits("p"), ragged([[], [0, 1]])).to_list() == [
         [],
         [[1]],
     ]
@@ -124,18 +124,18 @@ def test_any_numbers_fit_or_are_refused(
 ) -> None:
     column = ragged([list(range(count)) for count in values])
     try:
-        found = partitioned(column, kind("p"), ragged(numbers[: len(values)]))
+        found = partition(column, kind("p"), ragged(numbers[: len(values)]))
     except Misfit as misfit:
         one = misfit.record
         alone = ragged([list(range(values[one]))]), kind("p"), ragged([numbers[one]])
         with pytest.raises(Misfit):
-            partitioned(*alone)
+            partition(*alone)
         return
     assert [list(chain(*rows)) for rows in found.to_list()] == column.to_list()
 
 
 def test_empty_rows_are_bounded() -> None:
-    last = partitioned(ragged([[1]]), ValueRowIds("p"), ragged([[MOST_EMPTY_ROWS]]))
+    last = partition(ragged([[1]]), ValueRowIds("p"), ragged([[MOST_EMPTY_ROWS]]))
     assert len(last.values) == MOST_EMPTY_ROWS + 1
     with pytest.raises(Misfit, match="beyond the values"):
-        partitioned(ragged([[1]]), ValueRowIds("p"), ragged([[MOST_EMPTY_ROWS + 2]]))
+        partition(ragged([[1]]), ValueRowIds("p"), ragged([[MOST_EMPTY_ROWS + 2]]))

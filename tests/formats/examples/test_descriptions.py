@@ -16,7 +16,7 @@ from streamrec.formats.examples.descriptions import (
     dtype_names,
     from_description,
     is_pair,
-    narrowed,
+    narrow,
 )
 from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import (
@@ -48,7 +48,7 @@ def dtypes_of(specs: Any) -> dict[str, str]:
 def changed(dtypes: Any, features: Any = NARROWED) -> Any:
     plain = describe(features)
     assert plain is not None
-    return from_description(narrowed(plain, dtype_names(dtypes)))
+    return from_description(narrow(plain, dtype_names(dtypes)))
 
 
 def test_one_is_for_all_features_that_hold_such_numbers() -> None:
@@ -85,8 +85,8 @@ def test_a_pair_is_narrowed_in_both_parts() -> None:
 def test_twice_is_as_once() -> None:
     plain = describe(NARROWED)
     assert plain is not None
-    once = narrowed(plain, ["int32"])
-    assert narrowed(once, ["int32"]) == once
+    once = narrow(plain, ["int32"])
+    assert narrow(once, ["int32"]) == once
 
 
 @pytest.mark.parametrize(

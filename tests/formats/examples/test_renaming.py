@@ -7,7 +7,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
-from streamrec.formats.examples.descriptions import describe, from_description, narrowed
+from streamrec.formats.examples.descriptions import describe, from_description, narrow
 from streamrec.formats.images.image import encode_png
 from streamrec.measure.simulation import sample_records
 
@@ -155,7 +155,7 @@ def test_two_names_for_the_values() -> None:
 
 def test_dtypes_go_by_the_column() -> None:
     features = describe({"n": sr.FixedLenFeature((), "int64", key="label")}) or {}
-    column = from_description(narrowed(features, {"n": "int8"}))["n"]
+    column = from_description(narrow(features, {"n": "int8"}))["n"]
     assert column == sr.FixedLenFeature((), "int8", key="label")
 
 

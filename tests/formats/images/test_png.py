@@ -14,7 +14,7 @@ from streamrec.errors import MalformedImage, UnsupportedFormat
 from streamrec.formats.images import png
 from streamrec.formats.images.image import encode_png, read_picture
 from streamrec.formats.images.picture import OutputForm
-from streamrec.formats.images.png import deflated
+from streamrec.formats.images.png import deflate
 from tests.formats.pictures.encoded import (
     PNG_KINDS,
     header,
@@ -62,7 +62,7 @@ def test_each_row_has_the_least_sum(case: tuple[int, Any], band: int) -> None:
     whole = png._BAND
     png._BAND = band
     try:
-        found = zlib.decompress(deflated(rows, pixel, -1))
+        found = zlib.decompress(deflate(rows, pixel, -1))
     finally:
         png._BAND = whole
     height, width = len(rows), rows.shape[1] // pixel
@@ -83,12 +83,12 @@ def test_the_data_of_each_level_is_read_back(level: int) -> None:
     """Also where a header's check had to change, which stands beside two flags."""
     for size in (100, 1 << 14, 1 << 15):
         rows = np.zeros((1, size), np.uint8)
-        assert zlib.decompress(deflated(rows, 1, level))[1:] == rows.tobytes()
+        assert zlib.decompress(deflate(rows, 1, level))[1:] == rows.tobytes()
 
 
 def test_the_header_says_the_smallest_window() -> None:
     for size, window in ((1, 0), (255, 0), (256, 1), (5000, 5), (1 << 15, 7)):
-        octets = deflated(np.zeros((1, size), np.uint8), 1, -1)
+        octets = deflate(np.zeros((1, size), np.uint8), 1, -1)
         assert octets[0] == window << 4 | zlib.DEFLATED
         assert (octets[0] << 8 | octets[1]) % 31 == 0
 
@@ -102,7 +102,7 @@ def test_a_band_holds_no_more_bytes_than_its_limit(
 ) -> None:
     """Unless one row alone has more."""
     monkeypatch.setattr(png, "_BAND", 256)
-    found = png._filtered(np.zeros(shape, np.uint8), 1)
+    found = png._filter(np.zeros(shape, np.uint8), 1)
     assert [len(each) // (1 + shape[1]) for each in found] == bands
 
 

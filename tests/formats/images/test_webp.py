@@ -102,6 +102,6 @@ def test_the_sides_are_known_before_pillow_sets_the_canvas_aside(
 ) -> None:
     contents = saved(np.zeros((300, 20, 3), np.uint8), "WEBP", lossless=lossless)
     assert contents[12:16] == (b"VP8L" if lossless else b"VP8 ")
-    monkeypatch.setattr(pillow, "opened", lambda *_: pytest.fail("it is opened"))
+    monkeypatch.setattr(pillow, "open_picture", lambda *_: pytest.fail("it is opened"))
     with pytest.raises(PictureTooLarge, match="300 x 20 = 6,000 pixels"):
         read(contents, most=5999)
