@@ -193,7 +193,7 @@ def _read_manifest(data: bytes, _: Path) -> bool:
         return False
     _is_exact(json.loads(data), manifest.model_dump())
     assert _again(manifest) == manifest.encode()
-    manifest.damaged({})
+    manifest.find_damaged({})
     assert len(manifest.tasks) == manifest.settings.tasks
     assert manifest.records == sum(shard.records for shard in manifest.shards)
     return True

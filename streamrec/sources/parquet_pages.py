@@ -81,7 +81,10 @@ def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Ite
     at, seen = 0, 0
     while seen < values:
         # The lowest bit tells a bit-packed group from a run.
-        head, at = _varint(levels, at)
+        try:
+            head, at = _varint(levels, at)
+        except (EOFError, ValueError):
+            raise ValueError("the levels of a page end too early") from None
         if head & 1:
             groups = head >> 1
             # Unpacked, each bit is a byte.
@@ -110,15 +113,17 @@ def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Ite
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while at < len(data) and shift < 64:
+    """Return a number of seven bits a byte, and the place behind it."""
+    value = 0
+    for shift in range(0, 64, 7):
+        if at >= len(data):
+            raise EOFError
         octet = data[at]
         at += 1
         value |= (octet & 127) << shift
         if octet < 128:
             return value, at
-        shift += 7
-    raise ValueError("the levels of a page end too early")
+    raise ValueError("the header of a page has a number beyond 64 bits")
 
 
 DICTIONARY = 2
@@ -246,15 +251,8 @@ class _ThriftReader:
         return self._data[self.at - 1]
 
     def _varint(self) -> int:
-        value, shift = 0, 0
-        while True:
-            octet = self._octet()
-            value |= (octet & 127) << shift
-            if octet < 128:
-                return value
-            shift += 7
-            if shift > 63:
-                raise ValueError("the header of a page has a number beyond 64 bits")
+        value, self.at = _varint(self._data, self.at)
+        return value
 
     def _integer(self) -> int:
         return _as_signed(self._varint())
