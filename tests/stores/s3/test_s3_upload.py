@@ -292,3 +292,8 @@ def test_a_dataset_asks_for_nothing_that_its_writer_knows(
         "PutObject": writes,
         "DeleteObject": removals,
     }
+
+
+def test_two_colons_in_a_key_begin_no_chain(store: DevStore) -> None:
+    write_object("s3://bucket/a::b://c", b"data", store.storage_options)
+    assert store.objects["bucket/a::b://c"] == b"data"
