@@ -153,7 +153,7 @@ TABLE: Final[Mapping[str, RunStage]] = MappingProxyType(
             awaited="batches to be handed over: this machine's cores",
             meaning=(
                 "a batch was handed over, or a replica waited for the shared reading, whose own "
-                "stages count besides"
+                "stages count, too"
             ),
         ),
         "decode": RunStage(

@@ -264,7 +264,7 @@ async def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSetti
         Sentences about what was done, and about what needs a restart.
     """
     if feeder.draining:
-        return ["the feeder is draining and takes over nothing"]
+        return ["the feeder is draining, so it reloads nothing"]
     # A dataset that has left the file is still served, to those who may read it.
     own = {**feeder.access.own, **{name: one.tokens for name, one in settings.datasets.items()}}
     sentences = [*reload_server(feeder, settings.server)]

@@ -114,7 +114,7 @@ class SnapshotCollector(Collector):
         yield CounterMetricFamily(
             _name("feeder_connections_opened"), text, now["connections_opened"]
         )
-        text = "Connections that the feeder ended: no room, nothing or nonsense came from them."
+        text = "Connections that the feeder ended: it had no room, or got nothing or nonsense."
         yield _counter("feeder_dropped", text, ("reason",), _rows(now["dropped"]))
         yield _counter("feeder_faults", "Errors sent to clients.", ("type",), _rows(now["faults"]))
         yield from _loop(now["loop"])

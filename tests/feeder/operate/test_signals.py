@@ -365,7 +365,7 @@ async def test_a_feeder_that_drains_takes_over_nothing() -> None:
     async with running(settings()) as (feeder, datasets):
         await feeder.drain(0)
         done = await reload(feeder, datasets, settings("train", "more"))
-        assert done == ["the feeder is draining and takes over nothing"]
+        assert done == ["the feeder is draining, so it reloads nothing"]
         assert "more" not in datasets
 
 
