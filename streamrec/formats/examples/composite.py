@@ -161,12 +161,12 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: ColumnKin
         column: Any = get(columns)
         outer: Any = column if kind is ColumnKind.STEPS else None
         column = column.values if outer is not None else column
-        for (partition, by), numbers_of in zip(parts, keys, strict=True):
+        for (rule, by), numbers_of in zip(parts, keys, strict=True):
             numbers: Any = numbers_of(columns) if numbers_of else None
             if outer is not None and numbers is not None:
                 numbers = _align(numbers, outer, by, key)
             try:
-                column = partition(column, partition, numbers, partial(claim, by or key))
+                column = partition(column, rule, numbers, partial(claim, by or key))
             except Misfit as misfit:
                 row = misfit.record if outer is None else row_of(misfit.record, outer)
                 raise ColumnFault(row, by or key, _no_fit(by, key, misfit.why)) from None
