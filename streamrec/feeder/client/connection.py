@@ -190,6 +190,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             tune(sock)
+        # They were read before there was a transport: feed them in as if they came now.
         while self.first:
             buffer = self.get_buffer(-1)
             count = min(len(buffer), len(self.first))
@@ -218,8 +219,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 elif not isinstance(message, Credit | Ping | Pong):
                     self._inbox.append(message)
         except RemoteProtocolError as error:
+            # What else it sends goes to waste, until it has read why the conversation ends.
             self.machine.error = error
             self.stop(error)
+        # Strangers alone: whoever has said HELLO is read as fast as it sends.
         if not self._has_begun and self.machine.role is Role.SERVER:
             self._rest()
         self._flush_replies()
@@ -320,6 +323,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         ):
             # No transport sends descriptors. This one has nothing to write yet.
             sent = socket.send_fds(sock, [data], [descriptor])
+        # A socket without room takes a part of it, or nothing where there was an error.
         self._transport.write(data[sent:])
 
     def post(self, message: Message) -> None:
@@ -427,6 +431,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             )
 
     def _wake(self) -> None:
+        # A wait that was cancelled in this turn of the loop is done, and not yet forgotten.
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -62,6 +62,7 @@ def _make_sealed(size: int, stack: contextlib.ExitStack) -> int | None:
     fd = os.memfd_create("streamrec-batches", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     stack.callback(os.close, fd)
     os.ftruncate(fd, size)
+    # The feeder writes where it is mapped, and would be killed at a page that is gone: see below.
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     return fd
@@ -199,6 +200,7 @@ class Outbox:
         """Let the memory go, as soon as no array views it."""
         self._sent.clear()
         self._allocator = Allocator(0)
+        # Arrays that are lent keep the mapping; this side's own hold on it ends here.
         self._memory = self._memory[:0].copy()
 
     def allocate(self, size: int) -> ByteArray:
@@ -273,6 +275,7 @@ class Outbox:
 
     def _lend(self, size: int) -> ByteArray | None:
         with self._lock:
+            # Arrays end in any thread, amid a collection too, which must not wait for this lock.
             while self._ended:
                 self._allocator.free(self._ended.popleft())
             begin = self._allocator.take(size) if size else None

@@ -64,6 +64,7 @@ class Visit:
 
     async def serve(self, outboxes: Outboxes) -> None:
         """Serve the client until either side is done."""
+        # The loop's socket calls refuse one that blocks.
         self._sock.setblocking(False)
         settings = self._service.settings
         try:
@@ -101,6 +102,7 @@ class Visit:
         if self._refusal is not None:
             raise self._refusal
         grant = await self._grant(hello)
+        # After the token: a stranger learns nothing of this feeder, its versions neither.
         common_version(hello)
         await self._service.admit(self.connection)
         with Watch(self.connection, self._service.settings.idle_timeout, self._idle):
@@ -139,6 +141,7 @@ class Visit:
         if crowded_out is not None:
             self.drop("crowd")
             crowded_out.stop(FeederLost("the handshakes under way are too many (max_handshakes)"))
+            # Without a word: it has said nothing, and would hold its place until it had read one.
             crowded_out.abort()
 
     async def _descriptor(self) -> int | None:

@@ -233,6 +233,7 @@ class Conversation:
                 message = payload.encode(batch)
                 if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
                     self._tell(source, batches)
+                # Where the client has filled its memory, the batch goes over the socket.
                 outgoing = message if self._outbox is None else self._outbox.put(message)
                 await self._connection.send(outgoing)
                 source.count(batch, frame_size(len(message.metadata), message.payload_size))

@@ -133,6 +133,7 @@ class Supervisor(Feeder):
         """End in peace, as :meth:`Feeder.drain` does in every worker."""
         self._stop_listening()
         self._tell(drain=grace)
+        # A keeper between two workers would start one more, which nobody needs now.
         for keeper, worker in self._keepers.items():
             if worker is None:
                 keeper.cancel()
@@ -208,6 +209,7 @@ class Supervisor(Feeder):
             patience = GOODBYE
         finally:
             self._keepers[keeper] = None
+            # Out of the list before it ends: no connection may be handed to it meanwhile.
             self._workers.remove(worker)
             self._forget(worker)
             await finish(worker.end(patience))
@@ -232,6 +234,7 @@ class Supervisor(Feeder):
         for granted in worker.loans:
             self.give_back(granted)
         if worker.snapshot is not None:
+            # The daemon's counters must not fall: who reads them would take it for a new start.
             told = keep_counts(worker.snapshot)
             self._retired = [merge_snapshots(told, self._retired)]
 
@@ -291,6 +294,7 @@ class Supervisor(Feeder):
     def _answer_later(self, worker: Worker, message: dict[str, Any]) -> None:
         """Answer once a dataset is open."""
 
+        # In a task: a store may take minutes, and the worker has other questions meanwhile.
         async def answer() -> None:
             grant = Grant(**message["grant"]) if message.get("grant") else None
             found = await self._order(message["open"], is_known=message["known"], grant=grant)

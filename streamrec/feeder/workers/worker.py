@@ -191,6 +191,7 @@ class Worker:
         """
         self.connections.add(number)
         self._waiting[number] = sock, tls
+        # Else the channel is full, its writer goes on by itself, and the order must be kept.
         if len(self._waiting) == 1:
             self._pass_on()
 
