@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from streamrec.datasets.dataset_manifest import IndexedShard, Kind
-    from streamrec.datasets.task_log import TaskLog
+    from streamrec.datasets.task_shards import TaskLog
     from streamrec.stores.base.protocol import ObjectInfo
 
 

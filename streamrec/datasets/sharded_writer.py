@@ -14,8 +14,7 @@ from streamrec.config.arguments import options_of, place_text
 from streamrec.config.validation import byte_size
 from streamrec.datasets.dataset_manifest import WriteSettings
 from streamrec.datasets.merge_shards import complete, merge_tasks
-from streamrec.datasets.task_log import begin
-from streamrec.datasets.task_shards import CountedShards, SequentialShards
+from streamrec.datasets.task_shards import CountedShards, SequentialShards, begin
 from streamrec.datasets.writer import LARGE, WholeOrAbsent, compression_of, payload_of
 from streamrec.errors import ConfigError, WrongFeatureType
 from streamrec.formats.examples.encode import encode_blocks
