@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.datasets.compare import Comparison
-    from streamrec.datasets.index_check import IndexCheck
-    from streamrec.datasets.verify import ShardReport
+    from streamrec.datasets.verify import IndexCheck, ShardReport
 
 FAILED = 1
 
@@ -57,8 +56,7 @@ def verify(
         comparison = _compare(urls, others, storage_options, max_record_bytes, any_order=any_order)
         print_json(asdict(comparison)) if as_json else click.echo(_differences(comparison))
         context.exit(FAILED if comparison.differences else 0)
-    from streamrec.datasets.index_check import IndexCheck
-    from streamrec.datasets.verify import check
+    from streamrec.datasets.verify import IndexCheck, check
     from streamrec.flow.bridge import Bridge
 
     index = IndexCheck()

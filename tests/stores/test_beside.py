@@ -14,10 +14,9 @@ import pytest
 from aiohttp import web
 
 import streamrec as sr
-from streamrec.datasets.index_check import IndexCheck
 from streamrec.datasets.reshard import types_of
 from streamrec.datasets.shard_source import ShardSource
-from streamrec.datasets.verify import check
+from streamrec.datasets.verify import IndexCheck, check
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.index import index_places
 from tests.cli.support import streamrec as cli
