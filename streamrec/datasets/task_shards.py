@@ -1,4 +1,4 @@
-"""The shards of one task: a counted number, which get records in turn, or in sequence by size."""
+"""The shards of one task, and the record that it keeps of them for a run that goes on there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a dataset: it reads every byte, reports every fault, and builds an index."""
+"""The check of a dataset: its bytes, its faults, and the index beside it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from streamrec.datasets.task_shards import TaskLog
 
 
-NAMES_task_log = ShardNames.parse("x.tfrecord")
+LOG_NAMES = ShardNames.parse("x.tfrecord")
 ONE = Task(0, 1)
 BY_SIZE = WriteSettings(
     shards=None, shard_bytes=9, tasks=1, compression="none", index=True, labels=None, source="v1"
@@ -54,21 +54,17 @@ def begun(
     directory: Path, settings: WriteSettings = BY_SIZE, *, overwrite: bool = False
 ) -> TaskLog:
     folder = Folder(f"{directory}/", {})
-    return begin(folder, NAMES_task_log, ONE, settings, FeatureTypes(), overwrite=overwrite)
+    return begin(folder, LOG_NAMES, ONE, settings, FeatureTypes(), overwrite=overwrite)
 
 
-def facts_task_log(name: str, size: int = 50) -> IndexedShard:
+def log_facts(name: str, size: int = 50) -> IndexedShard:
     return IndexedShard(name=name, records=2, bytes=size, begins=[0], first_records=[0], crcs=[7])
 
 
 def leave(directory: Path, sizes: list[int], settings: WriteSettings, **more: Any) -> None:
     """Leave what a task that was killed had written: shards of 50 bytes, now of these sizes."""
-    name = (
-        NAMES_task_log.staged
-        if settings.shards is None
-        else lambda task, n: NAMES_task_log.shard(n, 3)
-    )
-    shards = [facts_task_log(name(ONE, number)) for number in range(len(sizes))]
+    name = LOG_NAMES.staged if settings.shards is None else lambda task, n: LOG_NAMES.shard(n, 3)
+    shards = [log_facts(name(ONE, number)) for number in range(len(sizes))]
     for shard, size in zip(shards, sizes, strict=True):
         (directory / shard.name).write_bytes(b"." * size)
     part = TaskPart(settings=settings, features={"id": "int64"}, shards=shards, **more)
@@ -85,7 +81,7 @@ def test_a_first_run_keeps_a_record(tmp_path: Path) -> None:
     assert (log.records, log.part.shards, log.part.complete) == (0, [], False)
     assert TaskPart.parse((tmp_path / RECORD).read_bytes()) == log.part
     log.types.update({"id": "int64"})
-    log.update(shards=[facts_task_log("a")], complete=True)
+    log.update(shards=[log_facts("a")], complete=True)
     found = TaskPart.parse((tmp_path / RECORD).read_bytes())
     assert found == log.part
     assert found.features == {"id": "int64"}
@@ -99,7 +95,7 @@ def test_shards_by_size_are_kept_up_to_the_first_that_is_not_whole(
     leave(directory, sizes, BY_SIZE)
     log = begun(directory)
     whole = [*sizes, 40].index(40)
-    assert left(directory) == [NAMES_task_log.staged(ONE, number) for number in range(whole)]
+    assert left(directory) == [LOG_NAMES.staged(ONE, number) for number in range(whole)]
     assert [shard.name for shard in log.part.shards] == left(directory)
     assert log.records == 2 * whole
     assert log.types.to_dict() == {"id": "int64"}
@@ -153,13 +149,13 @@ def test_what_is_complete_is_not_written_again(tmp_path: Path) -> None:
         written_by="streamrec", records=2, bytes=50, features={"id": "int64"}, settings=BY_SIZE,
         tasks=[2], shards=[ShardFacts(name="x", records=2, bytes=50)],
     )  # fmt: skip
-    (tmp_path / NAMES_task_log.manifest()).write_bytes(manifest.encode())
+    (tmp_path / LOG_NAMES.manifest()).write_bytes(manifest.encode())
     (tmp_path / "x").write_bytes(b"." * 50)
     leave(tmp_path, [], BY_SIZE)
     log = begun(tmp_path)
     assert (log.part.complete, log.records) == (True, 2)
     assert log.types.to_dict() == {"id": "int64"}
-    assert names(tmp_path) == ["x", NAMES_task_log.manifest()], "the last step had left the record"
+    assert names(tmp_path) == ["x", LOG_NAMES.manifest()], "the last step had left the record"
 
 
 def test_another_dataset_is_refused_or_replaced(tmp_path: Path) -> None:
