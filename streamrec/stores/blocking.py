@@ -202,6 +202,7 @@ async def _remove_left(store: Store, directory: str, prefixes: Sequence[str]) ->
 
 async def _hold_open(stores: Stores) -> asyncio.Task[None]:
     """Return a task that closes stores when it is cancelled, as the end of a bridge does."""
+    # Stores are closed by awaiting, and the end of a bridge awaits nothing but cancelled tasks.
     holder = asyncio.get_running_loop().create_task(_hold(stores))
     await asyncio.sleep(0)  # it has begun
     return holder

@@ -402,6 +402,8 @@ def _find_named(url: str, stores: BlockingStores, suffixes: tuple[str, ...]) -> 
         StoreError: There is neither.
     """
     missing: StoreError | None = None
+    # Not only ObjectNotFound: a filesystem calls a directory by another error, and S3 denies access
+    # to what is not there to those who may not list.
     if not split_chain(url).link.endswith("/"):
         try:
             return [stores.read(ObjectInfo(url), 0, 1)[1]]

@@ -66,6 +66,7 @@ class CachedStore:
 
     def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:
         """Begin an object in the store; see :class:`Store`."""
+        # It would else be taken for the present version, and served without a request.
         self.known.pop(url, None)
         return self.store.put(url, make_directory=make_directory, spooled=spooled)
 

@@ -44,6 +44,7 @@ class FilesystemWriter:
         is_anonymous: Callable[[Any], bool] = never,
     ) -> None:
         self._find, self._session, self._is_anonymous = find, session, is_anonymous
+        # Not asyncio's threads: on two cores they are six, and who looks up a host waits for one.
         self._threads = ThreadPoolExecutor(AT_ONCE, "streamrec-writes")
 
     def put(self, url: str, *, make_directory: bool = False, spooled: bool = False) -> NewObject:

@@ -61,8 +61,11 @@ class PartFile:
     def commit(self) -> None:
         """Make the object visible: rename the file, and only then release the lock."""
         self._file.flush()
+        # The bytes first: a new name may reach the disk before them, and a power failure in between
+        # would leave an empty object.
         os.fsync(self._file.fileno())
         self._path.replace(self._object)
+        # Closing releases the lock; a part file without one is taken for what a killed writer left.
         self._file.close()
         _sync_directory(self._object.parent)
 

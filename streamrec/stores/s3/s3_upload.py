@@ -96,6 +96,7 @@ class S3Session(UploadSession):
         """Begin the upload with the first part, and return its id."""
         if self._beginning is None:
             self._beginning = asyncio.ensure_future(self._begin())
+        # A part that is cancelled must not cancel the beginning, for which other parts wait.
         return await asyncio.shield(self._beginning)
 
     async def _begin(self) -> str:
