@@ -459,7 +459,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             self._forget_plain()
         if self._writable.is_set():
-            self._transport.writelines(self._taken(AT_ONCE))
+            self._transport.writelines(self._take(AT_ONCE))
         if not self._plain:
             self._encrypted.set()
             return
@@ -467,7 +467,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._writable.is_set():  # else the transport tells when it has room
             self._next_turn = asyncio.get_running_loop().call_soon(self._encrypt)
 
-    def _taken(self, room: int) -> Iterator[memoryview]:
+    def _take(self, room: int) -> Iterator[memoryview]:
         """Take the next bytes that wait, at most so many."""
         while self._plain and room:
             data = self._plain.popleft()
