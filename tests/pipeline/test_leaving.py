@@ -20,6 +20,7 @@ from streamrec.formats.examples.specs import RaggedFeature
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.batch_cache import CachedRun
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.lane.quarantine import Quarantine
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.support import eventually, until
 from tests.pipeline import user_functions
@@ -155,7 +156,7 @@ def threads_of(run: Run, kind: str) -> ThreadPoolExecutor:
         return run._assembler.inflater._threads
     if kind == "quarantine":
         assert run._corruption_log is not None
-        assert run._corruption_log.sink is not None
+        assert isinstance(run._corruption_log.sink, Quarantine)
         return run._corruption_log.sink._threads
     return run._threads
 
