@@ -437,7 +437,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _flush_replies(self) -> None:
         # Only while the transport has room: a peer that never reads cannot pile answers up here.
-        if self._writable.is_set() and not self._transport.is_closing():
+        # Whoever leaves owes none: its half has ended, or is about to.
+        is_over = self._has_left or self._transport.is_closing()
+        if self._writable.is_set() and not is_over:
             replies = self.machine.replies()
             if replies:
                 self._write(replies)
@@ -458,7 +460,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._next_turn.cancel()
         if self._transport.is_closing():
             self._forget_plain()
-        if self._writable.is_set():
+        # A transport whose half has ended refuses even nothing at all.
+        if self._plain and self._writable.is_set():
             self._transport.writelines(self._take(AT_ONCE))
         if not self._plain:
             self._encrypted.set()

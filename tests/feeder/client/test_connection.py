@@ -372,6 +372,29 @@ class TestAsyncConnection:
         await closing
         await closed(client)
 
+    @pytest.mark.parametrize("pings", [0, 1])
+    @on_both_loops
+    async def test_nothing_is_written_behind_the_end(
+        self, pings: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The transport has room again, and a PING has no answer yet, once our half has ended."""
+        client, server = await streaming(credit=1 << 30)
+        troubles: list[Any] = []
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "call_exception_handler", troubles.append, raising=False)
+        client._transport.pause_reading()
+        server.post(BatchMessage(b"m", (memoryview(bytes(5_000_000)),)))
+        for nonce in range(pings):
+            client.post(Ping(nonce))
+        await eventually(lambda: len(server.machine._replies) == pings)
+        closing = asyncio.create_task(server.aclose(linger=20))
+        await asyncio.sleep(0)
+        client._transport.resume_reading()
+        assert isinstance(await client.receive(), BatchMessage)
+        await closing
+        await closed(client)
+        assert troubles == []
+
     @on_both_loops
     async def test_closing_waits_no_longer_than_told(self) -> None:
         ours, theirs = socket.socketpair()
