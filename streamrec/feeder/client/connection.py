@@ -171,6 +171,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size() + sum(map(len, self._plain))
 
     @property
+    def is_cut(self) -> bool:
+        """True once nothing more can be written; the loop may yet have to tell why."""
+        return self._transport.is_closing()
+
+    @property
     def _is_deaf(self) -> bool:
         return self.machine.error is not None or self.machine.state is State.CLOSED
 
@@ -333,13 +338,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
             FeederLost: The connection is gone.
             LocalProtocolError: The protocol does not allow it now.
         """
-        if self._transport.is_closing():
+        if self.is_cut:
             raise self.broken or FeederLost("the connection is closed")
         self._write(self.machine.send(message))
 
     def post_if_possible(self, *messages: Message) -> None:
         """Write messages, unless all is over: :meth:`receive` will say so, in time."""
-        if not self._transport.is_closing() and not self.machine.over:
+        if not self.is_cut and not self.machine.over:
             for message in messages:
                 self.post(message)
 
@@ -376,7 +381,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _end_writing(self) -> None:
         # Closing a socket with bytes unread would reset it, and the peer could lose the last
         # message: so end our half, and go on reading until the peer has closed the other.
-        if not self._transport.is_closing() and self._transport.can_write_eof():
+        if not self.is_cut and self._transport.can_write_eof():
             self._transport.write_eof()
         else:
             self._transport.close()
@@ -407,12 +412,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _rest(self) -> None:
         """Leave a client that is slow to say its first message unread for a while."""
         self._reads += 1
-        if self._reads > READS_AT_ONCE and not self._transport.is_closing():
+        if self._reads > READS_AT_ONCE and not self.is_cut:
             self._transport.pause_reading()
             asyncio.get_running_loop().call_later(REST, self._read_on)
 
     def _read_on(self) -> None:
-        if not self._transport.is_closing():
+        if not self.is_cut:
             self._transport.resume_reading()
 
     def _count(self) -> None:
@@ -438,8 +443,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _flush_replies(self) -> None:
         # Only while the transport has room: a peer that never reads cannot pile answers up here.
         # Whoever leaves owes none: its half has ended, or is about to.
-        is_over = self._has_left or self._transport.is_closing()
-        if self._writable.is_set() and not is_over:
+        if self._writable.is_set() and not (self._has_left or self.is_cut):
             replies = self.machine.replies()
             if replies:
                 self._write(replies)
@@ -458,7 +462,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Give TLS as much as it encrypts in one turn, and go on in the next."""
         if self._next_turn is not None:  # or the transport has room again before it
             self._next_turn.cancel()
-        if self._transport.is_closing():
+        if self.is_cut:
             self._forget_plain()
         # A transport whose half has ended refuses even nothing at all.
         if self._plain and self._writable.is_set():

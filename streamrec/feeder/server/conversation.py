@@ -144,7 +144,8 @@ class Conversation:
             await self._serve_until_stopped()
         except Exception as error:  # noqa: BLE001 - the client must hear of a defect too
             is_reason = error is self._connection.broken
-            if is_reason and isinstance(error, FeederLost):
+            # A client that leaves is no fault. A relay's feeder that is lost is one, if it can tell.
+            if isinstance(error, FeederLost) and (is_reason or self._connection.is_cut):
                 self._connection.abort()
             else:
                 self._say(self._host.fail(error))

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from streamrec.errors import RemoteProtocolError
+from streamrec.errors import FeederLost, RemoteProtocolError
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server import conversation
 from streamrec.feeder.server.server import Feeder
@@ -87,6 +87,20 @@ async def test_garbage_amid_the_stream_is_answered() -> None:
                 await feed.receive()
         assert dataset.open_runs == 0
         assert feeder.statistics.faults == {"RemoteProtocolError": 1}
+
+
+@on_both_loops
+async def test_a_client_that_is_lost_while_it_is_written_to_is_no_fault() -> None:
+    """The transport is closing already, and has not told the reason yet."""
+    dataset = FakeDataset()
+    async with Feeder({"train": dataset}) as feeder:
+        dataset.made = lambda _: [one._transport.abort() for one in feeder.admission.guests]
+        async with aclosing(await AsyncFeed.open(f"{await feeder.listen(HERE)}/train")) as feed:
+            with pytest.raises(FeederLost):
+                await feed.receive()
+        await eventually(lambda: not feeder._tasks)
+        assert dataset.taken == 1
+        assert feeder.statistics.faults == {}
 
 
 class Silent:
