@@ -123,7 +123,8 @@ class Arithmetic:
         fingerprint.check(point.fingerprint)
         if point.since is None and point.points.size != self._identity.sublanes(point.world_size):
             raise MalformedPosition(
-                "the state has a different number of components; load a state that was saved by it"
+                "the state has a different number of components than this stream; load a state "
+                "that this stream has saved"
             )
         # By record one state serves any rank; by shard this refuses what lacks the other ranks.
         if (point.rank, point.world_size) != (rank, world_size):

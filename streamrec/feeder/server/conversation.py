@@ -144,7 +144,7 @@ class Conversation:
             await self._serve_until_stopped()
         except Exception as error:  # noqa: BLE001 - the client must hear of a defect too
             is_reason = error is self._connection.broken
-            # A client that leaves is no fault. A relay's feeder that is lost is one, if it can tell.
+            # A client that left is not a fault; a relay's feeder that is lost is one.
             if isinstance(error, FeederLost) and (is_reason or self._connection.is_cut):
                 self._connection.abort()
             else:
