@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from streamrec.adapters.torch import agree_at_first
+from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.adapters.torch.device import mover_to
 from streamrec.adapters.torch.worker import Notice, epoch_of, from_loader, of_loader
 from streamrec.errors import ConfigError
