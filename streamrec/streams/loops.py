@@ -1,7 +1,8 @@
 """The two kinds of sessions, what is read of them ahead, and their ends.
 
 A session delivers batches from a position on (``receive``) and, after the end of a run, starts the
-next one (``subscribe``). Seven classes do, here and in :mod:`streamrec.feeder.client`.
+next one (``subscribe``). Seven classes do: in :mod:`streamrec.streams.session`,
+:mod:`streamrec.streams.warm_start` and :mod:`streamrec.feeder.client`.
 
 Programs run a loop for each epoch, and test runners one for each test. A loop that is shut down
 cancels its tasks, and the sessions in it close what they hold; so nothing is left to close there.
@@ -22,6 +23,9 @@ from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:
     from streamrec.plan.state.position import Fingerprint
+
+
+log = logging.getLogger("streamrec")
 
 
 class Lookahead:
@@ -58,9 +62,6 @@ class Lookahead:
     def clear(self) -> None:
         """Forget what came: the session is left."""
         self._came.clear()
-
-
-log = logging.getLogger("streamrec")
 
 
 class Session(Protocol):

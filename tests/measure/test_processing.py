@@ -94,7 +94,7 @@ def test_damage_in_the_first_record_is_an_error() -> None:
         blocks_of("x", frames, check_crc=True, most=100)
 
 
-FEATURES_user_functions = {"id": {"kind": "fixed", "dtype": "int64"}}
+ONE_FEATURE = {"id": {"kind": "fixed", "dtype": "int64"}}
 
 
 def test_where_nothing_is_left_no_function_is_called() -> None:
@@ -109,19 +109,19 @@ def test_where_nothing_is_left_no_function_is_called() -> None:
     )
     content = frame(encode_example({"id": [1]}))
     (block,) = blocks_of("x", np.frombuffer(content, np.uint8), check_crc=True, most=1000)
-    with closing(Decoder(FEATURES_user_functions, ["x"])) as decoder:
+    with closing(Decoder(ONE_FEATURE, ["x"])) as decoder:
         span = RecordSpan.of(Extent(0, 0, 0), block)
-        assert UserFunctions(functions, FEATURES_user_functions, ["x"], decoder).seconds(span) > 0
+        assert UserFunctions(functions, ONE_FEATURE, ["x"], decoder).seconds(span) > 0
 
 
 def test_a_filter_alone_needs_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     functions = Functions(Function("filter", lambda columns: columns["id"] > 0))
     content = frame(encode_example({"id": [1]}))
     (block,) = blocks_of("x", np.frombuffer(content, np.uint8), check_crc=True, most=1000)
-    with closing(Decoder(FEATURES_user_functions, ["x"])) as decoder:
+    with closing(Decoder(ONE_FEATURE, ["x"])) as decoder:
         monkeypatch.setattr(decoder, "columns", None)
         span = RecordSpan.of(Extent(0, 0, 0), block)
-        assert UserFunctions(functions, FEATURES_user_functions, ["x"], decoder).seconds(span) > 0
+        assert UserFunctions(functions, ONE_FEATURE, ["x"], decoder).seconds(span) > 0
 
 
 def test_each_function_gets_what_the_one_before_it_gave() -> None:
@@ -142,8 +142,8 @@ def test_each_function_gets_what_the_one_before_it_gave() -> None:
     )
     content = b"".join(frame(encode_example({"id": [number]})) for number in range(5))
     (block,) = blocks_of("x", np.frombuffer(content, np.uint8), check_crc=True, most=1000)
-    with closing(Decoder(FEATURES_user_functions, ["x"])) as decoder:
-        users = UserFunctions(functions, FEATURES_user_functions, ["x"], decoder)
+    with closing(Decoder(ONE_FEATURE, ["x"])) as decoder:
+        users = UserFunctions(functions, ONE_FEATURE, ["x"], decoder)
         assert users.seconds(RecordSpan.of(Extent(0, 0, 0), block)) > 0
     assert seen == [(3, [0, 20, 40], [0, 2, 4])]
 

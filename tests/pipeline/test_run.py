@@ -18,6 +18,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end as end_task
 from streamrec.flow.stages import STAGES
 from streamrec.pipeline.dataset import Dataset
+from tests.feeder.support import eventually
 from tests.pipeline.small_datasets import (
     contents,
     global_batches,
@@ -204,9 +205,8 @@ async def test_a_run_that_is_left_leaves_no_memory(
     pool = weakref.ref(run._assembler.fetcher.pool)
     assert run._assembler.fetcher.pool.idle == 0
     del run, kept
-    while pool() is not None:  # a thread that has read for it may still hold its last work
-        await asyncio.sleep(0)
-        gc.collect()
+    # A thread that has read for it may still hold its last work.
+    await eventually(lambda: gc.collect() >= 0 and pool() is None)
     await dataset.aclose()
 
 

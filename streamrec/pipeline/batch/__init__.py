@@ -1,1 +1,1 @@
-"""Batches: the round robin over lanes, and columns."""
+"""Batches: their columns, what makes them of records, and their form on the wire."""

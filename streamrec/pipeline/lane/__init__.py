@@ -1,1 +1,1 @@
-"""Lanes: records from bytes, in the order of the dataset."""
+"""Lanes: records from bytes, in the order of the dataset, and the cut into batches."""
