@@ -7,7 +7,6 @@ name that another library registered in the process: an installed TensorFlow has
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Messages(dict[str, Any]):
     def __init__(self, package: str, messages: Mapping[str, Sequence[Field]]) -> None:
         super().__init__()
         self._package, self._messages = package, messages
-        self._lock = threading.Lock()
+        self._made: dict[str, dict[str, Any]] = {}
 
     def __missing__(self, name: str) -> Any:
         """Make the classes.
@@ -66,9 +65,10 @@ class Messages(dict[str, Any]):
         """
         if name not in self._messages:
             raise KeyError(name)
-        with self._lock:  # messages hold one another, so there is one class of each
-            if not self:
-                self.update(_classes(self._package, self._messages))
+        # Messages hold one another, so of threads that make them all keep those of the first one.
+        # Without a lock: a fork meanwhile would leave it locked in the child for ever.
+        made = _classes(self._package, self._messages)
+        self.update(self._made.setdefault(self._package, made))
         return self[name]
 
 

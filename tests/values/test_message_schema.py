@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from google.protobuf import descriptor_pool
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec.values import message_schema
 from streamrec.values.message_schema import Field, Messages
 
 TABLE = {
@@ -42,6 +45,31 @@ def messages() -> dict[str, Any]:
 def test_full_names_carry_the_package(messages: dict[str, Any]) -> None:
     names = [messages[name].DESCRIPTOR.full_name for name in TABLE]
     assert names == ["streamrec.test.Point", "streamrec.test.Everything"]
+
+
+def test_threads_get_the_same_classes_and_do_not_wait_for_one_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that stops midway keeps nobody waiting: after a fork it never goes on."""
+    begun, may_end, make = threading.Event(), threading.Event(), message_schema._classes
+
+    def make_slowly(*arguments: Any) -> dict[str, Any]:
+        begun.set()
+        may_end.wait()
+        return make(*arguments)
+
+    messages = Messages("streamrec.test", TABLE)
+    with ThreadPoolExecutor(2) as threads:
+        monkeypatch.setattr(message_schema, "_classes", make_slowly)
+        slow = threads.submit(messages.__getitem__, "Point")
+        begun.wait()
+        monkeypatch.setattr(message_schema, "_classes", make)
+        try:
+            quick = threads.submit(messages.__getitem__, "Point").result(timeout=20)
+        finally:
+            may_end.set()
+        assert slow.result() is quick
+    assert messages["Everything"]().point.__class__ is quick
 
 
 def test_every_type_survives_the_wire(messages: dict[str, Any]) -> None:

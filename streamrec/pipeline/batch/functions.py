@@ -348,20 +348,20 @@ def load(setting: str, name: str) -> Callable[..., Any]:
     """
     module, _, path = name.partition(":")
     try:
-        part_of: Any = import_module(module)
+        target: Any = import_module(module)
     except Exception as error:
         raise ConfigError(
             f"the setting {setting!r} names {name!r}, but importing {module} raised "
             f"{type(error).__name__}: {error}; check the name and PYTHONPATH"
         ) from error
     for part in path.split("."):
-        part_of = getattr(part_of, part, None)
-    if not callable(part_of):
+        target = getattr(target, part, None)
+    if not callable(target):
         raise ConfigError(
             f"the setting {setting!r} names {name!r}, but {module} has no such function; "
             "correct the name"
         )
-    return part_of  # type: ignore[no-any-return]
+    return target  # type: ignore[no-any-return]
 
 
 def _rows_of(column: Any) -> int:

@@ -261,8 +261,8 @@ def _metadata_of(message: BatchMessage, name: str) -> Any:
 def _decode_columns(metadata: Any, reader: PayloadReader) -> dict[str, Column]:
     # All that is left is alike in nearly all batches.
     metadata.ClearField("position")
-    text = metadata.SerializeToString()
-    places = layout(text) if len(text) <= MOST_REMEMBERED else None
+    data = metadata.SerializeToString()
+    places = layout(data) if len(data) <= MOST_REMEMBERED else None
     if places is not None:
         return reader.take_all(places)
     rows = int(metadata.rows)

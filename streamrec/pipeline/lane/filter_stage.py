@@ -149,20 +149,20 @@ class _Columns(Mapping[str, Any]):
         self._features = features
         self._rows = rows
         self._parse = parse
-        self._columns_of: Columns = {}
+        self._parsed: Columns = {}
         self.fault: DataError | None = None
         """The error of a record that cannot be parsed."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._features:
             raise KeyError(name)
-        if name not in self._columns_of:
+        if name not in self._parsed:
             try:
-                self._columns_of = self._parse(self._rows, name) | self._columns_of
+                self._parsed = self._parse(self._rows, name) | self._parsed
             except DataError as error:
                 self.fault = error
                 raise
-        return self._columns_of[name]
+        return self._parsed[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._features)
