@@ -78,8 +78,13 @@ class Folder:
         found: list[ObjectInfo] = []
         with contextlib.suppress(ObjectNotFound):
             found = self._stores.list_objects(self._url, recursive=False)
-        names = {info.url.removeprefix(self._url): info.size or 0 for info in found}
-        return {name: size for name, size in names.items() if name}
+        sizes = {info.url.removeprefix(self._url): info.size for info in found}
+        # What a disk names no size of, a FIFO or a link that leads nowhere, is not an object.
+        return {
+            name: size or 0
+            for name, size in sizes.items()
+            if name and (size is not None or not self._is_local)
+        }
 
     def read(self, name: str) -> bytes | None:
         """Return an object's content; ``None`` if there is no such object."""

@@ -16,7 +16,7 @@ from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.foreign_errors import translate_errors
-from streamrec.stores.base.protocol import ObjectInfo, check_pin
+from streamrec.stores.base.protocol import ObjectInfo, check_pin, split_bucket
 from streamrec.stores.base.regular_file import check_regular, open_regular
 from streamrec.stores.base.source_text import (
     expand,
@@ -27,6 +27,7 @@ from streamrec.stores.base.source_text import (
     with_holder,
     with_one_name,
 )
+from streamrec.stores.base.troubles import tell
 from streamrec.stores.base.versions import file_version
 from streamrec.stores.blocking import BlockingStores
 
@@ -258,10 +259,11 @@ def named_files(
             yield _of_path(name) if Path(name).is_file() else None
             continue
         if not line_of(name).is_listed:
+            found: list[StoredFile] = []
             with suppress(ObjectNotFound):
-                yield from find_files(escape(name), storage_options)
-                continue
-            yield None
+                found = find_files(escape(name), storage_options)
+            # One for each name, so that callers can pair them; a writer's part file is not a file.
+            yield found[0] if found else None
             continue
         place = split_chain(name)
         last = place.link.rpartition("/")[2]
@@ -415,8 +417,10 @@ def _find_named(url: str, stores: BlockingStores, suffixes: tuple[str, ...]) -> 
         infos = stores.list_objects(_directory(url), recursive=False)
     except StoreError as error:
         raise missing or error from None
-    if missing is not None and not infos and not stores.has_any(_directory(url)):
-        raise missing
+    # A bucket may be empty, and the listing has told if it is missing.
+    is_bucket = line_of(url).has_buckets and not split_bucket(url)[1]
+    if not infos and not is_bucket and not stores.has_any(_directory(url)):
+        raise missing or tell("no object", url)
     return [info for info in infos if split_chain(info.url).link.endswith(suffixes)]
 
 

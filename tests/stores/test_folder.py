@@ -142,3 +142,11 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x")
     with pytest.raises(StoreError, match="x, offset 0: this is a FIFO, a device or a socket; name"):
         Folder(f"{tmp_path}/", {}).read("x")
+
+
+def test_only_files_are_objects(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"one")
+    (tmp_path / "link").symlink_to("x")
+    (tmp_path / "broken").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "fifo")
+    assert Folder(f"{tmp_path}/", {}).sizes() == {"x": 3, "link": 3}

@@ -168,7 +168,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     assert find_files(str(tmp_path / "no"), {}) == []
     with DevStore() as store:
         store.put("bucket/x-1", b"x")
-        for name in ("no", "x-{1,2}"):
+        for name in ("no", "no/", "x-{1,2}"):
             with pytest.raises(ObjectNotFound, match="there is no such object"):
                 find_files(f"s3://bucket/{name}", store.storage_options)
         [file] = find_files("s3://bucket/x-1", store.storage_options)
@@ -251,6 +251,8 @@ def test_files_of_a_server_that_cannot_list() -> None:
         assert (found.name, found.size) == ("x-1", 1)
         named = list(named_files([f"{url}/x-1", f"{url}/no"], {}))
         assert [file and file.name for file in named] == ["x-1", None]
+        store.put("bucket/dir/.y.part", b"y")
+        assert list(named_files([f"{url}/.y.part"], {})) == [None]
         assert names_in(url, {}) is None
         with pytest.raises(ObjectNotFound):
             find_files(f"{url}/x-{{1,2}}", {})
