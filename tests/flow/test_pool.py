@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-MIB_prefault = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that is asked")
 
 
@@ -53,7 +53,7 @@ def done(future: Future[None] | None) -> None:
 
 @on_linux
 def test_who_writes_finds_the_pages_there() -> None:
-    prefaulter, size = started(), 5 * MIB_prefault + mmap.PAGESIZE
+    prefaulter, size = started(), 5 * MIB + mmap.PAGESIZE
     # On a machine that is short of memory the kernel may take pages away at once: then once more.
     faults = -1
     for _ in range(5):
@@ -70,7 +70,7 @@ def test_who_writes_finds_the_pages_there() -> None:
 
 def test_what_is_written_meanwhile_stays() -> None:
     prefaulter = started()
-    pieces = [mapped(2 * MIB_prefault) for _ in range(8)]
+    pieces = [mapped(2 * MIB) for _ in range(8)]
     futures = [prefaulter.prefault(piece) for piece in pieces]
     for number, piece in enumerate(pieces):
         piece[:] = number + 1
@@ -84,7 +84,7 @@ def test_memory_of_a_system_that_knows_no_such_thing_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "_madvise", lambda: None)
-    prefaulter, memory = started(), mapped(MIB_prefault)
+    prefaulter, memory = started(), mapped(MIB)
     done(prefaulter.prefault(memory))
     assert not memory.any()
     prefaulter.close()
@@ -148,7 +148,6 @@ def test_nobody_waits_for_its_thread_to_start(
     prefaulter.close()
 
 
-KIB, MIB = 1 << 10, 1 << 20
 UNIT = 4 * KIB  # the smallest piece
 
 

@@ -73,12 +73,12 @@ async def test_an_error_ends_the_others_and_comes_alone() -> None:
     assert ended == ["hang", "hang"]
 
 
-SHARDS_first_byte = {f"part-{number}": bytes(64 << 10) for number in range(4)}
+LATENCY_SHARDS = {f"part-{number}": bytes(64 << 10) for number in range(4)}
 
 
 @asynchronous
 async def test_all_requests_of_the_budget_are_measured() -> None:
-    async with place(SHARDS_first_byte, limits(requests=50)) as found:
+    async with place(LATENCY_SHARDS, limits(requests=50)) as found:
         told: list[float] = []
         times = await measure_first_byte(found.store, found.shards, found.budget, told.append)
         assert times.seconds == sorted(told)
@@ -90,7 +90,7 @@ async def test_all_requests_of_the_budget_are_measured() -> None:
 
 @asynchronous
 async def test_requests_to_a_far_store_overlap() -> None:
-    async with place(SHARDS_first_byte, limits(requests=60), latency=0.03) as found:
+    async with place(LATENCY_SHARDS, limits(requests=60), latency=0.03) as found:
         await measure_first_byte(found.store, found.shards, found.budget)
         assert 1 < found.devstore.statistics.peak_in_flight <= MOST_AT_A_TIME
 
@@ -109,14 +109,14 @@ async def test_failed_attempts_are_no_times() -> None:
         FaultRule(ranged=True, nth=5, status=503),
         FaultRule(ranged=True, nth=7, reset_after=10),
     ]
-    async with place(SHARDS_first_byte, limits(requests=30), faults=faults) as found:
+    async with place(LATENCY_SHARDS, limits(requests=30), faults=faults) as found:
         times = await measure_first_byte(found.store, found.shards, found.budget)
         assert len(times.seconds) < 28
 
 
 @asynchronous
 async def test_without_a_time_there_are_no_figures() -> None:
-    async with place(SHARDS_first_byte, limits(requests=1)) as found:
+    async with place(LATENCY_SHARDS, limits(requests=1)) as found:
         with pytest.raises(BudgetSpent):
             await measure_first_byte(found.store, found.shards, found.budget)
 
@@ -124,7 +124,7 @@ async def test_without_a_time_there_are_no_figures() -> None:
 @asynchronous
 async def test_an_error_comes_alone() -> None:
     faults = [FaultRule(ranged=True, nth=20, status=404, code="NoSuchKey")]
-    async with place(SHARDS_first_byte, faults=faults) as found:
+    async with place(LATENCY_SHARDS, faults=faults) as found:
         with pytest.raises(ObjectNotFound):
             await measure_first_byte(found.store, found.shards, found.budget)
 

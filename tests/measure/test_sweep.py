@@ -55,7 +55,7 @@ def test_empty_shards_are_no_place() -> None:
         Places([ObjectInfo("a", 0), ObjectInfo("b")], 10)
 
 
-SHARDS_cell = {f"part-{number}": bytes(256 << 10) for number in range(4)}
+CELL_SHARDS = {f"part-{number}": bytes(256 << 10) for number in range(4)}
 MEMORY = np.empty(1 << 20, np.uint8)
 
 
@@ -77,7 +77,7 @@ def test_transfers_that_follow_each_other_fill_the_window(
 
 @asynchronous
 async def test_a_cell() -> None:
-    async with place(SHARDS_cell, latency=0.01) as found:
+    async with place(CELL_SHARDS, latency=0.01) as found:
         cell, range_seconds, rate = await measure_cell(
             found.store, found.shards, 64 << 10, 4, 0.05, MEMORY
         )
@@ -93,7 +93,7 @@ async def test_a_cell() -> None:
 
 @asynchronous
 async def test_ranges_are_as_large_as_the_largest_shard_and_share_memory() -> None:
-    async with place(SHARDS_cell) as found:
+    async with place(CELL_SHARDS) as found:
         memory = np.empty(300 << 10, np.uint8)
         measured = await measure_cell(found.store, found.shards, 1 << 30, 3, 0.0, memory)
         assert measured.cell.range_bytes == 256 << 10
@@ -102,7 +102,7 @@ async def test_ranges_are_as_large_as_the_largest_shard_and_share_memory() -> No
 @asynchronous
 async def test_requests_that_stall_do_not_hold_it_up() -> None:
     faults = [FaultRule(ranged=True, probability=0.05, stall_after=1000, stall=3600.0)]
-    async with place(SHARDS_cell, faults=faults) as found:
+    async with place(CELL_SHARDS, faults=faults) as found:
         measured = await measure_cell(found.store, found.shards, 64 << 10, 16, 0.05, MEMORY)
         assert measured.cell.bytes > 0
 
@@ -110,7 +110,7 @@ async def test_requests_that_stall_do_not_hold_it_up() -> None:
 @asynchronous
 async def test_answers_that_ask_to_slow_down_are_counted() -> None:
     faults = [FaultRule(ranged=True, probability=0.2, status=503)]
-    async with place(SHARDS_cell, faults=faults) as found:
+    async with place(CELL_SHARDS, faults=faults) as found:
         measured = await measure_cell(found.store, found.shards, 64 << 10, 8, 0.1, MEMORY)
         assert 0 < measured.cell.throttled <= found.devstore.statistics.by_status[503]
 
@@ -118,7 +118,7 @@ async def test_answers_that_ask_to_slow_down_are_counted() -> None:
 @asynchronous
 async def test_an_error_for_good_comes_alone() -> None:
     faults = [FaultRule(ranged=True, nth=9, status=404, code="NoSuchKey")]
-    async with place(SHARDS_cell, faults=faults) as found:
+    async with place(CELL_SHARDS, faults=faults) as found:
         with pytest.raises(ObjectNotFound):
             await measure_cell(found.store, found.shards, 64 << 10, 4, 60.0, MEMORY)
 
@@ -126,14 +126,14 @@ async def test_an_error_for_good_comes_alone() -> None:
 @asynchronous
 async def test_many_failures_in_a_row_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamrec.measure.sweep.FAILURES", 1)
-    async with place(SHARDS_cell, faults=[FaultRule(ranged=True, status=503)]) as found:
+    async with place(CELL_SHARDS, faults=[FaultRule(ranged=True, status=503)]) as found:
         with pytest.raises(ConnectionError):
             await measure_cell(found.store, found.shards, 64 << 10, 2, 60.0, MEMORY)
 
 
 @asynchronous
 async def test_it_ends_with_the_budget() -> None:
-    async with place(SHARDS_cell, limits(requests=20)) as found:
+    async with place(CELL_SHARDS, limits(requests=20)) as found:
         with pytest.raises(BudgetSpent):
             await measure_cell(found.store, found.shards, 64 << 10, 4, 60.0, MEMORY)
         assert found.budget.spent.requests == 20

@@ -293,7 +293,7 @@ class FeederStatistics:
         self.errors.append({"time": time.time(), "type": kind, "message": text, **where})
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as JSON can hold it; :func:`merged` adds up those of several feeders."""
+        """Return all of it as JSON can hold it; :func:`merge_snapshots` adds up several."""
         measures = self._measures()
         return {
             "version": VERSION,
