@@ -301,7 +301,7 @@ class TestConversion:
         Path("text.txt").write_text(TEXT)
         Path("list").write_text("text.txt\n")
         splits = Splits.parse("train=0.5,test=0.5")
-        options = {"vocab_file": os.path.relpath(vocabulary_file(tmp_path)), "splits": splits}
+        options = {"vocab_file": os.path.relpath(vocabulary_file(tmp_path))}
         for name, source, more in (("a", "text.txt", {}), ("b", "", {"metadata_files": ["list"]})):
             Path(name).mkdir()
             place = Destination(f"{name}/", Task(0, 1), shards=2)
