@@ -15,6 +15,7 @@ Names are loaded when they are first used, so that importing the package is fast
 from __future__ import annotations
 
 import gc
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +153,10 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+_uncollected: set[str] = set()
+"""The modules for whose import the garbage collector waits."""
+
+
 def _imported(module: str) -> Any:
     """Import a module, and have the garbage collector wait meanwhile.
 
@@ -159,12 +164,26 @@ def _imported(module: str) -> Any:
     and again while there is more of it, took a tenth of the time.
     """
     was_enabled = gc.isenabled()
-    gc.disable()
+    if was_enabled:
+        _uncollected.add(module)
+        gc.disable()
     try:
         return import_module(module)
     finally:
         if was_enabled:
             gc.enable()
+            _uncollected.discard(module)
+
+
+def _collect_in_child() -> None:
+    # The thread that would enable the collector again is not in the child.
+    if _uncollected:
+        _uncollected.clear()
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_collect_in_child)
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
+import threading
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 import streamrec
 from streamrec import errors
+from tests.forked_children import in_forked_child
 
 PUBLIC = [
     "Arrays", "Batch", "BytesColumn", "BytesList", "Example", "Feature", "FeatureList",
@@ -112,6 +115,7 @@ def test_a_first_batch_imports_what_reads_it_alone(
     path = tmp_path / "program.py"
     path.write_text(f"""
 import sys
+import threading
 import streamrec as sr
 
 if __name__ == "__main__":
@@ -126,3 +130,39 @@ if __name__ == "__main__":
         [sys.executable, "-W", "ignore", path], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+SLOW = """
+import threading
+
+begun, may_end = threading.Event(), threading.Event()
+"""
+WAITS = """
+import {}
+
+{}.begun.set()
+{}.may_end.wait()
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_process_forked_during_an_import_collects_garbage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs, waits = f"signs_{tmp_path.name}", f"waits_{tmp_path.name}"
+    (tmp_path / f"{signs}.py").write_text(SLOW)
+    (tmp_path / f"{waits}.py").write_text(WAITS.format(signs, signs, signs))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(streamrec._HOME_OF, "begun", waits)
+    events = import_module(signs)
+    thread = threading.Thread(target=hasattr, args=(streamrec, "begun"))
+    thread.start()
+    try:
+        assert events.begun.wait(10)
+        assert not gc.isenabled()
+        assert in_forked_child(gc.isenabled)
+    finally:
+        events.may_end.set()
+        thread.join()
+    assert gc.isenabled()
+    assert in_forked_child(gc.isenabled)
