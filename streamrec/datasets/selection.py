@@ -36,7 +36,7 @@ class PlacedRecord(NamedTuple):
 class Selection:
     """The records to read."""
 
-    urls: tuple[str, ...]
+    urls: tuple[str, ...] = field(repr=False)
     count: int | None = None
     """The most records; ``None``: all."""
     offset: int = 0

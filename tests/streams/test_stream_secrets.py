@@ -15,6 +15,7 @@ import pytest
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.daemon import DaemonSettings
+from streamrec.datasets.selection import Selection
 from streamrec.datasets.verify import ShardReport
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import StreamrecError
@@ -22,7 +23,10 @@ from streamrec.feeder.client.client import BlockingFeed
 from streamrec.feeder.operate.configuration import effective
 from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
+from streamrec.pipeline.batch.functions import Function
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.lane.filter_stage import Filter
+from streamrec.pipeline.lane.quarantine import CorruptionLog
 from streamrec.plan.state.fingerprint import names_digest
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.http.range_requests import RangedGet
@@ -286,6 +290,8 @@ def test_descriptions(seen: list[Any]) -> None:
     seen += [settings, settings.datasets["d"], json.dumps(effective(settings))]
     seen += [RangedGet(url, url, 0, 1), ObjectInfo(url), Transport(proxy=url), ShardReport(url)]
     seen.append(Hello(dataset="d", world_size=1, token=SECRET))
+    seen += [CorruptionLog([url], 1), Filter(Function("filter", len), None, [url])]
+    seen.append(Selection((url,)))
 
 
 def test_a_writer(store: DevStore, seen: list[Any]) -> None:

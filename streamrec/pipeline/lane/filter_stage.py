@@ -62,7 +62,7 @@ class Filter:
 
     function: Function
     features: dict[str, Any] | None
-    urls: Sequence[str]
+    urls: Sequence[str] = field(repr=False)
     limits: DecodeLimits = UNLIMITED
     share: Share = one_by_one
     _used: tuple[str, ...] = ()

@@ -54,7 +54,7 @@ class CorruptionLog:
         sink: Stores the skipped spans; ``None``: they are not stored.
     """
 
-    urls: Sequence[str]
+    urls: Sequence[str] = field(repr=False)
     budget: float
     sink: SpanSink | None = None
     met: int = 0
