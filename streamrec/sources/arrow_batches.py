@@ -1,4 +1,8 @@
-"""Batches of Parquet and Arrow (Feather): their schemas, their rows, and their records."""
+"""Batches of Parquet and Arrow (Feather): their schemas, their rows, and their records.
+
+A message of Arrow's IPC format is a table of FlatBuffers with a body of buffers. Source:
+``Message.fbs`` and ``File.fbs`` of Apache Arrow.
+"""
 
 from __future__ import annotations
 

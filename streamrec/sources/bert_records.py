@@ -43,7 +43,11 @@ class SentencePair(NamedTuple):
 
 
 class SentencePairs:
-    """The pairs of documents.
+    """The pairs of documents, made as the well-known ``create_pretraining_data.py`` makes them.
+
+    A pair is filled with sentences up to a target length and cut between two of them. In half of
+    the pairs the second part is replaced by sentences from elsewhere, and the replaced ones begin
+    the next pair.
 
     Args:
         offsets: The places of the sentences' first tokens, and the end of the last; no sentence is

@@ -1,7 +1,9 @@
-"""The index and the shards of MosaicML Streaming (MDS).
+"""The index, the shards and the columns of MosaicML Streaming (MDS). Nothing is unpickled.
 
 A shard begins with the number of its samples and the offsets of each and of the end, all of them
-little-endian uint32. Source: ``streaming/base/format/mds`` of MosaicML Streaming 0.13.
+little-endian uint32. A sample begins with the sizes of those of its columns that have no fixed one,
+little-endian uint32 too, and then come the columns. Source: ``streaming/base/format/mds`` of
+MosaicML Streaming 0.13, the columns' types in its ``encodings.py``.
 """
 
 from __future__ import annotations

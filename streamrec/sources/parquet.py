@@ -83,7 +83,10 @@ LONGEST = 16 << 20
 
 
 class PageWatch:
-    """The headers of one column's pages in a row group.
+    """The headers of one column's pages in a row group, met while Arrow reads them.
+
+    The pages of a large row group in a store are not held in memory, so they are looked at on their
+    way, before Arrow decompresses them.
 
     Args:
         begin: The first byte of the pages in the file.

@@ -1,6 +1,10 @@
-"""The headers of Parquet's pages: what each of them takes, before it is decompressed.
+"""The pages of Parquet: what each takes before it is decompressed, and how long its lists are.
 
 A header is a struct of Thrift's compact protocol. Source: ``parquet.thrift`` of Apache Parquet.
+
+The levels at a page's beginning tell the lengths of lists. A repetition level of 0 begins a row;
+any other goes on with one. Levels are runs of one value and bit-packed groups of eight. Source:
+"Parquet encoding definitions", RLE/bit-packing hybrid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tars of WebDataset: the extensions of a sample's files become features."""
+"""Tars of WebDataset: the extensions of a sample's files become features.
+
+Nothing is ever extracted to a disk: names are keys, and never paths.
+"""
 
 from __future__ import annotations
 

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 def parse_page(url: str, head: str, document: bytes) -> Page:
     """Parse a ``ListBucketResult``; 1,000 objects take 3 ms.
 
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
+
     Args:
         url: The listed prefix, for errors.
         head: The beginning of the URLs, before the key: ``s3://bucket/``.
