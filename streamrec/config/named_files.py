@@ -15,7 +15,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from streamrec.config.places import FILE, local_path, split_chain
+from streamrec.config.places import is_file_url, local_path, split_chain
 from streamrec.config.schemes import SCHEMES, prefixes_in
 from streamrec.errors import ConfigError
 
@@ -119,7 +119,7 @@ def check_archive(url: str) -> None:
         ConfigError: It is a FIFO or a device.
     """
     holder = split_chain(url).after.rpartition("::")[2]
-    if holder and ("://" not in holder or holder.startswith(FILE)):
+    if holder and ("://" not in holder or is_file_url(holder)):
         check_file(local_path(holder), "the chain")
 
 

@@ -90,12 +90,17 @@ def is_http(url: str) -> bool:
     return line_of(url).name == "http"
 
 
+def is_file_url(url: str) -> bool:
+    """Return whether a URL begins with ``file://``, in letters of any size, as schemes may."""
+    return url[: len(FILE)].lower() == FILE
+
+
 def local_path(url: str) -> str:
     """Return the path of a ``file://`` URL; any other text is returned as it is.
 
     A path is taken as it stands, and as ``pathlib.Path.as_uri`` writes it: then it is decoded.
     """
-    path = url.removeprefix(FILE)
+    path = url[len(FILE) :] if is_file_url(url) else url
     if path is url or "%" not in path:
         return path
     plain = unquote(path, errors="surrogateescape")

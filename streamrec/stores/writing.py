@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_option_files, check_variables
-from streamrec.config.places import FILE, check_no_archive, check_url, local_path
+from streamrec.config.places import FILE, check_no_archive, check_url, is_file_url, local_path
 from streamrec.config.schemes import line_of
 from streamrec.stores.open import make_store
 from streamrec.surroundings import hold_standard_descriptors
@@ -41,7 +41,7 @@ def new_object(
         check_no_archive(url)
         check_variables(url)
         check_option_files(storage_options)
-    elif url.startswith(FILE):
+    elif is_file_url(url):
         url = FILE + local_path(url)
     store = make_store(url, storage_options)
     return store.put(url, make_directory=make_directory, spooled=spooled)

@@ -8,7 +8,9 @@ import pytest
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.stores.base.new_object import GuardedObject, SpooledObject
 from streamrec.stores.base.part_upload import PartUpload
+from streamrec.stores.folder import Folder
 from streamrec.stores.local.local_store import PartFile
+from streamrec.stores.stored_files import find_files
 from streamrec.stores.writing import new_object, write_object
 
 if TYPE_CHECKING:
@@ -57,3 +59,11 @@ def test_an_object_of_another_filesystem() -> None:
 def test_a_scheme_that_nobody_knows() -> None:
     with pytest.raises(ConfigError, match="nothing"):
         write_object("nothing://x/y", b"data")
+
+
+def test_a_scheme_in_capitals_names_the_same_file(tmp_path: Path) -> None:
+    write_object(f"FILE://{tmp_path}/a%20b", b"x")
+    assert (tmp_path / "a b").read_bytes() == b"x"
+    Folder(f"File://{tmp_path}/", {}).write("y", b"")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a b", "y"]
+    assert [file.path for file in find_files(f"FILE://{tmp_path}/y", {})] == [f"{tmp_path}/y"]

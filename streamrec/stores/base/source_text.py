@@ -19,6 +19,7 @@ from streamrec.config.places import (
     ChainedURL,
     check_url,
     escape,
+    is_file_url,
     is_http,
     local_path,
     split_chain,
@@ -79,7 +80,7 @@ def is_counted(text: str) -> bool:
 
 def with_one_name(url: str) -> str:
     """Return ``gs://`` in place of ``gcs://``, and ``file://`` without what ``as_uri`` encodes."""
-    if url.startswith(FILE):
+    if is_file_url(url):
         return FILE + local_path(url)
     _, separator, place = url.partition("://")
     written = line_of(url).written
