@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config.dataset import LEAST_BUDGET
-from streamrec.config.places import is_http
+from streamrec.config.places import FILE, is_http, local_path
+from streamrec.config.schemes import line_of
 from streamrec.datasets.dataset_manifest import MOST, Manifest
 from streamrec.datasets.external_shuffle import ExternalShuffle
 from streamrec.datasets.shard_source import BUDGET
@@ -242,8 +244,8 @@ def _facts(source: ShardSource, plan: Resharding) -> dict[str, Any]:
 def _refuse_own_source(source: ShardSource, template: str) -> None:
     """Refuse to replace what is being read: a run that is killed could not be run again."""
     names = ShardNames.parse(template)
-    directory = names.directory.removeprefix("file://")
-    below = [url.removeprefix("file://") for url in source.urls]
+    directory = _one_name(local_path(names.directory))
+    below = map(_one_name, source.urls)
     names_there = [url.removeprefix(directory) for url in below if url.startswith(directory)]
     if replaced := names.shards_among(names_there):
         raise ConfigError(
@@ -251,6 +253,15 @@ def _refuse_own_source(source: ShardSource, template: str) -> None:
             "write to another name, check it with streamrec verify --against, and delete the old "
             "shards then"
         )
+
+
+def _one_name(url: str) -> str:
+    """Return the name by which a place is compared, as users may name it in several ways."""
+    kind = line_of(url).name
+    if kind != "file":
+        return f"{kind}://{url.partition('://')[2]}"
+    directory, name = os.path.split(url.removeprefix(FILE))
+    return os.path.join(os.path.realpath(directory), name)  # noqa: PTH118 - keeps a slash at the end
 
 
 class _SplitKeys:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -235,12 +235,28 @@ def test_damage_leaves_nothing(old: Path, new: Path) -> None:
         assert names(new) == []
 
 
-def test_the_source_is_not_replaced(old: Path) -> None:
+def test_the_source_is_not_replaced(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = old.rename(old.with_name("with space"))
+    monkeypatch.chdir(old)
     before = contents(old)
-    for url in (f"{old}/x", f"file://{old}/x"):
+    places = [f"{old}/x", f"file://{old}/x", f"FILE://{old}/x", f"{old.as_uri()}/x", "x"]
+    sources = [f"{old}/x-*", f"{old.as_uri()}/x-*", "x-*"]
+    for url, source in product(places, sources):
         with pytest.raises(ConfigError, match="is read, and has a name of the new shards"):
-            reshard(ShardSource.find(f"{old}/x-*"), Resharding(url, shards=2, overwrite=True))
+            reshard(ShardSource.find(source), Resharding(url, shards=2, overwrite=True))
     assert contents(old) == before
+
+
+def test_the_source_of_a_store_is_not_replaced() -> None:
+    with DevStore() as store:
+        options = store.storage_options
+        store.put("bucket/other", b"")
+        with ShardedWriter("s3://bucket/x", shards=1, storage_options=options) as writer:
+            writer.write(b"one")
+        source = ShardSource.find("s3://bucket/x-*", storage_options=options)
+        again = Resharding("s3a://bucket/x", shards=2, overwrite=True, storage_options=options)
+        with pytest.raises(ConfigError, match="is read, and has a name of the new shards"):
+            reshard(source, again)
 
 
 def test_from_a_store_to_a_store(old: Path) -> None:
