@@ -22,9 +22,16 @@ if TYPE_CHECKING:
     from streamrec.stores.base.protocol import NewObject, Store
     from streamrec.values.columns import ByteArray
 
+T = TypeVar("T")
 
+AT_ONCE = 32
+"""Objects that are read at the same time."""
+WRITES_AT_ONCE = 8
+"""Objects that are copied or deleted at the same time."""
 PIECE = 8 << 20
 """Bytes that are read and written at a time, where a store does not copy by itself."""
+_BRIDGES = weakref.WeakSet[Bridge]()
+"""Those that are open, which the interpreter waits for at its end, as it holds no lock there."""
 
 
 async def publish(store: Store, url: str, other: str, size: int) -> None:
@@ -58,16 +65,6 @@ async def _pour(store: Store, url: str, target: NewObject, size: int) -> None:
         # The first answer pins the version of the others.
         data, info = await read_range(store, info, start, min(start + PIECE, size))
         await in_thread(target.write, data.data)
-
-
-T = TypeVar("T")
-
-AT_ONCE = 32
-"""Objects that are read at the same time."""
-_BRIDGES = weakref.WeakSet[Bridge]()
-"""Those that are open, which the interpreter waits for at its end, as it holds no lock there."""
-WRITES_AT_ONCE = 8
-"""Objects that are copied or deleted at the same time."""
 
 
 class BlockingStores:
