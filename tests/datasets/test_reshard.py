@@ -239,7 +239,10 @@ def test_the_source_is_not_replaced(old: Path, monkeypatch: pytest.MonkeyPatch) 
     old = old.rename(old.with_name("with space"))
     monkeypatch.chdir(old)
     before = contents(old)
+    link = old.with_name("link")
+    link.symlink_to(old)
     places = [f"{old}/x", f"file://{old}/x", f"FILE://{old}/x", f"{old.as_uri()}/x", "x"]
+    places.append(f"{link}/x")
     sources = [f"{old}/x-*", f"{old.as_uri()}/x-*", "x-*"]
     for url, source in product(places, sources):
         with pytest.raises(ConfigError, match="is read, and has a name of the new shards"):

@@ -167,6 +167,8 @@ def test_one_name_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_there(tmp_path: Path) -> None:
     assert find_files(str(tmp_path / "no"), {}) == []
     with DevStore() as store:
+        store.objects.create_bucket("empty")
+        assert find_files("s3://empty/", store.storage_options) == []
         store.put("bucket/x-1", b"x")
         for name in ("no", "no/", "x-{1,2}"):
             with pytest.raises(ObjectNotFound, match="there is no such object"):
