@@ -336,7 +336,9 @@ def test_the_connection_of_a_feed_that_is_given_up_is_closed(
         with pytest.raises(OtherOrder) if is_refused else contextlib.nullcontext():
             feed.receive()
         open_sockets = [one._connection._socket.fileno() >= 0 for one in feeds]
-    assert open_sockets == [False, not is_refused]
+    # A busy machine may let the address that is up be tried once more.
+    assert not any(open_sockets[:-1])
+    assert open_sockets[-1] is not is_refused
 
 
 @both
