@@ -40,6 +40,8 @@ ALLOWED = {
     ("streamrec/streams/stream.py", "_sync"): "plain code reads in a notebook, and waits for it",
     ("streamrec/datasets/labels.py", "labels"): "plain code reads in a notebook, and waits for it",
     ("streamrec/flow/child_process.py", "__init__"): "a test's own process",
+    ("streamrec/flow/child_process.py", "ready"): "a test's or a benchmark's own process",
+    ("streamrec/flow/child_process.py", "close"): "a test's or a benchmark's own process",
     ("aiobotocore/credentials.py", "_retrieve_credentials_using"): "a process of the user's own",
     ("streamrec/devstore/server.py", "__enter__"): "a test's own store",
     ("streamrec/devstore/server.py", "__exit__"): "a test's own store",
