@@ -35,7 +35,7 @@ log = logging.getLogger("streamrec.pipeline")
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What was found when a dataset was opened."""
+    """The facts found when a dataset was opened."""
 
     settings: DatasetSettings
     """The settings, with what the index and the records say."""

@@ -1,4 +1,4 @@
-"""What a feeder needs of a dataset and of its runs; tests have doubles of both."""
+"""Protocols of a dataset and its runs, as a feeder needs them; tests have doubles of both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ServedRun(Protocol):
 
     @property
     def measures(self) -> Measures:
-        """What the run counts."""
+        """The counts and timings of the run."""
 
     def statistics(self) -> dict[str, Any]:
         """Return counters since the start, and current sizes."""

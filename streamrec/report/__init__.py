@@ -1,1 +1,1 @@
-"""What people see of numbers: words, bars, tables, charts and HTML, and the verdict on a job."""
+"""Numbers as people see them: words, bars, tables, charts, HTML, and the verdict on a job."""

@@ -450,8 +450,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _write(self, data: Sequence[memoryview]) -> None:
         """Write buffers behind those that wait."""
-        is_little = not self._plain and sum(part.nbytes for part in data) <= AT_ONCE
-        if not self._encrypts or is_little:
+        if not self._encrypts or (not self._plain and sum(part.nbytes for part in data) <= AT_ONCE):
             self._transport.writelines(data)
             return
         self._plain.extend(buffer.cast("B") for buffer in data if buffer.nbytes)

@@ -1,4 +1,4 @@
-"""What signals ask of a running daemon, and what it tells its service manager.
+"""The signals that a running daemon obeys, and its messages to the service manager.
 
 SIGHUP asks it to take over a changed configuration, SIGUSR1 to dump where it stands.
 """

@@ -29,7 +29,7 @@ class Pair(tuple[Any, ...]):
 
 
 class About(Protocol):
-    """What is known about the rows of a batch: a batch without its columns."""
+    """The facts about the rows of a batch: a batch without its columns."""
 
     @property
     def rows(self) -> int:
