@@ -10,6 +10,11 @@ each batch, or one that reads as fast as it can. It is alone; then a hundred cli
 come beside it and leave in the middle of a batch, or are killed, or take a batch; then it is alone
 again. The table has its rates, and the delays of the daemon's event loops meanwhile.
 
+A trainer sleeps and wakes, and on a machine whose cores are all taken it wakes late, whatever the
+feeder does. So another process computes just as long, again and again, and reads nothing
+(:mod:`bench.crowding.beat`); the table has the part of its rate that is left beside the clients of
+pictures, and the trainer's part of that.
+
 The clients of pictures are processes of this machine at the lowest priority, so that it is the
 feeder which is measured, and not what they take of the cores. What else the machine does is shown:
 the load before a measurement, the part of the cores' time that went to other programs, and the
@@ -36,6 +41,7 @@ from PIL import Image
 
 import streamrec as sr
 from bench.console import output_option
+from bench.crowding.beat import beating
 from bench.crowding.clients import reading
 from bench.feeder_connections import write_shards
 from bench.machine import ROOT, title
@@ -64,8 +70,10 @@ CLIENTS: dict[str, float | None] = {"a trainer": 10_000.0, "as fast as it can": 
 LATE = 0.1
 """Seconds: the largest delay of an event loop that is aimed at."""
 SETTLE = 1.0
+BATCH = 64
+"""Plain records of a batch."""
 SHOWN = (
-    *("batches", "alone", "beside", "part", "largest_delay", "late"),
+    *("batches", "alone", "beside", "part", "without_data", "of_that", "largest_delay", "late"),
     *("control_delay", "control_late", "load", "others"),
 )
 
@@ -119,7 +127,7 @@ def serving(directory: Path, workers: int, together: int, size: str) -> Any:
         },
         "plain": {
             "source": f"{plain}/*.tfrecord",
-            "batch_size": 64,
+            "batch_size": BATCH,
             "epochs": 1_000_000,
             "memory_budget": SESSION,
         },
@@ -145,17 +153,24 @@ async def measure(
     """Return the plain client's rates, and the delays of the daemon's loops."""
     load = os.getloadavg()[0]
     loop = asyncio.get_running_loop()
-    async with reading(f"{running.listen}/plain", 1, pace=pace) as readers:
+    async with (
+        reading(f"{running.listen}/plain", 1, pace=pace) as readers,
+        beating(BATCH / (pace or CLIENTS["a trainer"])) as beat,
+    ):
         await readers.all_read(1)
         await asyncio.sleep(SETTLE)
+        beats = await beat.count()
         before = await readers.rate(seconds)
+        beats_alone = (await beat.count() - beats) / seconds
         counts = (await asyncio.to_thread(running.snapshot))["loop"]["delay"]["counts"]
+        beats = await beat.count()
         began, records, others = loop.time(), readers.records, others_seconds(running)
         control = LoopDelay()
         with watching(control):
             batches = await visited(f"{running.listen}/pictures", visitors, together)
         took = loop.time() - began
         beside = (readers.records - records) / took
+        beats_beside = (await beat.count() - beats) / took
         others = others_seconds(running) - others
         shown = (await asyncio.to_thread(running.snapshot))["loop"]
         await asyncio.sleep(SETTLE)
@@ -171,6 +186,8 @@ async def measure(
         "alone": alone,
         "beside": beside,
         "part": beside / alone,
+        "without_data": beats_beside / beats_alone,
+        "of_that": beside / alone / (beats_beside / beats_alone),
         "seconds": took,
         "batches": batches,
         "largest_delay": shown["recent"],
@@ -214,6 +231,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     """Return the machine, and a table of the rates and the delays."""
     head = (
         *("workers", "batches", "the other client", "taken", "records/s alone", "beside", "part"),
+        *("part without data", "part of that"),
         *("largest delay, s", "part above 0.1 s", "of another loop", "part above 0.1 s"),
         *("load before", "cores to others"),
     )
