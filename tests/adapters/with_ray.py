@@ -148,6 +148,14 @@ class TestWrite:
         with pytest.raises(sr.ConfigError, match="there is a dataset of this name"):
             write_tfrecords(data, written / "x.tfrecord", shards=4, source="v1")
 
+    def test_a_dataset_that_appears_before_the_write_begins(self, tmp_path: Path) -> None:
+        sink = TFRecordDatasink(tmp_path / "x", 1, shards=1)
+        sink.check()
+        with sr.ShardedWriter(tmp_path / "x", shards=1) as other:
+            other.write({"id": 1})
+        with pytest.raises(sr.ConfigError, match="there is a dataset of this name"):
+            sink.on_write_start()
+
     def test_overwrite(self, tmp_path: Path) -> None:
         write_tfrecords(dataset(), tmp_path / "x", shards=4, source="v1")
         write_tfrecords(ray.data.range(7), tmp_path / "x", shards=2, source="v1", overwrite=True)

@@ -175,6 +175,15 @@ def test_giving_up_leaves_nothing(tmp_path: Path) -> None:
     log.give_up("staged")
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_giving_up_removes_directories_that_no_other_task_needs(tasks: int, tmp_path: Path) -> None:
+    settings = BY_SIZE.model_copy(update={"tasks": tasks})
+    log = begun(tmp_path / "new" / "deeper", settings)
+    log.give_up()
+    assert (tmp_path / "new" / "deeper").exists() == (tasks == 2)
+    assert (tmp_path / "new").exists() == (tasks == 2)
+
+
 pytestmark = pytest.mark.both_kernels
 
 NAMES = ShardNames.parse("x")

@@ -89,6 +89,13 @@ def test_a_number_is_one(number: str) -> None:
         Figures.model_validate_json(text)
 
 
+def test_figures_do_not_change() -> None:
+    whole = figures()
+    for part in (whole, whole.limits, whole.target):
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(part, next(iter(type(part).model_fields)), None)
+
+
 def test_a_cell_without_time_has_no_rate() -> None:
     cell = Cell(range_bytes=1, concurrency=1, seconds=0, bytes=9, requests=9)
     assert cell.bytes_per_second == 0

@@ -348,6 +348,33 @@ def test_a_stopped_engine_is_closed_all_the_same(
     assert gone(engine.process.pid)
 
 
+class Child:
+    """A process that notes how long its end is waited for."""
+
+    pid = 1
+
+    def __init__(self, stdin: io.BytesIO | None) -> None:
+        self.stdin = stdin
+        self.waits: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.waits.append(timeout)
+
+    def kill(self) -> None:
+        pass
+
+
+def test_a_child_without_settings_is_not_waited_for() -> None:
+    told = io.BytesIO()
+    told.close()
+    for stdin, seconds in ((io.BytesIO(), 0), (told, module.GOODBYE), (None, module.GOODBYE)):
+        child: Any = Child(stdin)
+        with socket.socket() as ours:
+            module._end(child, ours, io.BytesIO(), os.getpid())
+        assert child.waits == [seconds, None]
+        assert stdin is None or stdin.closed
+
+
 def test_a_forgotten_engine_ends(tmp_path: Path) -> None:
     engine = Engine.start(order_for(settings(tmp_path)))
     pid = engine.process.pid

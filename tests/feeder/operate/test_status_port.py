@@ -100,6 +100,26 @@ async def test_connections_that_say_nothing_get_no_parser() -> None:
     await eventually(lambda: open_fds() <= before)
 
 
+class Ending(asyncio.Protocol):
+    """A protocol that notes with what its connection ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[Exception | None] = []
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ends.append(exc)
+
+
+@asynchronous
+async def test_the_protocol_that_answers_learns_of_the_end() -> None:
+    answering = Ending()
+    port = await StatusPort.open("127.0.0.1", 0, lambda: answering, lambda: None)
+    async with crowd(str(port.address).removeprefix("tcp://"), 1, b"G") as [(_, writer)]:
+        writer.close()
+        await eventually(lambda: answering.ends == [None])
+    await port.aclose()
+
+
 @asynchronous
 async def test_a_connection_is_for_one_request() -> None:
     async with Feeder({}) as feeder, status.serving(HERE, feeder) as bound:

@@ -91,6 +91,10 @@ def test_as_many_pictures_are_decoded_at_once_as_fit() -> None:
         assert parsing.claimed == [4 * 30_000 + at_once * 40_000]
 
 
+def test_no_pictures_need_no_memory() -> None:
+    assert Claims(DecodeLimits(0)).pictures([], [], "p", 0) == 1
+
+
 def test_columns_of_one_batch_add_up_and_batches_do_not() -> None:
     pictures = examples(encoded("JPEG", 64, 64))
     features = {name: Image(key="p") for name in ("a", "b")}

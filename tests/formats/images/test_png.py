@@ -218,6 +218,24 @@ class TestGray:
         light = 0.299 * (200 / 255) ** 2.2 + 0.587 * (100 / 255) ** 2.2
         assert gray == [pytest.approx(255 * light ** (1 / 2.2), abs=2), 7]
 
+    @pytest.mark.parametrize(
+        ("gamma", "depth", "colours", "grays"),
+        [
+            (45455, 8, (68, 32, 130), [66, 82]),
+            (33333, 8, (117, 117, 122), [118, 119]),
+            (45455, 16, (2937, 14319, 30613), [15575, 20412]),
+            (None, 16, (63521, 10646, 49622), [30900, 28329]),
+        ],
+    )
+    def test_sums_are_rounded_where_tensorflow_rounds_them(
+        self, gamma: int | None, depth: int, colours: tuple[int, ...], grays: list[int]
+    ) -> None:
+        """The values are TensorFlow's; without a gamma, those of 8 bits are cut."""
+        pixels = np.array([colours, colours[::-1]], ">u1" if depth == 8 else ">u2")
+        chunks = () if gamma is None else ((b"gAMA", struct.pack(">I", gamma)),)
+        contents = small(2, depth, [pixels.tobytes()], *chunks)
+        assert read(contents, 1, depth).ravel().tolist() == grays
+
     def test_a_gamma_close_to_one_is_one(self) -> None:
         contents = small(2, 8, [self.ROW], (b"gAMA", struct.pack(">I", 99_000)))
         assert read(contents, 1).tolist() == read(small(2, 8, [self.ROW]), 1).tolist()
@@ -311,6 +329,18 @@ class TestChunks:
             read(contents)
         with pytest.raises(MalformedImage):
             read(contents.replace(b"1234", b"1235"))
+
+    @pytest.mark.parametrize(("kind", "depth", "held"), [(0, 1, 1), (2, 8, 3), (6, 16, 4)])
+    def test_a_size_that_the_bytes_can_just_hold(self, kind: int, depth: int, held: int) -> None:
+        def of_width(width: int) -> bytes:
+            data = zlib.compress(b"")
+            return of_chunks((b"IHDR", header(width, 24, depth, kind)), (b"IDAT", data), END)
+
+        # zlib makes 1032 bytes of one at most.
+        widest = 1032 * len(of_width(1)) // 24 * 8 // (held * depth)
+        read_picture(of_width(widest), OutputForm())
+        with pytest.raises(MalformedImage, match="fewer bytes"):
+            read_picture(of_width(widest + 8), OutputForm())
 
     def test_a_size_that_the_bytes_cannot_hold(self) -> None:
         data = zlib.compress(bytes(1000))
