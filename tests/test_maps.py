@@ -11,7 +11,7 @@ from tests.pages import DOCS, FENCE
 from tests.pages import ROOT as TREE
 from tests.test_dependencies import PROJECT, distributions
 from tests.test_docs import section
-from tests.test_layers import FILES, LAYERS, ROOT
+from tests.test_layers import DEVSTORE_MAY, FILES, LAYERS, LEVEL, ROOT, WITHIN_A_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,8 @@ STARTS = {"__main__"}
 """What starts the program, and is no room to look for."""
 FRAMEWORKS = {"huggingface", "jax", "keras", "ray", "tensorflow", "torch"}
 """Extras of adapters. Each is for users of the framework, and needs no reason."""
+
+READMES = sorted(ROOT.glob("*/README.md"))
 
 _ROOM = re.compile(r"`(\w+)(?:/|\.py)`(?: \(([\w, ]+)\))?")
 _LINK = re.compile(r"\[[^\]]+\]\(((?:streamrec|tests)/[^)]*)\)")
@@ -116,3 +118,36 @@ def test_what_is_added_is_added_where_the_table_says() -> None:
         for name in code(row):
             if re.fullmatch(r"\w+", name):
                 assert re.search(rf"\b{name}\b", text), f"{name}: {row}"
+
+
+def rooms_in(page: Path, words: str) -> set[str]:
+    """Return the rooms that a README names in the sentence with these words."""
+    text = " ".join(page.read_text().split())
+    sentence = re.search(rf"[^.]*\b{words}\b[^.]*\.", text)
+    assert sentence, f"{page} must have a sentence with {words!r}"
+    return {name for name in code(sentence[0]) if name in LEVEL} - {page.parent.name}
+
+
+def may_import(room: str, other: str) -> bool:
+    if room == "devstore":
+        return other in DEVSTORE_MAY
+    return LEVEL[other] < LEVEL[room] or (room, other) in WITHIN_A_LEVEL
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.parent.name)
+def test_a_room_s_readme_names_what_is_there(page: Path) -> None:
+    room = page.parent
+    files = {path.name for path in room.glob("*.py")} - {"__init__.py"}
+    there = files | {f"{path.parent.name}/" for path in room.glob("*/__init__.py")}
+    named = {name for name in code(page.read_text()) if re.fullmatch(r"[\w/]+(?:\.py|/)", name)}
+    assert there <= named
+    for name in named - there:  # in a room of this one
+        assert list(room.rglob(name.rstrip("/"))), f"{page} names {name}, which does not exist"
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.parent.name)
+def test_a_room_s_readme_says_who_may_import(page: Path) -> None:
+    room = page.parent.name
+    assert [other for other in rooms_in(page, "may import it") if not may_import(other, room)] == []
+    assert [other for other in rooms_in(page, "It imports") if not may_import(room, other)] == []
+    assert f"`python -m pytest -q tests/{room}`" in page.read_text()

@@ -1,1 +1,1 @@
-"""The flow of values and memory: channel, pool, backoff, and the bridge to synchronous code."""
+"""Values, memory and time on their way through a run; README.md names the files."""
