@@ -33,8 +33,7 @@ from bench.services import STORE_KEYS, daemon, store
 from streamrec.config import DatasetSettings
 from streamrec.flow.bridge import new_event_loop
 from streamrec.measure.benchmark import Benchmark
-from streamrec.measure.budget import Budget
-from streamrec.measure.costs import read_prices
+from streamrec.measure.budget import Budget, read_prices
 from streamrec.measure.figures import Limits, Target
 from streamrec.measure.job import run_job
 from streamrec.measure.rates import steady_rate

@@ -24,7 +24,7 @@ from streamrec import errors
 if TYPE_CHECKING:
     from streamrec.config import Pack as Pack
     from streamrec.config.places import escape as escape
-    from streamrec.datasets.labels import labels as labels
+    from streamrec.datasets.dataset_manifest import labels as labels
     from streamrec.datasets.merge_shards import merge_index as merge_index
     from streamrec.datasets.sharded_writer import ShardedWriter as ShardedWriter
     from streamrec.datasets.writer import TFRecordWriter as TFRecordWriter
@@ -100,7 +100,7 @@ _NAMES = {
     ),
     "streamrec.formats.tensors.tensor_types": "decode_raw",
     "streamrec.formats.tensors.tensor": "parse_tensor serialize_tensor",
-    "streamrec.datasets.labels": "labels",
+    "streamrec.datasets.dataset_manifest": "labels",
     "streamrec.datasets.merge_shards": "merge_index",
     "streamrec.datasets.sharded_writer": "ShardedWriter",
     "streamrec.datasets.writer": "TFRecordWriter",

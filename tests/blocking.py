@@ -38,7 +38,10 @@ ALLOWED = {
     ("streamrec/streams/loops.py", "close"): "plain code closes the stream, and waits for it",
     ("streamrec/streams/stream.py", "__next__"): "plain code reads in a notebook, and waits for it",
     ("streamrec/streams/stream.py", "_sync"): "plain code reads in a notebook, and waits for it",
-    ("streamrec/datasets/labels.py", "labels"): "plain code reads in a notebook, and waits for it",
+    (
+        "streamrec/datasets/dataset_manifest.py",
+        "labels",
+    ): "plain code reads in a notebook, and waits for it",
     ("streamrec/flow/child_process.py", "__init__"): "a test's own process",
     ("streamrec/flow/child_process.py", "ready"): "a test's or a benchmark's own process",
     ("streamrec/flow/child_process.py", "close"): "a test's or a benchmark's own process",

@@ -13,7 +13,7 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
-from streamrec.devstore.calls import error_document
+from streamrec.devstore.api import error_document
 from streamrec.devstore.faults import Faults, flip_byte, sending_steps
 from streamrec.devstore.ranges import Refusal
 from streamrec.devstore.sending import reset

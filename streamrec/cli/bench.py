@@ -106,8 +106,7 @@ def compare(*, before: str, after: str, html: Path | None, as_json: bool) -> Non
     from streamrec.measure.comparison import compare as compare_figures
     from streamrec.measure.comparison import plain
     from streamrec.measure.figures import read_figures
-    from streamrec.measure.html import render_comparison_html
-    from streamrec.measure.text import render_comparison
+    from streamrec.measure.reports import render_comparison, render_comparison_html
 
     view = compare_figures(read_figures(before), read_figures(after), (before, after))
     if as_json:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from streamrec.measure.benchmark import Benchmark
-    from streamrec.measure.costs import Prices
+    from streamrec.measure.budget import Prices
     from streamrec.measure.figures import Figures, Limits, Target
 
     Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -119,7 +119,7 @@ def refuse_dataset_alone(config: Path | None, dataset: str | None) -> None:
 
 def find_prices(path: Path | None) -> Prices:
     """Return the prices of a file, or else those that come with streamrec."""
-    from streamrec.measure.costs import read_prices
+    from streamrec.measure.budget import read_prices
 
     return read_prices() if path is None else read_prices(path)
 
@@ -151,11 +151,11 @@ def measure(
         max_requests: The most requests to the store.
         step_seconds: The simulated trainer's time for a batch.
     """
-    from streamrec.cli.bench_progress import BenchmarkProgress
     from streamrec.flow.bridge import Bridge
     from streamrec.measure.benchmark import Benchmark
     from streamrec.measure.budget import Budget
     from streamrec.measure.figures import Limits
+    from streamrec.measure.reports import BenchmarkProgress
     from streamrec.measure.spans import Spans
 
     limits = Limits(seconds=seconds, bytes=max_bytes, requests=max_requests)
@@ -181,7 +181,7 @@ def measure(
 
 def _beginning(target: Target, limits: Limits, prices: Prices) -> str:
     """Return what is going to be measured, and what it may spend."""
-    from streamrec.measure.costs import most_costs
+    from streamrec.measure.budget import most_costs
     from streamrec.report.words import size
 
     where = target.urls[0] if len(target.urls) == 1 else f"{len(target.urls)} sources"
@@ -194,8 +194,7 @@ def _beginning(target: Target, limits: Limits, prices: Prices) -> str:
 def _report(figures: Figures, html: Path | None, *, as_json: bool) -> None:
     from rich.console import Console
 
-    from streamrec.measure.html import render_html
-    from streamrec.measure.text import render
+    from streamrec.measure.reports import render, render_html
 
     if as_json:
         click.echo(figures.model_dump_json(indent=2))

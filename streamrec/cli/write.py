@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.datasets.convert import Conversion, Destination, Outcome, SplitPlan
-    from streamrec.sources.kind import Option
+    from streamrec.sources.source import Option
 
     Verb = TypeVar("Verb", bound=Callable[..., Any])
 
@@ -276,7 +276,7 @@ def _conversion(
 
 def _on_ray() -> Any:
     try:
-        from streamrec.adapters.ray.tasks import convert_on_ray
+        from streamrec.adapters.ray import convert_on_ray
     except ImportError:
         from streamrec.config.extras import install
 

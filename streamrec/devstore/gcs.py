@@ -14,8 +14,15 @@ import zlib
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
-from streamrec.devstore.api import API, LARGEST_PAGE, PendingUpload, page_limit
-from streamrec.devstore.calls import Call, Reply, timestamp
+from streamrec.devstore.api import (
+    API,
+    LARGEST_PAGE,
+    Call,
+    PendingUpload,
+    Reply,
+    page_limit,
+    timestamp,
+)
 from streamrec.devstore.ranges import Refusal
 
 if TYPE_CHECKING:

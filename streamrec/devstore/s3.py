@@ -17,16 +17,23 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from streamrec.devstore.api import API, PendingUpload, page_limit
-from streamrec.devstore.calls import Call, Reply, error_document, timestamp, xml_reply
+from streamrec.devstore.api import (
+    API,
+    Call,
+    PendingUpload,
+    Reply,
+    error_document,
+    page_limit,
+    timestamp,
+    xml_reply,
+)
 from streamrec.devstore.objects import digest
 from streamrec.devstore.ranges import Refusal, parse_copy_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.devstore.api import ListingPage
-    from streamrec.devstore.calls import ElementContent
+    from streamrec.devstore.api import ElementContent, ListingPage
     from streamrec.devstore.objects import StoredObject
 
 

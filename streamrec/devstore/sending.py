@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from streamrec.devstore.calls import ObjectBody
+from streamrec.devstore.api import ObjectBody
 from streamrec.devstore.faults import NO_EFFECTS, Step, flip_byte, sending_steps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from streamrec.devstore.calls import Call, Reply
+    from streamrec.devstore.api import Call, Reply
     from streamrec.devstore.faults import FaultEffects
 
 

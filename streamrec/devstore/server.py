@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from streamrec.devstore import gcs, s3
-from streamrec.devstore.calls import Call, Reply
+from streamrec.devstore.api import Call, Reply
 from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
 from streamrec.devstore.ranges import Refusal

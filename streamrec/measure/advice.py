@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError
 from streamrec.flow.stages import GROUPS
-from streamrec.measure.ceilings import Resources
+from streamrec.measure.ceilings import Resources, memory_needs
 from streamrec.measure.evidence import REQUESTS
 from streamrec.measure.figures import Change
-from streamrec.measure.reading import memory_needs
 from streamrec.report.verdict import CONTRADICTS
 from streamrec.report.words import size
 from streamrec.streams.small_budget import enough

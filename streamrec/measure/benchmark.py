@@ -23,8 +23,7 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, retry
 from streamrec.masking import masked
-from streamrec.measure.budget import BudgetSpent, stores_of
-from streamrec.measure.costs import costs
+from streamrec.measure.budget import BudgetSpent, costs, stores_of
 from streamrec.measure.figures import Figures, FirstByte, Listing, Machine, Sweep
 from streamrec.measure.job import run_feeder_job, run_job
 from streamrec.measure.processing import measure_processing
@@ -48,8 +47,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.feeder.client.healing import Route
     from streamrec.flow.attribution import Collector
-    from streamrec.measure.budget import Budget
-    from streamrec.measure.costs import Prices
+    from streamrec.measure.budget import Budget, Prices
     from streamrec.measure.figures import Cell, Processing, Sample, Target
     from streamrec.stores.base.protocol import ObjectInfo, Store
     from streamrec.stores.open import Stores

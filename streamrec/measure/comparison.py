@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import numpy as np
 
 from streamrec.masking import printable
-from streamrec.measure.plots import place_of
-from streamrec.measure.view import STEPS, VerdictText, advice_of, clean
+from streamrec.measure.view import STEPS, VerdictText, advice_of, clean, place_of
 from streamrec.report.tables import Grid, Square, arrange
 from streamrec.report.verdict import on_path
 from streamrec.report.words import money, rate, seconds

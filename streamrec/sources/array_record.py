@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from streamrec.errors import ConfigError, DataError
-from streamrec.sources.kind import SourceKind
-from streamrec.sources.source import PIECE_BYTES, Block, files_of, table_identity
+from streamrec.sources.source import PIECE_BYTES, Block, SourceKind, files_of, table_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from streamrec.errors import ConfigError, DataError, WrongFeatureType
-from streamrec.sources.kind import SourceKind
 from streamrec.sources.source import (
     DEFAULT_MEMORY,
     PIECE,
@@ -17,6 +16,7 @@ from streamrec.sources.source import (
     Block,
     Divisible,
     Memory,
+    SourceKind,
     files_of,
     part_of,
 )

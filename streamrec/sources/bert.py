@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError
 from streamrec.sources.documents import document_end, documents_of, list_files
-from streamrec.sources.kind import Option, SourceKind
-from streamrec.sources.source import Block, files_digest, files_of
+from streamrec.sources.source import Block, Option, SourceKind, files_digest, files_of
 from streamrec.sources.text_pieces import text_pieces, total_bytes
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from streamrec.errors import ConfigError, DataError
-from streamrec.sources.kind import Option, SourceKind
-from streamrec.sources.source import files_of
+from streamrec.sources.source import Option, SourceKind, files_of
 from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
 from streamrec.sources.table_values import RowError, SampledType, with_parts
 from streamrec.sources.text_pieces import MOST_BYTES, last_end, text_pieces

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import DataError, FunctionFailed
-from streamrec.sources.kind import Option, SourceKind
-from streamrec.sources.source import Block
+from streamrec.sources.source import Block, Option, SourceKind
 from streamrec.sources.table import KEY
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.errors import ConfigError, DataError
-from streamrec.sources.kind import SourceKind
-from streamrec.sources.source import files_of
+from streamrec.sources.source import SourceKind, files_of
 from streamrec.sources.table import OPTIONS, FeatureChoice, RowTable, TableOptions
 from streamrec.sources.table_values import JsonNumber, RowError, SampledType, widen, with_parts
 from streamrec.sources.text_pieces import TextPiece, last_end, text_pieces

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from streamrec.errors import ConfigError, DataError
 from streamrec.masking import masked
-from streamrec.sources.kind import SourceKind
-from streamrec.sources.source import DEFAULT_MEMORY, PIECE_BYTES, Block
+from streamrec.sources.source import DEFAULT_MEMORY, PIECE_BYTES, Block, SourceKind
 from streamrec.sources.table import OPTIONS, FeatureChoice, FeatureTable, TableOptions, leave_out
 from streamrec.sources.table_values import RowError
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from streamrec.plan.order.splits import Splits
-    from streamrec.sources.kind import Option
-    from streamrec.sources.source import Memory, Source
+    from streamrec.sources.source import Memory, Option, Source
 
 KINDS = {
     kind.name: kind

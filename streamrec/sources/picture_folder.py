@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from streamrec.errors import ConfigError, DataError, StoreError
 from streamrec.masking import masked
-from streamrec.sources.kind import Option, SourceKind
-from streamrec.sources.source import PIECE_BYTES, Block, files_digest
+from streamrec.sources.source import PIECE_BYTES, Block, Option, SourceKind, files_digest
 from streamrec.sources.table import FEATURES, FeatureChoice
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from streamrec.errors import ConfigError, DataError
-from streamrec.sources.kind import Option
-from streamrec.sources.source import Block, Divisible, table_identity
+from streamrec.sources.source import Block, Divisible, Option, table_identity
 from streamrec.sources.text_pieces import total_bytes
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import streamrec as sr
-from streamrec.adapters.ray import read_tfrecords
-from streamrec.adapters.ray.datasource import TFRecordDatasink
+from streamrec.adapters.ray import TFRecordDatasink, read_tfrecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import streamrec as sr
 from streamrec.adapters.torch import as_loader
-from streamrec.adapters.torch.device import Mover
+from streamrec.adapters.torch.loader import Mover
 from streamrec.errors import ConfigError, CorruptRecord, MalformedPosition, OtherOrder
 from tests.adapters.torch_shards import FEATURES, write_examples
 from tests.by_day import stops

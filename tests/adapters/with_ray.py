@@ -14,9 +14,13 @@ import ray
 from ray.exceptions import RayTaskError, WorkerCrashedError
 
 import streamrec as sr
-from streamrec.adapters.ray import read_tfrecords, run_tasks, write_tfrecords
-from streamrec.adapters.ray.datasource import TFRecordDatasink
-from streamrec.adapters.ray.tasks import convert_on_ray
+from streamrec.adapters.ray import (
+    TFRecordDatasink,
+    convert_on_ray,
+    read_tfrecords,
+    run_tasks,
+    write_tfrecords,
+)
 from streamrec.datasets.convert import Conversion, Destination
 from streamrec.devstore import DevStore
 from streamrec.plan.order.shard_names import Task

@@ -26,8 +26,7 @@ from streamrec.measure.benchmark import (
     measure_listing,
     together,
 )
-from streamrec.measure.budget import Budget, BudgetSpent
-from streamrec.measure.costs import read_prices
+from streamrec.measure.budget import Budget, BudgetSpent, read_prices
 from streamrec.measure.figures import Figures, Target
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base.source_text import expand

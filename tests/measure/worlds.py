@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings
+from streamrec.measure.ceilings import Reading
 from streamrec.measure.figures import (
     Cell,
     Figures,
@@ -20,7 +21,6 @@ from streamrec.measure.figures import (
     Sweep,
     Target,
 )
-from streamrec.measure.reading import Reading
 from streamrec.plan.reading.concurrency import Limit
 
 if TYPE_CHECKING:

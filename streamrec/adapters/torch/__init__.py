@@ -70,8 +70,7 @@ def as_loader(
     from streamrec.adapters.pairs import Pairs, check_stream
 
     with needs("streamrec.adapters.torch", "torch"):
-        from streamrec.adapters.torch.device import device_of
-        from streamrec.adapters.torch.loader import Loader
+        from streamrec.adapters.torch.loader import Loader, device_of
         from streamrec.pipeline.batch.torch_columns import Casts
 
     check_stream(stream, "as_loader")

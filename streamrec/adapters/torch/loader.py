@@ -1,4 +1,4 @@
-"""The loader: an iterable of batches of tensors, with the state of what it gave.
+"""The loader: an iterable of batches of tensors on a device, with the state of what it gave.
 
 Where a loader's length is not known, Lightning takes one batch more, to see which is the last. A
 state of what was taken would leave that batch out. Its loops of validation, tests and predictions
@@ -17,22 +17,114 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streamrec.adapters.torch.agreement import agree_at_first
-from streamrec.adapters.torch.device import mover_to
 from streamrec.adapters.torch.worker import Notice, epoch_of, from_loader, of_loader
 from streamrec.errors import ConfigError
 from streamrec.flow import callers
 from streamrec.pipeline.batch.batch import Batch
-from streamrec.pipeline.batch.torch_batch import Pair
+from streamrec.pipeline.batch.torch_batch import Pair, each_tensor, pinned
 from streamrec.streams import handle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from torch import Tensor
+
     from streamrec.adapters.pairs import Pairs
-    from streamrec.adapters.torch.device import Mover
     from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.streams.cursor import Mark
     from streamrec.streams.stream import Stream
+
+
+def device_of(device: Any) -> torch.device | None:
+    """Read the argument ``device``.
+
+    Raises:
+        ConfigError: There is no such device.
+    """
+    try:
+        found = None if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(
+            f"torch has no device {device!r} ({error}); give one as 'cuda' or 'cuda:1'"
+        ) from None
+    if found is not None and found.type == "cuda":
+        _check_cuda(found)
+    return found
+
+
+def _check_cuda(device: torch.device) -> None:
+    if torch.version.cuda is None and torch.version.hip is None:
+        raise ConfigError(
+            f"device={str(device)!r}: this torch was built without CUDA; install one with it, or "
+            "leave device out"
+        )
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"device={str(device)!r}: torch finds no GPU here; check the driver by `nvidia-smi`, "
+            "or leave device out"
+        )
+
+
+def mover_to(device: torch.device | None) -> Mover:
+    """Return a way to move batches to a device."""
+    if device is not None and device.type == "cuda":
+        return CudaMover(device)
+    return Mover(device)
+
+
+class Mover:
+    """Moves batches at once; to no device, it leaves them where they are.
+
+    Args:
+        device: Where to.
+    """
+
+    ahead = False
+    """True if a batch is to be sent before the one ahead of it is used."""
+
+    def __init__(self, device: torch.device | None) -> None:
+        self._device = device
+
+    def send(self, batch: Any) -> Any:
+        """Begin to move a batch."""
+        if self._device is None:
+            return batch
+        return each_tensor(batch, lambda tensor: tensor.to(self._device))
+
+    def arrive(self, batch: Any) -> Any:
+        """Return a batch that was sent, for use."""
+        return batch
+
+
+class CudaMover(Mover):
+    """Copies batches from pinned memory on a stream of its own, beside the computation.
+
+    The pinned memory is of torch's pool, which reuses it when the copy is done.
+    """
+
+    ahead = True
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        cuda: Any = torch.cuda
+        self._side = cuda.Stream(device)
+
+    def send(self, batch: Any) -> Any:
+        """Begin to copy a batch, and return at once."""
+        # The memory of an earlier batch may be used anew: only behind the work that was on it.
+        self._side.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._side):
+            sent = each_tensor(batch, self._copy)
+            return sent, self._side.record_event()
+
+    def arrive(self, batch: Any) -> Any:
+        """Have the computation wait for a batch that was sent."""
+        sent, copied = batch
+        torch.cuda.current_stream(self._device).wait_event(copied)
+        return sent
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        return pinned(tensor).to(self._device, non_blocking=True)
 
 
 PACKAGES = ("lightning.pytorch.loops", "pytorch_lightning.loops")

@@ -1,31 +1,37 @@
-"""The figures of a benchmark in a terminal: the verdict, tables, and small plots."""
+"""The reports of a benchmark, in a terminal and as HTML, and its progress while it runs."""
 
 from __future__ import annotations
 
-from itertools import zip_longest
+import sys
+import time
+from collections import deque
+from itertools import pairwise, zip_longest
 from textwrap import indent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Group
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from streamrec.measure.comparison import NOISE
-from streamrec.measure.view import view_of
-from streamrec.report.charts import COLUMNS
+from streamrec.measure.view import spent_of, view_of
+from streamrec.report.charts import COLUMNS, WIDTH, chart_of
+from streamrec.report.html import environment, policy, read_text
 from streamrec.report.terminal import BLOCKS, Sparkline, bar_of, table_of
-from streamrec.report.words import percent
+from streamrec.report.words import clip, percent, rate, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
     from streamrec.measure.comparison import ComparisonView
-    from streamrec.measure.figures import Figures
+    from streamrec.measure.figures import Figures, Limits
     from streamrec.measure.view import FiguresView, VerdictText
     from streamrec.report.charts import HistogramChart, Line
     from streamrec.report.tables import BarRow, Grid, Square
+
 
 DARK, LIGHT = (236, 237, 24, 25, 31), (38, 74, 116, 153)
 """The numbers of colours of a terminal, slow to fast."""
@@ -218,3 +224,114 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
 
 def _bullets(lines: Iterable[str]) -> Group:
     return Group(*(Text(f"- {line}") for line in lines))
+
+
+EVERY = 0.5
+"""Seconds between two points of the line."""
+POINTS = 60
+
+
+class BenchmarkProgress:
+    """The progress of a benchmark on standard error; nothing where that is not a terminal.
+
+    A context manager: lines of phases that are over stay, and what moves goes away at the end.
+
+    Args:
+        limits: What the benchmark may spend.
+        spent: Gives what it has spent; it is called from another thread, a few times a second.
+        console: Where to show it.
+        clock: Gives the time in seconds.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        spent: Callable[[], Limits],
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits, self._spent, self._clock = limits, spent, clock
+        self._console = console or Console(stderr=True)
+        self._phase: str | None = None
+        self._note = ""
+        self._since = clock()
+        self._points: deque[tuple[float, int]] = deque(maxlen=POINTS + 1)
+        self._live = Live(
+            get_renderable=self.frame,
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end_phase()
+        self._live.stop()
+
+    def phase(self, name: str) -> None:
+        """Note that a part begins, and the one before it is over."""
+        self._end_phase()
+        self._phase, self._note, self._since = name, "", self._clock()
+
+    def note(self, text: str) -> None:
+        """Note what the part does now, or has found."""
+        self._note = clip(text, 80)
+
+    def _end_phase(self) -> None:
+        if self._phase is not None and self._live.is_started:
+            self._console.print(Text("✓ ", "green").append_text(self._line(self._phase)))
+        self._phase = None
+
+    def _line(self, phase: str) -> Text:
+        lasted = seconds(self._clock() - self._since)
+        return Text.assemble((phase, "bold"), f"  {lasted}", (f"  {self._note}", "dim"))
+
+    def frame(self) -> Group:
+        """Return what is shown now."""
+        spent = self._spent()
+        self._sample(spent.bytes)
+        table = Table.grid(padding=(0, 2, 0, 0))
+        rates = self._rates()
+        table.add_row("rate", Text(rate(rates[-1]), no_wrap=True), Sparkline(rates))
+        for row in spent_of(spent, self._limits):
+            table.add_row(row.name, row.detail, bar_of(row.part))
+        return Group(Text("  ").append_text(self._line(self._phase or "starting")), table)
+
+    def _sample(self, count: int) -> None:
+        now = self._clock()
+        # Frames come more often than points, so that the line moves evenly.
+        if not self._points or now - self._points[-1][0] >= EVERY:
+            self._points.append((now, count))
+
+    def _rates(self) -> list[float]:
+        pairs = pairwise(self._points)
+        return [(c - b) / (after - before) for (before, b), (after, c) in pairs] or [0.0]
+
+
+PACKAGE = "streamrec.measure"
+
+
+def render_html(figures: Figures) -> str:
+    """Return the report of a benchmark as one HTML document; all text in it is escaped."""
+    view = view_of(figures)
+    charts = [(line, chart_of(line.values, WIDTH / len(line.values))) for line in view.series]
+    return _render("report.html", view=view, lines=charts)
+
+
+def render_comparison_html(found: ComparisonView) -> str:
+    """Return the report of two benchmarks as one HTML document; all text in it is escaped."""
+    return _render("comparison.html", found=found, noise=NOISE)
+
+
+def _render(template: str, **values: Any) -> str:
+    script, style = read_text("copy.js"), read_text("page.css") + read_text("report.css")
+    return (
+        environment(PACKAGE)
+        .get_template(template)
+        .render(policy=policy(style=style, script=script), script=script, style=style, **values)
+    )
