@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamrec.plan.order.permutation import numbers, permutation, seed_of
-from streamrec.plan.order.turns import turned
+from streamrec.plan.order.permutation import numbers, permutation, seed_of, turned
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.config.dataset import FEWEST_OPEN_SHARDS, MOST_OPEN_SHARDS, WINDOW_A_SHARD
 from streamrec.plan.order.dealt_shards import DealtShards
-from streamrec.plan.order.turns import turned
+from streamrec.plan.order.permutation import turned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
