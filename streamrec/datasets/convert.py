@@ -21,7 +21,7 @@ from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.pipeline.batch.functions import load
 from streamrec.plan.order.permutation import seed_of
 from streamrec.plan.order.shard_names import Task
-from streamrec.plan.order.split_shards import split_shards
+from streamrec.plan.order.splits import split_shards
 from streamrec.sources.opening import KINDS, kind_of, open_source
 from streamrec.sources.reading import Reader, read_source
 from streamrec.sources.source import DEFAULT_MEMORY, Memory

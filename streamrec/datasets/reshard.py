@@ -23,7 +23,7 @@ from streamrec.formats.shards.index import plain_url, shared_ending
 from streamrec.masking import masked, masked_repr
 from streamrec.plan.order.digests import views
 from streamrec.plan.order.shard_names import ShardNames, Task, datasets_among
-from streamrec.plan.order.split_shards import SplitShards, split_shards
+from streamrec.plan.order.splits import SplitShards, split_shards
 from streamrec.stores.beside import read_beside
 from streamrec.stores.folder import Folder
 from streamrec.stores.open import Stores
