@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.mutants import Mutant
 
-PATH = ROOT / "streamrec/plan/order/buckets.py"
+PATH = ROOT / "streamrec/plan/order/window.py"
 
 
 def tree_of(place: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
@@ -49,7 +49,7 @@ def test_the_nearest_test_that_fails_has_noticed(
     monkeypatch.setattr(tree, "_failing", lambda tests: tests[0])
     monkeypatch.setattr(tree, "_run", run)
     for _ in range(2):
-        assert attempt([mutant], tree) == {mutant: "tests/plan/order/test_buckets.py"}
+        assert attempt([mutant], tree) == {mutant: "tests/plan/order/test_window.py"}
     once, again = PATH.read_bytes(), mutant.source()
     assert seen == [once, again, again], "once without the change, and each time with it"
 

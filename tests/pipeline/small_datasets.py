@@ -13,9 +13,8 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import index_url
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.order.buckets import Buckets
 from streamrec.plan.order.shard_order import ShardOrder, open_at_once
-from streamrec.plan.order.window import Windows
+from streamrec.plan.order.window import Buckets, Windows
 from streamrec.plan.state.position import Position
 from tests.plan.oracle import Oracle, RecordOracle
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.plan.order.buckets import BUCKETS, Buckets
 from streamrec.plan.order.mixture import DRAW, NOTHING
 from streamrec.plan.order.permutation import (
     GOLDEN_GAMMA,
@@ -21,7 +20,7 @@ from streamrec.plan.order.permutation import (
     seed_of,
 )
 from streamrec.plan.order.record_order import CHUNKS, GROWTH, PIECE
-from streamrec.plan.order.window import WINDOW, Windows, records_until
+from streamrec.plan.order.window import BUCKETS, WINDOW, Buckets, Windows, records_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.filter_stage import FilterStage
     from streamrec.pipeline.lane.packing_stage import Packing
     from streamrec.pipeline.lane.record_span import RecordSpan
-    from streamrec.plan.order.buckets import Buckets
     from streamrec.plan.order.record_order import ChunkWindows
-    from streamrec.plan.order.window import Windows
+    from streamrec.plan.order.window import Buckets, Windows
     from streamrec.values.columns import Indices
 
 

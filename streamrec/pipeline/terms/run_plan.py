@@ -12,10 +12,9 @@ import numpy as np
 from streamrec.errors import MalformedPosition
 from streamrec.formats.examples.needs import UNLIMITED, DecodeLimits
 from streamrec.pipeline.batch.functions import NONE, Functions
-from streamrec.plan.order.buckets import Buckets
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.record_order import RecordOrder
-from streamrec.plan.order.window import Windows
+from streamrec.plan.order.window import Buckets, Windows
 from streamrec.plan.state.position import Position
 from streamrec.plan.state.record_run import RecordRun
 

@@ -11,12 +11,74 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.plan.order.permutation import permutation, seed_of, stratified
+from streamrec.plan.order.permutation import MASK, numbers, permutation, seed_of, stratified
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+
+
+BUCKETS = 0x4255434B455453  # "BUCKETS": separates their permutations from all others
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """The assignment of a lane's records to batches by length.
+
+    Args:
+        count: The number of buckets.
+        rows: The rows of a global batch.
+        lanes: The lanes of all ranks.
+        seed: The seed of the order of buckets.
+    """
+
+    count: int
+    rows: int
+    lanes: int
+    seed: int
+
+    def wanted(self, lane: int, first: int, count: int) -> npt.NDArray[np.uint16]:
+        """Return the buckets of a lane's next output slots; 0 has the shortest rows.
+
+        Args:
+            lane: The lane's number.
+            first: Records that the lane gave before these, since all lanes began.
+            count: The number of slots.
+        """
+        cycle, begun = divmod(first * self.lanes + lane, self.rows * self.count)
+        batches = (np.arange(count, dtype=np.int64) * self.lanes + begun) // self.rows
+        cycles = int(batches[-1]) // self.count + 1 if count else 0
+        drawn: npt.NDArray[np.uint16] = self._cycles(cycle, cycles)[batches]
+        return drawn
+
+    def order(self, lane: int, first: int, lengths: Numbers, drawn: Numbers) -> Numbers:
+        """Return the order in which a window's records leave it.
+
+        Args:
+            lane: The lane's number.
+            first: Records that the lane gave before the window, since all lanes began.
+            lengths: int64 ``[records]``: bytes of each record.
+            drawn: A permutation: the order of records within a bucket.
+        """
+        wanted = self.wanted(lane, first, len(lengths))
+        slots = np.argsort(wanted, kind="stable")
+        by_length = drawn[np.argsort(lengths[drawn], kind="stable")]
+        bucket = np.empty_like(wanted)
+        bucket[by_length] = wanted[slots]
+        order = np.empty(len(lengths), np.int64)
+        order[slots] = drawn[np.argsort(bucket[drawn], kind="stable")]
+        return order
+
+    def _cycles(self, first: int, count: int) -> npt.NDArray[np.uint16]:
+        """Return the buckets of ``count`` cycles of batches; each cycle has every bucket once."""
+        begin = np.uint64(first * self.count & MASK)
+        indices = np.arange(count * self.count, dtype=np.uint64) + begin
+        keys = numbers(indices, seed_of(BUCKETS, self.seed)).reshape(count, self.count)
+        return np.argsort(keys, kind="stable").astype(np.uint16).ravel()
+
 
 FRAME_OVERHEAD = 16
 """Bytes of a TFRecord frame besides its payload; they count, so that empty records fill windows."""

@@ -14,10 +14,9 @@ from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane, WindowLane
 from streamrec.pipeline.lane.record_reader import lead
 from streamrec.pipeline.lane.record_span import RecordSpan
-from streamrec.plan.order.buckets import Buckets
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.plan.order.shard_order import Extent
-from streamrec.plan.order.window import Windows
+from streamrec.plan.order.window import Buckets, Windows
 from streamrec.values.record_rows import RecordBlock
 from tests.pipeline.received_ranges import (
     END,

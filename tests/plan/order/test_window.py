@@ -1,10 +1,125 @@
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.order.window import FRAME_OVERHEAD, Windows, records_until
+from streamrec.plan.order.permutation import permutation
+from streamrec.plan.order.window import FRAME_OVERHEAD, Buckets, Windows, records_until
+from tests.plan.oracle import bucket_of, plainly_bucketed
+
+BUCKETS = st.builds(
+    Buckets, st.integers(2, 9), st.integers(1, 40), st.integers(1, 12), st.integers(0, 1 << 63)
+)
+FIRST = st.one_of(st.integers(0, 300), st.integers(0, 1 << 49))
+LENGTHS = st.lists(st.integers(0, 12), max_size=60)
+
+
+@given(BUCKETS, st.data(), FIRST, LENGTHS, st.integers(0, 99))
+def test_a_window_leaves_as_the_plain_words_say(
+    buckets: Buckets, data: st.DataObject, first: int, lengths: list[int], seed: int
+) -> None:
+    lane = data.draw(st.integers(0, buckets.lanes - 1))
+    drawn = permutation(len(lengths), seed)
+    order = buckets.order(lane, first, np.array(lengths, np.int64), drawn).tolist()
+    assert order == plainly_bucketed(buckets, lane, first, lengths, drawn.tolist())
+    assert sorted(order) == list(range(len(lengths)))
+
+
+@given(BUCKETS, st.data(), FIRST, LENGTHS)
+def test_what_a_lower_bucket_gets_is_no_longer_than_what_a_higher_one_gets(
+    buckets: Buckets, data: st.DataObject, first: int, lengths: list[int]
+) -> None:
+    lane = data.draw(st.integers(0, buckets.lanes - 1))
+    array, count = np.array(lengths, np.int64), len(lengths)
+    wanted = buckets.wanted(lane, first, count).astype(np.int64)
+    order = buckets.order(lane, first, array, np.arange(count))
+    by_bucket = array[order][np.lexsort((array[order], wanted))]
+    assert by_bucket.tolist() == sorted(lengths)
+
+
+@given(BUCKETS, st.integers(0, 1 << 40))
+def test_each_cycle_of_batches_has_every_bucket_once(buckets: Buckets, cycle: int) -> None:
+    batches = range(cycle * buckets.count, (cycle + 1) * buckets.count)
+    assert sorted(bucket_of(buckets, batch) for batch in batches) == list(range(buckets.count))
+
+
+@given(BUCKETS, st.data(), FIRST, st.integers(0, 60), st.integers(0, 60))
+def test_a_place_has_its_bucket_wherever_one_begins_to_ask(
+    buckets: Buckets, data: st.DataObject, first: int, skip: int, count: int
+) -> None:
+    lane = data.draw(st.integers(0, buckets.lanes - 1))
+    whole = buckets.wanted(lane, first, skip + count).tolist()
+    assert buckets.wanted(lane, first + skip, count).tolist() == whole[skip:]
+
+
+@given(BUCKETS.filter(lambda buckets: buckets.rows % 4 == 0), st.sampled_from([1, 2, 4]))
+def test_all_rows_of_a_batch_are_of_one_bucket_on_every_number_of_ranks(
+    buckets: Buckets, world_size: int
+) -> None:
+    lanes = 4 * buckets.lanes
+    buckets = Buckets(buckets.count, buckets.rows, lanes, buckets.seed)
+    for rank in range(world_size):
+        own = range(rank, lanes, world_size)
+        wanted = np.stack([buckets.wanted(lane, 0, 30) for lane in own], axis=1).ravel()
+        rows = buckets.rows // world_size
+        for step, first in enumerate(range(0, len(wanted) - rows, rows)):
+            assert set(wanted[first : first + rows].tolist()) == {bucket_of(buckets, step)}
+
+
+def test_the_order_of_the_buckets_is_that_of_the_seed() -> None:
+    orders = {
+        tuple(Buckets(8, 4, 4, seed).wanted(0, 0, 64).tolist()): Counter(
+            Buckets(8, 4, 4, seed).wanted(0, 0, 64).tolist()
+        )
+        for seed in range(5)
+    }
+    assert len(orders) == 5
+    assert all(set(count.values()) == {8} for count in orders.values())
+    assert Buckets(4, 2, 2, 0).wanted(1, 0, 12).tolist() == [3, 1, 2, 0, 3, 0, 1, 2, 3, 2, 0, 1]
+
+
+def lengths_in_batches(
+    lengths: np.ndarray[tuple[int, int], np.dtype[np.int64]],
+    windows: Windows,
+    buckets: Buckets | None,
+) -> list[list[int]]:
+    """Return the lengths in each batch of 96, of lanes whose records have these lengths."""
+    leaving = np.empty_like(lengths)
+    for lane, own in enumerate(lengths):
+        first = number = 0
+        while first < len(own):
+            count, _ = windows.takes(own[first:], windows.size(lane, number))
+            order = windows.permutation(lane, 0, number, np.zeros(count, np.int32))
+            window = own[first : first + count]
+            if buckets is not None:
+                order = buckets.order(lane, first, window, order)
+            leaving[lane, first : first + count] = window[order]
+            first, number = first + count, number + 1
+    rows: list[int] = leaving.T.ravel().tolist()
+    return [rows[at : at + 96] for at in range(0, len(rows) - 95, 96)]
+
+
+def padding(batches: list[list[int]]) -> float:
+    """Return the part of dense batches that would be padding."""
+    return 1 - sum(map(sum, batches)) / sum(len(batch) * max(batch) for batch in batches)
+
+
+@pytest.mark.parametrize(("count", "most"), [(4, 0.6), (8, 0.47), (16, 0.36), (32, 0.3)])
+def test_buckets_save_padding_though_windows_of_lanes_close_at_different_records(
+    count: int, most: float
+) -> None:
+    drawn = np.random.default_rng(1).lognormal(6, 0.7, (48, 3000)).astype(np.int64)
+    windows = Windows(8 << 20, 48, 3)  # of some 300 records in each lane: 150 batches
+    every = lengths_in_batches(drawn, windows, None)
+    sorted_in = lengths_in_batches(drawn, windows, Buckets(count, 96, 48, 3))
+    assert sorted(chain(*sorted_in)) == sorted(chain(*every)) == sorted(drawn.ravel().tolist())
+    assert padding(every) > 0.75
+    assert padding(sorted_in) < most
 
 
 @given(st.lists(st.integers(0, 1000), max_size=50), st.integers(0, 5000))
