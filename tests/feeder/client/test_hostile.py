@@ -20,7 +20,7 @@ from streamrec.errors import RemoteProtocolError, StreamrecError
 from streamrec.feeder.client.client import BlockingFeed
 from streamrec.pipeline.batch import payload
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.state.packed import pack
+from streamrec.plan.state.position import pack
 from streamrec.streams import handle
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.messages import (
