@@ -60,6 +60,6 @@ def test_a_change_of_the_source_leaves_the_draw_of_the_rest(
 
 
 def test_the_name_of_a_change_says_where_and_what_it_is() -> None:
-    names = [mutant.name for mutant in mutants_of(ROOT / "streamrec/plan/order/dealt_shards.py")]
+    names = [mutant.name for mutant in mutants_of(ROOT / "streamrec/plan/order/shard_order.py")]
     line = "dealt = rows * self.lanes + columns"
-    assert f"plan/order/dealt_shards.py | {line} | rows * self.lanes -> rows // self.lanes" in names
+    assert f"plan/order/shard_order.py | {line} | rows * self.lanes -> rows // self.lanes" in names

@@ -4,9 +4,9 @@ from tests.nearest_tests import ROOT, nearest_tests
 
 
 def test_the_mirror_comes_first_and_then_the_folder() -> None:
-    tests = nearest_tests(ROOT / "streamrec/plan/order/dealt_shards.py")
+    tests = nearest_tests(ROOT / "streamrec/plan/order/shard_order.py")
     assert tests[:2] == [
-        "tests/plan/order/test_dealt_shards.py",
+        "tests/plan/order/test_shard_order.py",
         "tests/plan/order/test_shard_order.py",
     ]
     assert tests.index("tests/plan/test_evenness.py") < tests.index(
@@ -30,6 +30,6 @@ def test_one_of_the_same_name_may_hold_both_kernels() -> None:
 
 
 def test_the_tests_of_pages_come_last() -> None:
-    tests = nearest_tests(ROOT / "streamrec/plan/order/dealt_shards.py")
+    tests = nearest_tests(ROOT / "streamrec/plan/order/shard_order.py")
     assert tests.index("tests/test_docs.py") > tests.index("tests/feeder/client/test_client.py")
     assert nearest_tests(ROOT / "streamrec/masking.py")[0] == "tests/test_masking.py"

@@ -12,8 +12,8 @@ from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.formats.shards.index import Index
 from streamrec.pipeline import dataset_identity
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.order.dealt_shards import DealtShards
 from streamrec.plan.order.record_order import RecordOrder
+from streamrec.plan.order.shard_order import DealtShards
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.open import Stores
 from tests.pipeline import user_functions

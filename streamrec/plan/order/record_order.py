@@ -24,9 +24,8 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.order.coordinates import Coordinates
-from streamrec.plan.order.dealt_shards import KEPT
 from streamrec.plan.order.permutation import permutation, seed_of, stratified, turned
-from streamrec.plan.order.shard_order import Extent, ShardOrder
+from streamrec.plan.order.shard_order import KEPT, Extent, ShardOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
