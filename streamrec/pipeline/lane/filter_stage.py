@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.needs import Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Function
-    from streamrec.pipeline.lane.record_span import RecordSpan
-    from streamrec.pipeline.lane.segment import Source
+    from streamrec.pipeline.lane.record_span import RecordSpan, Source
     from streamrec.values.columns import Column, Indices
 
 MOST_WAITING = 2

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition, StreamrecError
 from streamrec.pipeline.fetch.range_queue import Demand
-from streamrec.pipeline.lane.segment import Segment, Source
+from streamrec.pipeline.lane.record_span import Segment, Source
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.record_rows import EpochRows, RecordRows
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.pipeline.lane.segment import Segment
+from streamrec.pipeline.lane.record_span import Segment
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.record_rows import rows_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,34 @@ from streamrec.values.columns import rising
 from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from streamrec.pipeline.lane.mix_source import Mix
+    from streamrec.pipeline.lane.open_shards import OpenShards
+    from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.plan.order.shard_order import Extent
     from streamrec.values.columns import Indices
     from streamrec.values.record_rows import RecordBlock
+
+
+Source: TypeAlias = "RecordReader | Mix | OpenShards"
+"""A source of a lane's records."""
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Rows of one epoch that are ready, in the order of delivery."""
+
+    rows: RecordRows
+    epoch: int
+    end: Callable[[int], Sequence[int] | Indices]
+    """Returns the lane's coordinates behind a row, as numbers."""
+    merged: int = 0
+    """The number of rows that the round robin has taken."""
+    delivered: int = 0
+    """The number of rows that are in a batch."""
+    row_bytes: float = 0
+    """The mean size of a row's payload in bytes."""
 
 
 class RecordPlaces(Protocol):
