@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.batch.record_caches import MappedCache, PictureCache
     from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.pipeline.lane.damage_policy import CorruptionLog
     from streamrec.pipeline.lane.lane import Lane
-    from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan
     from streamrec.plan.order.coordinates import Structured

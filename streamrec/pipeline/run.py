@@ -13,7 +13,7 @@ from streamrec.flow.cleanup import apart, end, end_threads, finish
 from streamrec.flow.decoded_memory import Abandoned
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
 from streamrec.pipeline.batch.decoder import SuspectPayload, TooManyTogether
-from streamrec.pipeline.lane.quarantine import corruption_log_of
+from streamrec.pipeline.lane.damage_policy import corruption_log_of
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, Measures
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from streamrec.formats.examples.specs import RaggedFeature
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.batch_cache import CachedRun
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.lane.quarantine import Quarantine
+from streamrec.pipeline.lane.damage_policy import Quarantine
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.support import eventually, until
 from tests.pipeline import user_functions

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch.decoder import Decoder
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
-    from streamrec.pipeline.lane.quarantine import CorruptionLog
+    from streamrec.pipeline.lane.damage_policy import CorruptionLog
     from streamrec.pipeline.lane.record_span import Source
     from streamrec.pipeline.terms.run_plan import RunPlan
 

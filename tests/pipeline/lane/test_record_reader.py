@@ -20,8 +20,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
-from streamrec.pipeline.lane.damage_policy import DamagePolicy
-from streamrec.pipeline.lane.quarantine import CorruptionLog
+from streamrec.pipeline.lane.damage_policy import CorruptionLog, DamagePolicy
 from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.order.coordinates import Coordinates
