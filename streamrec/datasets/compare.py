@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from streamrec.masking import masked
-from streamrec.plan.order.digests import digests
-from streamrec.values.columns import BytesColumn, cut
+from streamrec.values.columns import BytesColumn, cut, digests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

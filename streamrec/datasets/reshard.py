@@ -21,13 +21,12 @@ from streamrec.formats.examples.features import FeatureParser, infer_features
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.formats.shards.index import plain_url, shared_ending
 from streamrec.masking import masked, masked_repr
-from streamrec.plan.order.digests import views
 from streamrec.plan.order.shard_names import ShardNames, Task, datasets_among
 from streamrec.plan.order.splits import SplitShards, split_shards
 from streamrec.stores.beside import read_beside
 from streamrec.stores.folder import Folder
 from streamrec.stores.open import Stores
-from streamrec.values.columns import BytesColumn
+from streamrec.values.columns import BytesColumn, views
 from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.plan.order.digests import views
 from streamrec.sources.source import DEFAULT_MEMORY, PIECE_BYTES, Divisible
+from streamrec.values.columns import views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,15 +20,28 @@ from streamrec.values.columns import (
     Ragged,
     Sparse,
     cut,
+    digests,
     form_of,
     html_table,
     offsets_of,
     rising,
+    views,
     volumes,
 )
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+@given(st.lists(st.binary(max_size=200)), st.sampled_from([1, 2]))
+def test_hashes_of_strings(strings: list[bytes], words: int) -> None:
+    expected = [blake2b(string, digest_size=8 * words).digest() for string in strings]
+    column = BytesColumn.of([b"before", *strings])
+    part = BytesColumn(column.values, column.offsets[1:])
+    assert [bytes(view) for view in views(part)] == strings
+    found = digests(part, words)
+    assert found.shape == (len(strings), words)
+    assert [row.tobytes() for row in found] == expected
 
 
 def test_all_text_is_escaped() -> None:
