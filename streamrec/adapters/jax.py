@@ -16,7 +16,7 @@ import numpy as np
 from streamrec.adapters.pairs import Pairs, check_stream, pick
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError, StreamrecError
-from streamrec.plan.state.agreement import RankSummary, check_agreement
+from streamrec.plan.state.fingerprint import RankSummary, check_agreement
 from streamrec.streams import handle
 from streamrec.streams.ranks import Rank
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from streamrec.plan.state.agreement import ENDS, RankSummary
+from streamrec.plan.state.fingerprint import ENDS, RankSummary
 
 if TYPE_CHECKING:
     from streamrec.streams.cursor import Mark, Row

@@ -15,7 +15,7 @@ import streamrec as sr
 from streamrec.adapters.torch import agree
 from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.errors import ConfigError
-from streamrec.plan.state.agreement import RankSummary
+from streamrec.plan.state.fingerprint import RankSummary
 from streamrec.streams import handle
 from tests.by_day import at_night, is_day
 from tests.pipeline.small_datasets import write, write_index

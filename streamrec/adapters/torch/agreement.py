@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.config.extras import needs
 from streamrec.errors import ConfigError
-from streamrec.plan.state.agreement import RankSummary, check_agreement
+from streamrec.plan.state.fingerprint import RankSummary, check_agreement
 from streamrec.streams import handle
 
 if TYPE_CHECKING:

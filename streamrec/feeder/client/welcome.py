@@ -12,7 +12,7 @@ from streamrec.config import Settings, validate
 from streamrec.config.dataset import ends
 from streamrec.errors import ConfigError, OtherOrder, RemoteProtocolError, StateError
 from streamrec.pipeline.batch.functions import name_of
-from streamrec.plan.state.agreement import ENDS
+from streamrec.plan.state.fingerprint import ENDS
 from streamrec.plan.state.position import MOST_LANES, Fingerprint
 
 if TYPE_CHECKING:
