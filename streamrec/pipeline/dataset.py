@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.run import Run
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
-    from streamrec.plan.state.position import Fingerprint, Position
+    from streamrec.plan.state.fingerprint import Fingerprint
+    from streamrec.plan.state.position import Position
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.stores.base.protocol import BeforeRequest, ObjectInfo
     from streamrec.stores.open import Stores

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamrec.formats.shards.index import Index
     from streamrec.pipeline.dataset_identity import Identity
     from streamrec.plan.reading.ranges import MemoryPlan
-    from streamrec.plan.state.position import Fingerprint
+    from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.plan.state.resume_point import Beginning, ResumePoint
 
 

@@ -17,11 +17,11 @@ from streamrec.plan.state.fingerprint import (
     AS_KEPT,
     COUNTED,
     WINDOWED,
+    Fingerprint,
     by_shard,
     digest,
     names_digest,
 )
-from streamrec.plan.state.position import Fingerprint
 from streamrec.stores.base.source_text import content_name
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:
-    from streamrec.plan.state.position import Fingerprint
+    from streamrec.plan.state.fingerprint import Fingerprint
 
 
 log = logging.getLogger("streamrec")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.access.tls import ClientTls
     from streamrec.formats.examples.image_spec import DenseColumn, GivesOther, Spec
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.state.position import Fingerprint
+    from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.values.columns import BytesColumn
 
     Components: TypeAlias = Mapping[str, Source | tuple[Source, float]]

@@ -20,7 +20,7 @@ from streamrec.feeder.engine.engine import is_started_ahead
 from streamrec.feeder.functions.map_identity import identify, with_identity
 from streamrec.masking import masked
 from streamrec.pipeline.batch.functions import SETTINGS, load
-from streamrec.plan.state.position import Fingerprint
+from streamrec.plan.state.fingerprint import Fingerprint
 from streamrec.streams.session import (
     LoopSession,
     ThreadFeed,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.functions.sent_functions import SentFunctions
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.state.position import Fingerprint
+    from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.plan.state.resume_point import ResumePoint
     from streamrec.streams.cursor import Mark
     from streamrec.streams.loops import AsyncSession, PlainSession

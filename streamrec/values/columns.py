@@ -18,27 +18,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def digests(strings: BytesColumn, words: int) -> npt.NDArray[np.uint64]:
-    """Return the BLAKE2b hash of each string.
-
-    Args:
-        strings: The strings.
-        words: The size of a hash in words of 8 bytes.
-
-    Returns:
-        uint64 ``[strings, words]``, read as little-endian.
-    """
-    size = 8 * words
-    joined = b"".join([blake2b(view, digest_size=size).digest() for view in views(strings)])
-    return np.frombuffer(joined, "<u8").reshape(-1, words)
-
-
-def views(column: BytesColumn) -> Iterator[memoryview]:
-    """Yield each string without a copy."""
-    data = column.values.data
-    return (data[first:last] for first, last in pairwise(column.offsets.tolist()))
-
-
 def html_table(title: str, rows: Mapping[str, object]) -> str:
     """Return an HTML table of two columns under a title; all text is escaped."""
     from html import (
@@ -391,3 +370,24 @@ def size_of(column: Column) -> int:
         case Sparse():
             return size_of(column.values) + column.indices.nbytes
     return column.values.nbytes + column.offsets.nbytes
+
+
+def digests(strings: BytesColumn, words: int) -> npt.NDArray[np.uint64]:
+    """Return the BLAKE2b hash of each string.
+
+    Args:
+        strings: The strings.
+        words: The size of a hash in words of 8 bytes.
+
+    Returns:
+        uint64 ``[strings, words]``, read as little-endian.
+    """
+    size = 8 * words
+    joined = b"".join([blake2b(view, digest_size=size).digest() for view in views(strings)])
+    return np.frombuffer(joined, "<u8").reshape(-1, words)
+
+
+def views(column: BytesColumn) -> Iterator[memoryview]:
+    """Yield each string without a copy."""
+    data = column.values.data
+    return (data[first:last] for first, last in pairwise(column.offsets.tolist()))

@@ -16,7 +16,8 @@ from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.origin import Origin
 from streamrec.pipeline.terms.memory_needs import NO_CEILING, Measures, RunCeiling
-from streamrec.plan.state.position import Fingerprint, Position
+from streamrec.plan.state.fingerprint import Fingerprint
+from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.values.columns import BytesColumn

@@ -13,7 +13,7 @@ from streamrec.errors import DataError
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.pipeline.lane import quarantine as quarantine_module
+from streamrec.pipeline.lane import damage_policy
 from tests.pipeline.simulated_store import InlineExecutor, SimulatedStore, set_executors, simulated
 from tests.pipeline.small_datasets import (
     Record,
@@ -65,9 +65,9 @@ ORDERS = st.fixed_dictionaries(
 @pytest.fixture(autouse=True)
 def _nothing_is_done_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     set_executors(monkeypatch)
-    monkeypatch.setattr(quarantine_module, "ThreadPoolExecutor", InlineExecutor)
+    monkeypatch.setattr(damage_policy, "ThreadPoolExecutor", InlineExecutor)
     monkeypatch.setattr(tfrecord, "LARGE", 0)  # "raise" checks late
-    monkeypatch.setattr(quarantine_module.log, "disabled", True)
+    monkeypatch.setattr(damage_policy.log, "disabled", True)
 
 
 @st.composite

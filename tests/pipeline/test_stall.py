@@ -12,7 +12,7 @@ import pytest
 
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline.lane import quarantine as quarantine_module
+from streamrec.pipeline.lane import damage_policy
 from tests.pipeline.simulated_store import (
     InlineExecutor,
     SimulatedStore,
@@ -118,7 +118,7 @@ async def test_decompressing_what_has_been_taken(monkeypatch: pytest.MonkeyPatch
 @simulated
 async def test_keeping_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     set_executors(monkeypatch)
-    monkeypatch.setattr(quarantine_module, "ThreadPoolExecutor", HangingExecutor)
+    monkeypatch.setattr(damage_policy, "ThreadPoolExecutor", HangingExecutor)
     store = plain()
     store.objects = {url: b"?" + data[1:] for url, data in store.objects.items()}
     values = {"on_corrupt": "quarantine", "corrupt_budget": SHARDS, "quarantine": "s3://kept"}

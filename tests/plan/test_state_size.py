@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 from streamrec.config import Pack
 from streamrec.plan.order.coordinates import LANE, OWN, POINT, POINTS, structured
 from streamrec.plan.order.shard_order import open_at_once
-from streamrec.plan.state.fingerprint import by_shard
-from streamrec.plan.state.position import (
-    LARGEST,
-    LAST_EPOCH,
-    MOST_CRC,
-    MOST_SKIPPED,
-    Fingerprint,
-    Position,
-)
+from streamrec.plan.state.fingerprint import Fingerprint, by_shard
+from streamrec.plan.state.position import LARGEST, LAST_EPOCH, MOST_CRC, MOST_SKIPPED, Position
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.client.session import State
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.state.position import Fingerprint
+    from streamrec.plan.state.fingerprint import Fingerprint
 
 RETRY_FOR = 600.0
 

@@ -41,7 +41,7 @@ from streamrec.wire.protocol import PROTOCOL_VERSIONS
 if TYPE_CHECKING:
     from streamrec.feeder.client.shared import Inbox
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.plan.state.position import Fingerprint
+    from streamrec.plan.state.fingerprint import Fingerprint
 
 CREDIT_BYTES = 64 << 20
 

@@ -12,8 +12,8 @@ from streamrec.config import Settings, validate
 from streamrec.config.dataset import ends
 from streamrec.errors import ConfigError, OtherOrder, RemoteProtocolError, StateError
 from streamrec.pipeline.batch.functions import name_of
-from streamrec.plan.state.fingerprint import ENDS
-from streamrec.plan.state.position import MOST_LANES, Fingerprint
+from streamrec.plan.state.fingerprint import ENDS, Fingerprint
+from streamrec.plan.state.position import MOST_LANES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The policy for the damage in a sublane: it is read again, then skipped or raised."""
+"""Damage in a sublane: it is read again, then raised, or skipped, counted and quarantined."""
 
 from __future__ import annotations
 

@@ -37,13 +37,18 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.needs import Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Function
-    from streamrec.pipeline.lane.record_span import RecordSpan, Source
+    from streamrec.pipeline.lane.mix_source import Mix
+    from streamrec.pipeline.lane.open_shards import OpenShards
+    from streamrec.pipeline.lane.record_reader import RecordReader
+    from streamrec.pipeline.lane.record_span import RecordSpan
     from streamrec.values.columns import Column, Indices
 
 MOST_WAITING = 2
 """Spans of a lane that threads may have: one that is being filtered, and the next."""
 
 Columns: TypeAlias = "dict[str, Column]"
+Source: TypeAlias = "RecordReader | Mix | OpenShards"
+"""A source of a lane's records."""
 
 
 @dataclass(eq=False)

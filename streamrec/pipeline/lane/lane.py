@@ -13,14 +13,14 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition, StreamrecError
 from streamrec.pipeline.fetch.range_queue import Demand
-from streamrec.pipeline.lane.record_span import Segment, Source
+from streamrec.pipeline.lane.record_span import Segment
 from streamrec.plan.order.coordinates import Coordinates
 from streamrec.values.record_rows import EpochRows, RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.pipeline.lane.filter_stage import FilterStage
+    from streamrec.pipeline.lane.filter_stage import FilterStage, Source
     from streamrec.pipeline.lane.packing_stage import Packing
     from streamrec.pipeline.lane.record_span import RecordSpan
     from streamrec.plan.order.record_order import ChunkWindows

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.damage_policy import CorruptionLog
-    from streamrec.pipeline.lane.record_span import Source
+    from streamrec.pipeline.lane.filter_stage import Source
     from streamrec.pipeline.terms.run_plan import RunPlan
 
 T = TypeVar("T")

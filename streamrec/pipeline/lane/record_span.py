@@ -1,9 +1,9 @@
-"""Spans of records: the unit in which a lane's source passes them on."""
+"""The units of a lane: spans of records from its source, and segments of rows that are ready."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
@@ -16,32 +16,9 @@ from streamrec.values.record_rows import RecordRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.pipeline.lane.mix_source import Mix
-    from streamrec.pipeline.lane.open_shards import OpenShards
-    from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.plan.order.shard_order import Extent
     from streamrec.values.columns import Indices
     from streamrec.values.record_rows import RecordBlock
-
-
-Source: TypeAlias = "RecordReader | Mix | OpenShards"
-"""A source of a lane's records."""
-
-
-@dataclass(slots=True, eq=False)
-class Segment:
-    """Rows of one epoch that are ready, in the order of delivery."""
-
-    rows: RecordRows
-    epoch: int
-    end: Callable[[int], Sequence[int] | Indices]
-    """Returns the lane's coordinates behind a row, as numbers."""
-    merged: int = 0
-    """The number of rows that the round robin has taken."""
-    delivered: int = 0
-    """The number of rows that are in a batch."""
-    row_bytes: float = 0
-    """The mean size of a row's payload in bytes."""
 
 
 class RecordPlaces(Protocol):
@@ -151,3 +128,19 @@ class BlockPlaces:
         ends[:, 2] = numbers + (self.first_ordinal + 1)
         ends[:, 3] = self.crcs[numbers + 1]
         return ends
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Rows of one epoch that are ready, in the order of delivery."""
+
+    rows: RecordRows
+    epoch: int
+    end: Callable[[int], Sequence[int] | Indices]
+    """Returns the lane's coordinates behind a row, as numbers."""
+    merged: int = 0
+    """The number of rows that the round robin has taken."""
+    delivered: int = 0
+    """The number of rows that are in a batch."""
+    row_bytes: float = 0
+    """The mean size of a row's payload in bytes."""

@@ -16,26 +16,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def turned(lane: int, lanes: int, count: int, epochs: int) -> int:
-    """Return the lane whose part of an epoch this lane has, so that no lane keeps its part.
-
-    An epoch has ``count`` elements, and elements are dealt to the lanes in turn, counting on over
-    the epochs. If ``lanes`` and ``count`` have a common divisor ``d``, an element meets each
-    ``d``-th lane alone. So lanes turn, within groups of ``d``, by one whenever the elements have
-    met those. In ``lanes`` epochs every lane has every element once, and no lane has more elements
-    in an epoch than without turns.
-
-    Args:
-        lane: The lane.
-        lanes: The number of lanes.
-        count: The number of elements of an epoch.
-        epochs: The epochs since all lanes began.
-    """
-    divisor = gcd(lanes, count)
-    turns = epochs * divisor // lanes
-    return lane - lane % divisor + (lane - turns) % divisor
-
-
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
@@ -101,3 +81,23 @@ def _mix(z: int) -> int:
     z = (z ^ (z >> 30)) * MIX_1 & MASK
     z = (z ^ (z >> 27)) * MIX_2 & MASK
     return z ^ (z >> 31)
+
+
+def turned(lane: int, lanes: int, count: int, epochs: int) -> int:
+    """Return the lane whose part of an epoch this lane has, so that no lane keeps its part.
+
+    An epoch has ``count`` elements, and elements are dealt to the lanes in turn, counting on over
+    the epochs. If ``lanes`` and ``count`` have a common divisor ``d``, an element meets each
+    ``d``-th lane alone. So lanes turn, within groups of ``d``, by one whenever the elements have
+    met those. In ``lanes`` epochs every lane has every element once, and no lane has more elements
+    in an epoch than without turns.
+
+    Args:
+        lane: The lane.
+        lanes: The number of lanes.
+        count: The number of elements of an epoch.
+        epochs: The epochs since all lanes began.
+    """
+    divisor = gcd(lanes, count)
+    turns = epochs * divisor // lanes
+    return lane - lane % divisor + (lane - turns) % divisor

@@ -51,7 +51,13 @@ class _Group(NamedTuple):
 
 @dataclass(frozen=True)
 class DealtShards:
-    """The shards that lanes have in each epoch, in order.
+    """The shards of a shuffle by shard, as each epoch deals them to lanes, in order.
+
+    A permutation of the shards is drawn for each group of as many epochs as there are lanes, and is
+    cut into rows of one shard a lane. Each row has a random cycle through all lanes, and in each
+    further epoch of the group its shards move one lane along it. So every lane has every shard once
+    in a group. The shards of the last row, if it is shorter, turn as those that are not shuffled. A
+    lane has its rows in an order that is drawn for each epoch.
 
     Args:
         shards: The number of shards; at least one.

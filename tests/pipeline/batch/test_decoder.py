@@ -19,7 +19,8 @@ from streamrec.formats.images.image import encode_png
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.batch.decoder import Chunk, Decoder, blank, is_padded
 from streamrec.pipeline.batch.functions import Function, Functions
-from streamrec.plan.state.position import Fingerprint, Position
+from streamrec.plan.state.fingerprint import Fingerprint
+from streamrec.plan.state.position import Position
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, size_of
 from streamrec.values.record_rows import RecordRows
 from tests.pipeline.user_functions import raise_key_error, squared, summed

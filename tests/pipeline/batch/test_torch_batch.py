@@ -1,8 +1,5 @@
 """Batches as tensors; those of a loader are in tests/adapters/test_torch_loader.py."""
 
-# ruff: noqa: E402 - torch may not be there
-
-# ruff: noqa: E402 - torch may not be there
 from __future__ import annotations
 
 import sys

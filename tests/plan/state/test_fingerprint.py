@@ -19,7 +19,6 @@ from streamrec.plan.state.fingerprint import (
     names_digest,
     relative_names,
 )
-from streamrec.plan.state.position import Fingerprint
 from tests.plan.state.test_position import FINGERPRINT
 
 ENDS = {"epochs": 1, "steps_per_epoch": 100, "remainder": "drop"}

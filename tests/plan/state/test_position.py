@@ -22,14 +22,13 @@ from streamrec.errors import (
     StateError,
 )
 from streamrec.plan.order.coordinates import LANE, NAMES, OWN, POINT, POINTS, structured
-from streamrec.plan.state.fingerprint import names_digest, relative_names
+from streamrec.plan.state.fingerprint import Fingerprint, names_digest, relative_names
 from streamrec.plan.state.position import (
     LARGEST,
     LAST_EPOCH,
     MOST_CRC,
     MOST_SKIPPED,
     WIDEST,
-    Fingerprint,
     Position,
     pack,
     unpack,
@@ -41,10 +40,12 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.int64]
 
 
-LARGEST = (1 << WIDEST) - 1
-NUMBERS_packed = st.one_of(st.integers(0, 9), st.integers(0, LARGEST))
-ROWS = arrays(np.int64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=NUMBERS_packed)
-EDGES = np.array([[0, LARGEST], [LARGEST, LARGEST], [LARGEST - 1, LARGEST], [0, 0]])
+MOST_PACKED = (1 << WIDEST) - 1
+PACKED = st.one_of(st.integers(0, 9), st.integers(0, MOST_PACKED))
+ROWS = arrays(np.int64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=PACKED)
+EDGES = np.array(
+    [[0, MOST_PACKED], [MOST_PACKED, MOST_PACKED], [MOST_PACKED - 1, MOST_PACKED], [0, 0]]
+)
 
 
 def text_of(*widths: int, rest: bytes = b"", size: int = 0) -> str:
