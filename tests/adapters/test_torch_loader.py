@@ -255,7 +255,7 @@ class TestOrder:
         ("adapters.torch.records", "Records"),
         ("adapters.torch.worker", "Notice"),
         ("pipeline.batch.torch_batch", "TensorBatch"),
-        ("pipeline.batch.torch_batch", "Casts"),
+        ("pipeline.batch.torch_columns", "Casts"),
         ("streams.ranks", "Assignment"),
         ("streams.stream", "Stream"),
         ("streams.workers", "Whereabouts"),
