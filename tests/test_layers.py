@@ -65,8 +65,8 @@ ASYNCIO_ROOMS = {
 }  # fmt: skip
 CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
 FRAMEWORKS = {"jax", "keras", "orbax", "ray", "tensorflow", "torch"}
-TENSORS = {ROOT / "pipeline/batch/torch_batch.py"}
-"""The file behind ``Batch.to_torch``, which imports torch; only that imports it."""
+TENSORS = {ROOT / f"pipeline/batch/torch_{name}.py" for name in ("batch", "columns")}
+"""The files behind ``Batch.to_torch``, which import torch; only that imports them."""
 
 PICKLES = {"cloudpickle", "marshal", "pickle", "shelve"}
 SENT = ROOT / "feeder/functions/sent_functions.py"

@@ -41,7 +41,7 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
     """
     with needs("streamrec.adapters.huggingface", "huggingface"):
         from streamrec.adapters.torch.records import Records
-        from streamrec.pipeline.batch.torch_batch import Casts
+        from streamrec.pipeline.batch.torch_columns import Casts
 
     check_stream(stream, "as_dataset")
     return Records(stream, Casts.of(dtype), None)

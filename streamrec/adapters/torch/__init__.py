@@ -71,7 +71,7 @@ def as_loader(
 
     with needs("streamrec.adapters.torch", "torch"):
         from streamrec.adapters.torch.loader import Loader, device_of
-        from streamrec.pipeline.batch.torch_batch import Casts
+        from streamrec.pipeline.batch.torch_columns import Casts
 
     check_stream(stream, "as_loader")
     return Loader(stream, Casts.of(dtype), device_of(device), Pairs.asked(inputs, targets), restart)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from streamrec.adapters.pairs import Pairs
-    from streamrec.pipeline.batch.torch_batch import Casts
+    from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.streams.cursor import Mark
     from streamrec.streams.stream import Stream
 

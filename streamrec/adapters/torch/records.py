@@ -18,7 +18,7 @@ from streamrec.streams.cursor import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamrec.pipeline.batch.torch_batch import Casts
+    from streamrec.pipeline.batch.torch_columns import Casts
 
 
 class Record(Mapping[str, Any]):

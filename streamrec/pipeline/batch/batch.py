@@ -96,7 +96,8 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
             ConfigError: There is no such dtype or feature.
             WrongFeatureType: A feature cannot be cast, or has a dtype that torch lacks.
         """
-        from streamrec.pipeline.batch.torch_batch import Casts, TensorBatch
+        from streamrec.pipeline.batch.torch_batch import TensorBatch
+        from streamrec.pipeline.batch.torch_columns import Casts
 
         # Without its columns: else tensors on a device would keep the arrays on this host.
         about = replace(self, columns={}, mask=None)
