@@ -29,9 +29,9 @@ from bench.console import output_option, repeat_option
 from bench.markdown import table
 from bench.results import facts, write
 from streamrec.config import DatasetSettings, validate
-from streamrec.flow.attribution import WaitClock
 from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.stages import WaitClock
 from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.terms.memory_needs import Measures

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from streamrec.streams.sources import infer_features as infer_features
     from streamrec.streams.sources import shards as shards
     from streamrec.streams.stream import Stream as Stream
-    from streamrec.streams.take import take as take
+    from streamrec.streams.stream import take as take
     from streamrec.values.columns import Arrays as Arrays
     from streamrec.values.columns import BytesColumn as BytesColumn
     from streamrec.values.columns import Ragged as Ragged
@@ -107,8 +107,7 @@ _NAMES = {
     "streamrec.streams.opening": "connect mix open",
     "streamrec.streams.read_records": "read_records",
     "streamrec.streams.sources": "infer_features shards",
-    "streamrec.streams.stream": "Stream",
-    "streamrec.streams.take": "take",
+    "streamrec.streams.stream": "Stream take",
     "streamrec.pipeline.batch.batch": "Batch",
     "streamrec.values.columns": "Arrays BytesColumn Ragged Sparse",
 }

@@ -28,7 +28,7 @@ from streamrec.config.daemon import DaemonSettings
 from streamrec.feeder.operate import status
 from streamrec.feeder.operate.configuration import load
 from streamrec.feeder.operate.status import SnapshotCollector
-from streamrec.feeder.page.samples import Samples
+from streamrec.feeder.page.view import Samples
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.stages import BOXES, RESOURCES, TABLE
 from streamrec.streams.opening import connect

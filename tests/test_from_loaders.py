@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.streams.take import Take
+from streamrec.streams.stream import Take
 from tests.pages import DOCS, blocks, reading_in_threads, rows_of_code, run_block
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 import streamrec as sr
 from streamrec.datasets.sample_pictures import sample_pictures
-from streamrec.streams.take import Take
+from streamrec.streams.stream import Take
 from tests.cli.support import streamrec
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, assert_equal, tf
 from tests.pages import (

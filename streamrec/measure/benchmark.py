@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.client.healing import Route
-    from streamrec.flow.attribution import Collector
+    from streamrec.flow.stages import Collector
     from streamrec.measure.budget import Budget, Prices
     from streamrec.measure.figures import Cell, Processing, Sample, Target
     from streamrec.stores.base.protocol import ObjectInfo, Store

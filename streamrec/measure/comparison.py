@@ -10,7 +10,7 @@ import numpy as np
 
 from streamrec.masking import printable
 from streamrec.measure.view import STEPS, VerdictText, advice_of, clean, place_of
-from streamrec.report.tables import Grid, Square, arrange
+from streamrec.report.charts import Grid, Square, arrange
 from streamrec.report.verdict import on_path
 from streamrec.report.words import money, rate, seconds
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 
 from streamrec.feeder.client.healing import AsyncHealingFeed
-from streamrec.flow.attribution import WaitClock
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish
+from streamrec.flow.stages import WaitClock
 from streamrec.measure.budget import BudgetSpent
 from streamrec.measure.figures import Job, Sample
 from streamrec.pipeline.dataset import Dataset
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.client.healing import Route
-    from streamrec.flow.attribution import Collector
+    from streamrec.flow.stages import Collector
     from streamrec.measure.budget import Budget
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from streamrec.measure.comparison import ComparisonView
     from streamrec.measure.figures import Figures, Limits
     from streamrec.measure.view import FiguresView, VerdictText
-    from streamrec.report.charts import HistogramChart, Line
-    from streamrec.report.tables import BarRow, Grid, Square
+    from streamrec.report.charts import BarRow, Grid, HistogramChart, Line, Square
 
 
 DARK, LIGHT = (236, 237, 24, 25, 31), (38, 74, 116, 153)

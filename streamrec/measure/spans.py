@@ -35,7 +35,7 @@ class Span(NamedTuple):
     """A piece of work, from its beginning to its end in seconds of one clock."""
 
     track: str
-    """The kind of work, as :class:`streamrec.flow.attribution.Collector` names it."""
+    """The kind of work, as :class:`streamrec.flow.stages.Collector` names it."""
     name: str
     began: float
     ended: float
@@ -57,7 +57,7 @@ class Spans:
         self._most = most
 
     def add(self, track: str, name: str, began: float, ended: float, **facts: Any) -> None:
-        """Keep a span; see :class:`streamrec.flow.attribution.Collector`."""
+        """Keep a span; see :class:`streamrec.flow.stages.Collector`."""
         if len(self.all) < self._most:
             self.all.append(Span(track=track, name=name, began=began, ended=ended, facts=facts))
         else:

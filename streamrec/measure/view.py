@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from streamrec.flow.stages import RESOURCES, TABLE
 from streamrec.masking import printable
 from streamrec.measure.evidence import longest_reason
-from streamrec.report.charts import HistogramChart, Line, histogram_of
-from streamrec.report.tables import BarRow, Grid, Square, arrange, size_of_range
+from streamrec.report.charts import (
+    BarRow,
+    Grid,
+    HistogramChart,
+    Line,
+    Square,
+    arrange,
+    histogram_of,
+    size_of_range,
+)
 from streamrec.report.verdict import LEAST, longest_stage, on_path
 from streamrec.report.words import count_of, memory, money, percent, rate, seconds, size
 
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
         Target,
         Verdict,
     )
-    from streamrec.report.tables import Place
+    from streamrec.report.charts import Place
 
 
 MOST_URLS = 20

@@ -18,8 +18,8 @@ from streamrec.errors import ConfigError, DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
 from streamrec.flow.cores import share_work
-from streamrec.flow.decoded_memory import DecodedMemory
 from streamrec.flow.loop_delay import LoopShare
+from streamrec.flow.pool import DecodedMemory
 from streamrec.flow.silence import Silence
 from streamrec.formats.examples.needs import made_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk

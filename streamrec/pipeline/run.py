@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from streamrec.errors import MissingFeature, Stalled, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import apart, end, end_threads, finish
-from streamrec.flow.decoded_memory import Abandoned
+from streamrec.flow.pool import Abandoned
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
 from streamrec.pipeline.batch.decoder import SuspectPayload, TooManyTogether
 from streamrec.pipeline.lane.damage_policy import corruption_log_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from streamrec.plan.state.fingerprint import ENDS, RankSummary
 
 if TYPE_CHECKING:
-    from streamrec.streams.cursor import Mark, Row
     from streamrec.streams.ranks import Assignment
+    from streamrec.streams.state import Mark, Row
     from streamrec.streams.stream import Stream
 
 

@@ -2,7 +2,7 @@
 
 A session delivers batches from a position on (``receive``) and, after the end of a run, starts the
 next one (``subscribe``). Seven classes do: in :mod:`streamrec.streams.session`,
-:mod:`streamrec.streams.warm_start` and :mod:`streamrec.feeder.client`.
+:mod:`streamrec.streams.session` and :mod:`streamrec.feeder.client`.
 
 Programs run a loop for each epoch, and test runners one for each test. A loop that is shut down
 cancels its tasks, and the sessions in it close what they hold; so nothing is left to close there.

@@ -25,10 +25,11 @@ from streamrec.streams.session import (
     LoopSession,
     ThreadFeed,
     ThreadSession,
+    WarmStartSession,
+    can_warm_start,
     open_engine,
     open_relay,
 )
-from streamrec.streams.warm_start import WarmStartSession, can_warm_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

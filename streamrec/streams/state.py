@@ -1,4 +1,4 @@
-"""The state of a stream: where it is, where it is sent, and whose turn it is to take.
+"""The state of a stream: its place behind all that was taken, and whose turn it is to take.
 
 Two that wait for the next batch of a stream would both get the same one.
 """
@@ -6,19 +6,227 @@ Two that wait for the next batch of a stream would both get the same one.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from streamrec.errors import BatchOutOfOrder, Busy
-from streamrec.plan.state.resume_point import for_rank
+from streamrec.errors import BatchOutOfOrder, Busy, MalformedPosition
+from streamrec.plan.state.position import Position
+from streamrec.plan.state.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
 from streamrec.streams import ranks
-from streamrec.streams.cursor import Cursor
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
-    from streamrec.streams.cursor import Mark
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.loops import AsyncSession, PlainSession
     from streamrec.streams.ranks import Assignment, Rank
+
+
+Points: TypeAlias = tuple[ResumePoint, ...]
+
+
+class Starts(NamedTuple):
+    """The places where a loop and a run begin."""
+
+    loop: Points
+    """The place of the next loop, as long as nothing is taken there."""
+    run: Points | None
+    """The place where the present run began; ``None``: at the beginning of its epoch."""
+
+
+class Row(NamedTuple):
+    """A row of a batch, of which a single record is made."""
+
+    batch: Batch
+    number: int
+
+    def record(self) -> dict[str, Any]:
+        """Return the record: the row's value by feature name."""
+        return {name: column[self.number] for name, column in self.batch.columns.items()}
+
+
+class Mark(NamedTuple):
+    """A point to which a cursor can return, as long as nothing was taken or only the next item."""
+
+    resume_points: tuple[ResumePoint, ...]
+    rows: int
+    batches: int
+    records: int
+    starts: Starts
+
+    @property
+    def taken(self) -> tuple[ResumePoint, ...]:
+        """The resume points before the rows that waited."""
+        last = self.resume_points[0]
+        if not self.rows or not isinstance(last, Position):
+            return self.resume_points
+        return (replace(last, skip=last.skip - self.rows, step=last.step - self.rows),)
+
+
+class Cursor:
+    """The place behind what was taken. It knows no session, and outlives each of them."""
+
+    def __init__(self) -> None:
+        self._resume_points: Points = (Beginning(),)
+        """The place behind all that came; one of each rank, if their states were loaded."""
+        self._starts = Starts(self._resume_points, self._resume_points)
+        self._rows: deque[Row | bytes] = deque()
+        """Single records that came and wait to be taken."""
+        self.batches = 0
+        """Batches that came since the stream was made."""
+        self.records = 0
+        """Records that were taken since the stream was made."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of what comes next, from 0: the lowest of the lanes."""
+        return min(point.epoch for point in self._resume_points)
+
+    @property
+    def run_epoch(self) -> int:
+        """The epoch with which the present run began."""
+        return self._resume_points[0].run_epoch
+
+    @property
+    def step(self) -> int:
+        """Batches, or single records, that were taken since the start."""
+        return self._resume_points[0].step - len(self._rows)
+
+    @property
+    def rows(self) -> int:
+        """The number of single records that came and wait to be taken."""
+        return len(self._rows)
+
+    def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a state, or from those of all ranks.
+
+        Raises:
+            StateError: The argument is not a state, or a later version saved it.
+        """
+        states: Any = [state] if isinstance(state, Mapping) else state
+        if not isinstance(states, Sequence) or isinstance(states, str) or not states:
+            raise MalformedPosition(
+                "this is not a state of streamrec; give what state_dict() returned, or a list of "
+                "those of all ranks"
+            )
+        self._begin_at(tuple(map(read_resume_point, states)), is_run=False)
+
+    def begin(self, epoch: int) -> None:
+        """Go on at the beginning of an epoch."""
+        self._begin_at((Beginning(epoch),))
+
+    def seek(self, step: int) -> None:
+        """Go on at a step, counted from the very start."""
+        self._begin_at((Beginning(step=step),), is_run=not step)
+
+    def restart(self) -> bool:
+        """Go back to where the present run began; return whether anything was taken since.
+
+        If nothing was taken since a state was loaded, or since another place was gone to, that
+        place holds.
+        """
+        if self.mark().taken == self._starts.loop:
+            return False
+        self._begin_at(self._starts.run or (Beginning(self.run_epoch),))
+        return True
+
+    def settle(self) -> None:
+        """Go back to the rows that wait, as a session ends: the next one reads them again."""
+        self._go_to(*self.mark().taken)
+
+    def end(self, position: Position) -> None:
+        """Go to where the next run begins.
+
+        Raises:
+            BatchOutOfOrder: The run ended before the batch that was due, or behind it.
+        """
+        self._check(position.step)
+        self._begin_at((position,))
+
+    def take(self, batch: Batch) -> None:
+        """Take a whole batch.
+
+        Raises:
+            BatchOutOfOrder: It is not the one that was due.
+        """
+        self._check(batch.next_position.step - 1)
+        self._go_to(batch.next_position)
+        self.batches += 1
+        self.records += len(batch)
+
+    def receive(self, batch: Batch) -> None:
+        """Receive a batch whose rows are taken one by one.
+
+        Raises:
+            BatchOutOfOrder: It is not the one that was due.
+        """
+        # Steps of single records count rows, so the batch began as many steps before its end.
+        self._check(batch.next_position.step - len(batch))
+        self._go_to(batch.next_position)
+        self._rows.extend(_rows_of(batch))
+        self.batches += 1
+
+    def row(self) -> Row | bytes:
+        """Take a row; a raw record is its bytes."""
+        row = self._rows.popleft()
+        self.records += 1
+        return row
+
+    def mark(self) -> Mark:
+        """Return the present point, for :meth:`go_back`."""
+        rows = len(self._rows)
+        return Mark(
+            resume_points=self._resume_points,
+            rows=rows,
+            batches=self.batches,
+            records=self.records,
+            starts=self._starts,
+        )
+
+    def go_back(self, mark: Mark) -> None:
+        """Undo what was taken since a mark; rows that waited there come again."""
+        self._go_to(*mark.taken)
+        self.batches, self.records = mark.batches, mark.records
+        self._starts = mark.starts
+
+    def resume_point(self, rank: Rank) -> ResumePoint:
+        """Return the place where a rank goes on.
+
+        Raises:
+            MalformedPosition: The states that were loaded are not those of all ranks of one step.
+        """
+        return for_rank(self.mark().taken, *rank)
+
+    def _begin_at(self, points: Points, *, is_run: bool = True) -> None:
+        self._go_to(*points)
+        self._starts = Starts(points, points if is_run else None)
+
+    def _go_to(self, *resume_points: ResumePoint) -> None:
+        self._resume_points = resume_points
+        self._rows.clear()
+
+    def _check(self, step: int) -> None:
+        """Refuse what stands behind another step than the last one that was taken."""
+        last = self._resume_points[0]
+        # How many steps lie before a later epoch is not known here: it follows from the settings.
+        if step != self.step and (isinstance(last, Position) or not last.epoch):
+            raise BatchOutOfOrder(
+                f"the batch that came next follows step {step}, but the stream is at step "
+                f"{self.step}: a batch was lost or repeated on the way; iterate again, and the "
+                "stream goes on from "
+                "the last batch that was taken",
+                step=step,
+            )
+
+
+def _rows_of(batch: Batch) -> Sequence[Row | bytes]:
+    columns: dict[str, Any] = dict(batch)
+    if list(columns) == ["records"] and isinstance(columns["records"], BytesColumn):
+        return batch.records.to_list()
+    return [Row(batch, number) for number in range(len(batch))]
 
 
 class Turn:

@@ -1,15 +1,17 @@
-"""The public stream of batches."""
+"""The public stream of batches, and ``streamrec.take``: a few of them, and no more."""
 
 from __future__ import annotations
 
 import logging
 import weakref
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from typing_extensions import TypeVar
 
 from streamrec.config import StreamSettings
+from streamrec.config.arguments import count_of
 from streamrec.config.validation import METHODS
 from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
@@ -18,29 +20,30 @@ from streamrec.flow.loop_delay import LoopShare
 from streamrec.masking import masked
 from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers
-from streamrec.streams.cursor import Row
 from streamrec.streams.loops import Lookahead
 from streamrec.streams.small_budget import warn_of_small_budget
 from streamrec.streams.sources import length_of
 from streamrec.streams.start import functions_of, name_of, start, start_async
-from streamrec.streams.state import Stateful, Turn, busy
+from streamrec.streams.state import Row, Stateful, Turn, busy
 from streamrec.values.columns import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from streamrec.feeder.functions.sent_functions import SentFunctions
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.state.fingerprint import Fingerprint
     from streamrec.plan.state.resume_point import ResumePoint
-    from streamrec.streams.cursor import Mark
     from streamrec.streams.loops import AsyncSession, PlainSession
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import Description
+    from streamrec.streams.state import Mark
 
-log = logging.getLogger("streamrec")
 
 Item = TypeVar("Item", default=Any)
+
+
+log = logging.getLogger("streamrec")
 
 
 def _item_of(thing: Batch | Row | bytes) -> Any:
@@ -421,3 +424,44 @@ class Stream(Stateful, Generic[Item]):
             return self._cursor.row()
         except IndexError:  # another thread took the last one: no lock is taken for a single record
             raise busy() from None
+
+
+def take(stream: Stream[Item], count: int) -> Take[Item]:
+    """Return the next ``count`` batches (or single records), for ``for`` and ``async for``.
+
+    Nothing behind them is taken: the stream's state is that of the last of them, and the next
+    loop goes on there. There are fewer where the run ends before.
+
+    Args:
+        stream: The stream to take from, as far as the loop gets.
+        count: Number of batches (or single records), from 0.
+
+    Raises:
+        ConfigError: The count is not a number from 0 up.
+    """
+    return Take(stream, count_of(count, "count"))
+
+
+class Take(Generic[Item]):
+    """The next few batches of a stream; each loop over them takes as many again."""
+
+    def __init__(self, stream: Stream[Item], count: int) -> None:
+        self._stream = stream
+        self._count = count
+
+    def __repr__(self) -> str:
+        return f"<the next {self._count} of {self._stream!r}>"
+
+    def __iter__(self) -> Iterator[Item]:
+        # Merely asking a stream for its iterator may start the next run.
+        return islice(self._stream, self._count) if self._count else iter(())
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        left = self._count
+        if not left:
+            return
+        async for item in self._stream:
+            yield item
+            left -= 1
+            if not left:
+                return

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, CorruptRecord, DataError, ObjectChanged, TruncatedShard
-from streamrec.flow.attribution import WaitClock
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end as end_task
-from streamrec.flow.stages import STAGES
+from streamrec.flow.stages import STAGES, WaitClock
 from streamrec.pipeline.dataset import Dataset
 from tests.feeder.support import eventually
 from tests.pipeline.small_datasets import (

@@ -6,7 +6,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.streams import handle
-from streamrec.streams.cursor import Row
+from streamrec.streams.state import Row
 from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:

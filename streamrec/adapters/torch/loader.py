@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from streamrec.adapters.pairs import Pairs
     from streamrec.pipeline.batch.torch_columns import Casts
-    from streamrec.streams.cursor import Mark
+    from streamrec.streams.state import Mark
     from streamrec.streams.stream import Stream
 
 

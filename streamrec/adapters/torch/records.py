@@ -13,7 +13,7 @@ from streamrec.adapters.torch.worker import epoch_of
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.streams import handle
-from streamrec.streams.cursor import Row
+from streamrec.streams.state import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

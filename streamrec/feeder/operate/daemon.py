@@ -21,8 +21,8 @@ from streamrec.feeder.operate import status
 from streamrec.feeder.operate.signals import Notifier, dumping, reloading
 from streamrec.feeder.operate.status_port import MOST as MOST_STATUS
 from streamrec.feeder.server.datasets import ServedDatasets
-from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder
+from streamrec.feeder.server.service import SharedBudget
 from streamrec.feeder.server.tracing import exporting
 from streamrec.feeder.workers.supervisor import Supervisor
 from streamrec.flow.bridge import new_event_loop

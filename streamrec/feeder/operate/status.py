@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 from contextlib import asynccontextmanager
+from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,11 @@ from prometheus_client.registry import Collector
 
 from streamrec.feeder.access.address import host_and_port
 from streamrec.feeder.operate.status_port import StatusPort, host_check
-from streamrec.feeder.page import render
-from streamrec.feeder.page.samples import EVERY, Samples
+from streamrec.feeder.page.view import EVERY, Samples, view_of
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.timings import BOUNDS
+from streamrec.report.charts import chart_of
+from streamrec.report.html import environment, policy, read_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -293,8 +295,8 @@ class _StatusPages:
     async def page(self, request: web.Request) -> web.Response:
         refreshes = "still" not in request.query
         shown = self._samples.add_to(self._feeder.snapshot())
-        text = await asyncio.to_thread(render.page, shown, refreshes=refreshes)
-        return web.Response(text=text, content_type="text/html", headers=render.headers())
+        text = await asyncio.to_thread(page, shown, refreshes=refreshes)
+        return web.Response(text=text, content_type="text/html", headers=headers())
 
 
 def application(feeder: Feeder, samples: Samples) -> web.Application:
@@ -376,3 +378,36 @@ async def sampling(feeder: Feeder, samples: Samples) -> AsyncIterator[None]:
         yield
     finally:
         await finish(end(task))
+
+
+PACKAGE = "streamrec.feeder.page"
+
+
+def page(snapshot: Mapping[str, Any], *, refreshes: bool = True) -> str:
+    """Return the page of a snapshot that has samples.
+
+    Args:
+        snapshot: The snapshot; all text in it is escaped and bounded.
+        refreshes: True: the browser loads the page again every few seconds.
+    """
+    view = view_of(snapshot)
+    template = environment(PACKAGE).get_template("page.html")
+    return template.render(
+        view=view,
+        lines=[(line, chart_of(line.values)) for line in view.series],
+        style=read_text("page.css"),
+        refresh=int(EVERY) if refreshes else None,
+    )
+
+
+@cache
+def headers() -> dict[str, str]:
+    """Return the headers that let a browser load nothing but the page, and keep nothing of it."""
+    return {
+        "Content-Security-Policy": (
+            f"{policy(style=read_text('page.css'))}; frame-ancestors 'none'"
+        ),
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable
 
-    from streamrec.feeder.server.limits import SharedBudget
+    from streamrec.feeder.server.service import SharedBudget
     from streamrec.pipeline.served import Served
 
 

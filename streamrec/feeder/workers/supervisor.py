@@ -21,9 +21,9 @@ from streamrec.config.memory_budget import shared_limit
 from streamrec.errors import FeederLost, StreamrecError
 from streamrec.feeder.access.tokens import Grant
 from streamrec.feeder.engine.engine import order_for
-from streamrec.feeder.server.limits import Admission
 from streamrec.feeder.server.listener import remote_host
 from streamrec.feeder.server.server import STANDS, Feeder
+from streamrec.feeder.server.service import Admission
 from streamrec.feeder.server.statistics import keep_counts, merge_snapshots
 from streamrec.feeder.workers.worker import Worker
 from streamrec.flow.cleanup import end, finish
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from streamrec.config.daemon import DaemonSettings
     from streamrec.feeder.access.access import Access
     from streamrec.feeder.server.datasets import ServedDatasets
-    from streamrec.feeder.server.limits import SharedBudget
+    from streamrec.feeder.server.service import SharedBudget
     from streamrec.pipeline.served import Served
 
 STEADY = 60.0

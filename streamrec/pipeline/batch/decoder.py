@@ -9,8 +9,8 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.errors import BatchTooLarge, OutOfMemory
-from streamrec.flow.attribution import WaitClock
 from streamrec.flow.pool import BatchMemory
+from streamrec.flow.stages import WaitClock
 from streamrec.formats.examples.descriptions import growth_of, is_pair
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.needs import UNLIMITED, Claims, DecodeLimits, made_anew, one_by_one
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.flow.decoded_memory import BatchInFlight
+    from streamrec.flow.pool import BatchInFlight
     from streamrec.formats.examples.needs import FillPicture, Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.functions import Function

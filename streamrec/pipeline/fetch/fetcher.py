@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from streamrec.flow.attribution import Collector
+    from streamrec.flow.stages import Collector
     from streamrec.pipeline.fetch.range_queue import Consumer, Demand, RangeQueue, Shards
     from streamrec.plan.reading.concurrency import Concurrency
     from streamrec.plan.reading.next_use import NextUse

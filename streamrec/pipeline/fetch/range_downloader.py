@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from random import Random
 
-    from streamrec.flow.attribution import Collector
+    from streamrec.flow.stages import Collector
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.stores.base.protocol import RangeBody, Store
     from streamrec.values.columns import ByteArray

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from streamrec.flow.attribution import WaitClock
+    from streamrec.flow.stages import WaitClock
     from streamrec.formats.examples.needs import Share
     from streamrec.pipeline.batch.decoder import Decoder
     from streamrec.pipeline.fetch.fetcher import Fetcher

@@ -17,7 +17,7 @@ from streamrec.errors import (
     StaleIndex,
     TruncatedShard,
 )
-from streamrec.flow.attribution import WaitClock
+from streamrec.flow.stages import WaitClock
 from streamrec.formats.shards.resync import LostBytes, Resync
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, DamagedSpan, footers, is_intact
 from streamrec.pipeline.lane.record_span import RecordSpan

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.config.dataset import LEAST_BUDGET
 from streamrec.errors import ConfigError
-from streamrec.flow.attribution import WaitClock
 from streamrec.flow.cleanup import start_threads
 from streamrec.flow.cores import step_back
+from streamrec.flow.stages import WaitClock
 from streamrec.flow.timings import Timings
 from streamrec.plan.reading.ranges import MemoryPlan, least_budget
 

@@ -14,9 +14,9 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import CorruptRecord, FeederDraining
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server import replicas
-from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.replicas import Readings, Replica, ReplicaReader
 from streamrec.feeder.server.server import Feeder
+from streamrec.feeder.server.service import SharedBudget
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.values.columns import size_of

@@ -14,9 +14,9 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.feeder.client.client import AsyncFeed
-from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.listener import Listener
 from streamrec.feeder.server.server import Feeder
+from streamrec.feeder.server.service import SharedBudget
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire.frame import frame_size
 from tests.feeder import fake_dataset

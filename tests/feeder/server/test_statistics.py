@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import FeederDraining, FeederLost, FeederRefused, StoreUnavailable
 from streamrec.feeder.operate.log_format import FIELDS
-from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder
+from streamrec.feeder.server.service import SharedBudget
 from streamrec.feeder.server.statistics import (
     MOST_ERRORS,
     MOST_NAME,

@@ -26,8 +26,8 @@ from streamrec.feeder.access.access import Access
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.operate.signals import reload
 from streamrec.feeder.server.datasets import ServedDatasets
-from streamrec.feeder.server.limits import SharedBudget
 from streamrec.feeder.server.server import Feeder
+from streamrec.feeder.server.service import SharedBudget
 from streamrec.feeder.workers import supervisor as supervisor_module
 from streamrec.feeder.workers import worker as worker_module
 from streamrec.feeder.workers.supervisor import Supervisor, _divide, _plain

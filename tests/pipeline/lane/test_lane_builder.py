@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from streamrec.flow.attribution import WaitClock
+from streamrec.flow.stages import WaitClock
 from streamrec.formats.examples.needs import UNLIMITED
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.lane.lane_builder import LaneBuilder
