@@ -316,4 +316,5 @@ class StreamSettings(DatasetSettings):
 def ends(settings: DatasetSettings) -> dict[str, Any]:
     """Return the settings that decide where runs end."""
     # Ranks that differ in these would wait for each other for ever.
-    return settings.model_dump(include={"epochs", "steps_per_epoch", "remainder"})
+    # Not by model_dump, for which pydantic would build a serializer.
+    return {name: getattr(settings, name) for name in ("epochs", "steps_per_epoch", "remainder")}

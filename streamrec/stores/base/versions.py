@@ -8,7 +8,6 @@ names a version makes it here: listings, responses, files and filesystems.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,6 +67,8 @@ def is_strong(version: str) -> bool:
 
 def _seconds(modified: str) -> str:
     """Return a time in whole seconds since 1970; listings add fractions that responses lack."""
+    from email.utils import parsedate_to_datetime  # files have other versions
+
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             time = parse(modified.strip())

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import fsspec
 import pytest
-from hypothesis import given
+from fsspec.utils import glob_translate
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
@@ -235,6 +238,21 @@ def test_globs_match_as_in_fsspec(names: set[str], pattern: str) -> None:
     filesystem.store.clear()
     matches = matcher(f"/root/{pattern}")
     assert {f"/root/{name}" for name in files if matches(f"/root/{name}")} == expected
+
+
+@given(st.text("ab/*?[]!-^&~|\\\n.", max_size=8), st.text("ab/-^&[]!\\\n", max_size=6))
+@example("/[a-]/[!]*]", "/a/x")
+@example("[z-a]", "a")
+@example("[]b", "[]b")
+@example("[[]a[*]", "[a*")
+def test_globs_are_read_as_by_fsspec(glob: str, url: str) -> None:
+    try:
+        expected = re.compile(glob_translate(glob)).match(url) is not None
+    except ValueError:
+        with pytest.raises(ConfigError, match="can only be an entire path component"):
+            matcher(glob)
+        return
+    assert matcher(glob)(url) == expected
 
 
 def test_stars_beside_other_characters() -> None:

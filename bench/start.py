@@ -1,0 +1,161 @@
+"""Measures how long a program takes from its start to its first batch.
+
+::
+
+    python -m bench.start --output bench/results
+
+Each measurement is a fresh process that imports streamrec, opens four small shards and takes one
+batch: from files, and from stores that wait before each answer. The CPU time is that of all its
+threads and of its engine process until the batch is there. Both times stand beside those of a
+process that imports NumPy and aiohttp, which are measured in turn with all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+import streamrec as sr
+from bench.console import output_option, repeat_option
+from bench.machine import title
+from bench.markdown import number, table
+from bench.progress import say
+from bench.results import facts, write
+from bench.services import STORE_KEYS, store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SHARDS, RECORDS, BATCH = 4, 64, 8
+LATENCIES = (0.0, 0.05)
+"""Seconds before each answer of a store."""
+ENGINES = (None, "thread", "process")
+BASE = "import numpy, aiohttp"
+MARKS = """
+import glob, sys, time
+
+def cpu():
+    paths = glob.glob("/proc/self/task/*/children")
+    engines = [pid for path in paths for pid in open(path).read().split()]
+    tasks = [path for pid in engines for path in glob.glob(f"/proc/{pid}/task/*/schedstat")]
+    return time.process_time() + sum(int(open(path).read().split()[0]) for path in tasks) / 1e9
+
+def mark(name):
+    print(name, time.monotonic(), cpu(), flush=True)
+"""
+"""Prints the clock and the CPU time of a process and its children, in seconds."""
+BASE_PROGRAM = f"{MARKS}\n{BASE}\nmark('first batch')"
+PROGRAM = f"""{MARKS}
+import streamrec as sr
+
+mark("import")
+features = {{"x": sr.FixedLenFeature((64,), "float32"), "y": sr.FixedLenFeature((), "int64")}}
+with sr.open(features=features, batch_size={BATCH}, **settings) as stream:
+    mark("open")
+    next(iter(stream))
+    mark("first batch")
+"""
+"""Reads what ``settings`` says, which :func:`by_engine` puts before it."""
+
+
+class Case(NamedTuple):
+    """A program to measure, and what it reads."""
+
+    store: str
+    engine: str
+    program: str
+
+    @property
+    def name(self) -> str:
+        """The store and the engine."""
+        return f"{self.store}, {self.engine}" if self.engine else self.store
+
+
+@click.command()
+@repeat_option(15)
+@output_option
+def main(*, repeat: int, output: Path | None) -> None:
+    """Measure all cases in turn, print a table, and write JSON and Markdown."""
+    with contextlib.ExitStack() as kept:
+        cases = list(cases_below(Path(kept.enter_context(tempfile.TemporaryDirectory())), kept))
+        measured: dict[str, list[dict[str, float]]] = {case.name: [] for case in cases}
+        for count in range(repeat):
+            say(f"round {count + 1} of {repeat}")
+            for case in cases:
+                measured[case.name].append(measure(case.program))
+    rows = [row(case, measured[case.name], measured[BASE]) for case in cases]
+    text = as_markdown(rows)
+    click.echo(text)
+    if output is not None:
+        write(output, "start", facts("start", settings={"rounds": repeat}, rows=rows), text)
+
+
+def cases_below(root: Path, kept: contextlib.ExitStack) -> Iterator[Case]:
+    """Write the shards, start the stores, and yield the cases."""
+    bucket = root / "bucket"
+    bucket.mkdir()
+    for shard in range(SHARDS):
+        with sr.TFRecordWriter(str(bucket / f"{shard}.tfrecord")) as writer:
+            for record in range(RECORDS):
+                writer.write({"x": [float(record)] * 64, "y": record})
+    yield Case(BASE, "", BASE_PROGRAM)
+    yield from by_engine("files", f"{bucket}/*.tfrecord", {})
+    for latency in LATENCIES:
+        served = kept.enter_context(store(root, latency=latency, bandwidth=None))
+        place = f"{1000 * latency:.0f} ms"
+        s3 = {"endpoint_url": served.endpoint, **STORE_KEYS}
+        yield from by_engine(f"S3, {place}", "s3://bucket/*.tfrecord", s3)
+        gcs = {"endpoint_url": served.endpoint, "token": "anon"}
+        yield from by_engine(f"GCS, {place}", "gs://bucket/*.tfrecord", gcs)
+
+
+def by_engine(place: str, source: str, options: Mapping[str, str]) -> Iterator[Case]:
+    """Yield a case for each engine."""
+    for engine in ENGINES:
+        settings = {"source": source, "engine": engine, "storage_options": dict(options)}
+        yield Case(place, engine or "default", f"settings = {settings!r}\n{PROGRAM}")
+
+
+def measure(program: str) -> dict[str, float]:
+    """Return the seconds since its start and the CPU seconds of a program, at each of its marks."""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
+    marks: dict[str, float] = {}
+    for line in done.stdout.decode().splitlines():
+        name, clock, cpu = line.rsplit(" ", 2)
+        marks |= {name: float(clock) - began, f"{name}, CPU": float(cpu)}
+    return marks
+
+
+def row(case: Case, measured: list[dict[str, float]], base: list[dict[str, float]]) -> Any:
+    """Return the medians of a case, and its ratio of CPU time to the base."""
+    medians = {name: median(one[name] for one in measured) for name in measured[0]}
+    cpu = "first batch, CPU"
+    ratio = medians[cpu] / median(one[cpu] for one in base)
+    return {
+        "case": case.name,
+        "store": case.store,
+        "engine": case.engine,
+        **medians,
+        "ratio": ratio,
+    }
+
+
+def as_markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the machine, and a table of the medians."""
+    columns = ("import", "open", "first batch", "first batch, CPU", "ratio")
+    head = ("program", "import s", "open s", "first batch s", "CPU s", "CPU ratio")
+    cells = [(one["case"], *(number(one.get(name)) for name in columns)) for one in rows]
+    return f"{title()}\n\n{table(head, cells)}"
+
+
+if __name__ == "__main__":
+    main()
