@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.console import output_option
+from bench.harness import PATH, say
 from bench.machine import ROOT
-from bench.progress import say
 from bench.suite import TABLES
 
 if TYPE_CHECKING:
@@ -41,10 +40,9 @@ NAMES = [table.name for table in TABLES]
     help="Table to make; all by default.",
 )
 @click.option("--quick", is_flag=True, help="Measure little: to see that all runs.")
-@output_option
+@click.option("--output", type=PATH, help="Directory that the results are written to.")
 @click.option(
-    "--peers-python",
-    help="Interpreter that has 'streamrec[bench]'; this one by default.",
+    "--peers-python", help="Interpreter that has 'streamrec[bench]'; this one by default."
 )
 @click.option("--dlio-python", help="Interpreter that has bench/dlio/requirements.txt.")
 def main(
@@ -58,8 +56,8 @@ def main(
 ) -> None:
     """Make tables one after the other; the exit code is 1 if one of them failed."""
     chosen = [table for table in TABLES if not only or table.name in only]
-    given = {"peers": peers_python, "dlio": dlio_python}
-    interpreters = {name: python for name, python in given.items() if python is not None}
+    named = {"peers": peers_python, "dlio": dlio_python}
+    interpreters = {name: python for name, python in named.items() if python is not None}
     failed = []
     for number, table in enumerate(chosen, 1):
         command = table.command(output and output.absolute(), interpreters, quick=quick)
@@ -67,14 +65,14 @@ def main(
             click.echo(f"{table.name:20}{table.about}\n{'':20}python {shlex.join(command)}")
             continue
         say(f"table {number} of {len(chosen)}: {table.name}: {table.about}")
-        if not made(table, command):
+        if not make(table, command):
             failed.append(table.name)
     if failed:
         click.echo(f"Failed: {', '.join(failed)}. What each printed says why.", err=True)
     sys.exit(bool(failed))
 
 
-def made(table: Table, command: list[str]) -> bool:
+def make(table: Table, command: list[str]) -> bool:
     """Run a table's command, and return whether it succeeded."""
     click.echo(f"\n## {table.name}\n")
     sys.stdout.flush()

@@ -16,26 +16,34 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from bench import datasets
-from bench.console import case_options, print_failures, run, selected
-from bench.fetching.peers import find_peers
+from bench.harness import (
+    PEERS,
+    RATE,
+    Case,
+    Column,
+    Comparison,
+    Report,
+    Run,
+    benchmark,
+    ratio,
+    reading_figures,
+    table_of,
+)
 from bench.machine import module_versions
-from bench.markdown import MISSING, number, table
-from bench.measure import Case, Comparison, quantities, ratio
-from bench.results import facts, rows, write
+from bench.peers import find_peers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bench.datasets import Dataset
-    from bench.fetching.peers import Peers
-    from bench.measure import Result
+    from bench.harness import Result
+    from bench.peers import Peers
 
 SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float, int]] = {
     "recsys": (datasets.recsys, 272.0, 512),
@@ -51,9 +59,8 @@ STREAM = "stream"
 JAX_STREAM = "stream of int32, beside JAX"
 TF_STREAM = "stream, beside TensorFlow"
 RECORDS = "stream of single records"
-SINGLE = {"batch_size": None}
+SINGLE: Mapping[str, Any] = {"batch_size": None}
 WORKERS = (0, 2)
-RATE = "megabytes_per_second"
 ALONE = "with the framework alone"
 Versions = dict[str, str | None]
 
@@ -63,7 +70,7 @@ class Row(NamedTuple):
 
     Args:
         name: Name of the row.
-        reader: Module in :mod:`bench.readers`.
+        reader: Framework of :mod:`bench.readers.frameworks`, or another program of readers.
         way: The reader's way to read.
         needs: Modules that the interpreter must have.
         alone: The reader's way to loop over ready arrays by the framework alone.
@@ -109,47 +116,31 @@ class Row(NamedTuple):
         yield alone
 
     def _case(self, kind: str, dataset: Dataset, peers: Peers) -> Case:
-        arguments = {**_arguments(kind, dataset, peers), "way": self.way, **self.more}
+        arguments = {
+            "features": dataset.features,
+            "batch_size": SIZES[kind][2],
+            "source": dataset.pattern,
+            "paths": [str(path) for path in dataset.paths],
+            "urls": [str(path) for path in sorted(peers.tars(dataset).glob("*.tar"))],
+            "deterministic": True,
+            "way": self.way,
+            **self.more,
+        }
         if self.narrows:
             longs = [name for name, plain in dataset.features.items() if plain["dtype"] == "int64"]
             arguments["settings"] = {"dtypes": dict.fromkeys(longs, "int32")}
-        return Case(
-            kind,
-            self.name,
-            f"bench.readers.{self.reader}",
-            arguments,
-            python=self.python(peers),
-            environment={"KERAS_BACKEND": self.backend} if self.backend else {},
-        )
-
-
-def _arguments(kind: str, dataset: Dataset, peers: Peers) -> dict[str, Any]:
-    return {
-        "features": dataset.features,
-        "batch_size": SIZES[kind][2],
-        "source": dataset.pattern,
-        "paths": [str(path) for path in dataset.paths],
-        "urls": [str(path) for path in sorted(peers.tars(dataset).glob("*.tar"))],
-        "deterministic": True,
-    }
+        program = self.reader if "." in self.reader else f"readers.frameworks {self.reader}"
+        environment = {"KERAS_BACKEND": self.backend} if self.backend else {}
+        return Case(kind, self.name, program, arguments, self.python(peers), environment)
 
 
 def _jax(name: str, way: str, alone: str = "") -> Row:
-    return Row(name, "jax_arrays", way, ("jax",), alone, JAX_STREAM, NUMBERS, narrows=True)
+    return Row(name, "jax", way, ("jax",), alone, JAX_STREAM, NUMBERS, narrows=True)
 
 
 def _keras(backend: str, of: str, *, narrows: bool = False) -> Row:
-    return Row(
-        f"Keras on {backend}, as_dataset",
-        "keras_dataset",
-        backend,
-        ("keras", backend),
-        f"{backend}_alone",
-        of,
-        NUMBERS,
-        backend=backend,
-        narrows=narrows,
-    )
+    name, needs, alone = f"Keras on {backend}, as_dataset", ("keras", backend), f"{backend}_alone"
+    return Row(name, "keras", backend, needs, alone, of, NUMBERS, {}, backend, narrows=narrows)
 
 
 def _peer(
@@ -158,38 +149,34 @@ def _peer(
     return Row(name, reader, reader, needs, kinds=kinds, more=more, is_peer=True)
 
 
+TORCH, TENSORFLOW = ("torch",), ("tensorflow",)
 ROWS = (
-    Row(STREAM, "torch_loader", "stream", ("torch",)),
-    Row("PyTorch, as_loader", "torch_loader", "as_loader", ("torch",), "alone"),
-    Row(
-        "PyTorch, as_loader in one worker", "torch_loader", "in_worker", ("torch",), "worker_alone"
-    ),
+    Row(STREAM, "torch", "stream", TORCH),
+    Row("PyTorch, as_loader", "torch", "as_loader", TORCH, "alone"),
+    Row("PyTorch, as_loader in one worker", "torch", "in_worker", TORCH, "worker_alone"),
     _keras("torch", STREAM),
     _jax(JAX_STREAM, "stream"),
     _jax("JAX, as_arrays", "as_arrays", "alone"),
     _keras("jax", JAX_STREAM, narrows=True),
-    Row(TF_STREAM, "tf_dataset", "stream", ("tensorflow",), of=TF_STREAM),
-    Row("TensorFlow, as_dataset", "tf_dataset", "as_dataset", ("tensorflow",), "alone", TF_STREAM),
+    Row(TF_STREAM, "tensorflow", "stream", TENSORFLOW, of=TF_STREAM),
+    Row("TensorFlow, as_dataset", "tensorflow", "as_dataset", TENSORFLOW, "alone", TF_STREAM),
     _keras("tensorflow", TF_STREAM),
-    Row(RECORDS, "trainer_records", "stream", ("torch",), of=RECORDS, more=SINGLE),
+    Row(RECORDS, "huggingface", "stream", TORCH, of=RECORDS, more=SINGLE),
     Row(
-        "Hugging Face, as_dataset and collate",
-        "trainer_records",
-        "as_dataset",
-        ("torch",),
+        *("Hugging Face, as_dataset and collate", "huggingface", "as_dataset", TORCH),
         of=RECORDS,
         more=SINGLE,
     ),
-    _peer("tf.data", "tf_data", ("tensorflow",)),
+    _peer("tf.data", "readers.tf_data dataset", TENSORFLOW),
     _peer("DataLoader over tf.data", "torch_tf_data", ("torch", "tensorflow")),
     *(
-        _peer(f"Grain, {workers} workers", "grain_dataset", ("grain",), workers=workers)
+        _peer(f"Grain, {workers} workers", "grain", ("grain",), workers=workers)
         for workers in WORKERS
     ),
     *(
         _peer(
             f"DataLoader over WebDataset, {workers} workers",
-            "web_dataset",
+            "readers.loaders web_dataset",
             ("torch", "webdataset"),
             ALL - NUMBERS,
             workers=workers,
@@ -199,60 +186,29 @@ ROWS = (
 )
 
 
-@click.command()
-@case_options(3)
+@benchmark("adapters", repeat=3, only=True, data=True)
 @click.option("--size", default=1.0, show_default=True, help="Size of the data; 1 is 3 GB.")
 @click.option(
     "--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data; all by default."
 )
-@click.option("--peers-python", default=sys.executable, help="Interpreter with the other loaders.")
-def main(
-    *,
-    output: Path | None,
-    data: Path,
-    kinds: tuple[str, ...],
-    peers_python: str,
-    **options: Any,
-) -> None:
-    """Measure, print a table, and write JSON and Markdown."""
+@PEERS
+def main(run: Run, *, size: float, kinds: tuple[str, ...], peers_python: str) -> Report:
     chosen = {kind: SIZES[kind] for kind in kinds or SIZES}
-    made = {
-        kind: make(data.absolute(), options["size"] * mb) for kind, (make, mb, _) in chosen.items()
-    }
-    peers = find_peers(peers_python, data)
+    made = {kind: make(run.data, size * mb) for kind, (make, mb, _) in chosen.items()}
+    peers = find_peers(peers_python, run.data)
     if "images" in made:
         peers.make(made["images"])
-    for path in (path for dataset in made.values() for path in dataset.paths):
-        path.read_bytes()  # into the page cache
+    datasets.read_into_page_cache(made.values())
     versions = versions_by_python(peers)
-    for line in skipped(versions, peers):
-        click.echo(line)
-    every = [
-        case for kind, dataset in made.items() for case in cases(kind, dataset, peers, versions)
-    ]
-    judge = partial(judged, made)
-    results = run(
-        [case for case in every if selected(case, options["only"])], judge, options["repeat"]
-    )
-    text = as_markdown(results)
-    click.echo(text)
-    print_failures(results)
-    if output is not None:
-        sizes = {kind: dataset.facts() for kind, dataset in made.items()}
-        content = facts(
-            "adapters",
-            datasets=sizes,
-            frameworks=versions[sys.executable],
-            peers=versions[peers.python],
-            rows=rows(results),
-        )
-        write(output, "adapters", content, text)
-    sys.exit(any(result.failures for result in results))
-
-
-def judged(made: Mapping[str, Dataset], case: Case, report: Mapping[str, Any]) -> dict[str, float]:
-    """Return what a case measured, if it has read the whole dataset."""
-    return quantities(report, made[case.group])
+    run.skipped += skipped(versions, peers)
+    every = [one for kind, made_of in made.items() for one in cases(kind, made_of, peers, versions)]
+    run.measure(every, lambda case, report: reading_figures(report, made[case.group]))
+    facts = {
+        "datasets": {kind: dataset.facts() for kind, dataset in made.items()},
+        "frameworks": versions[sys.executable],
+        "peers": versions[peers.python],
+    }
+    return Report(as_markdown(run.results), facts)
 
 
 def versions_by_python(peers: Peers) -> dict[str, Versions]:
@@ -281,35 +237,27 @@ def cases(
 
 def as_markdown(results: Sequence[Result]) -> str:
     """Return a table with a row for each case, but those that it is only compared with."""
-    head = ("", "MB/s", "least", "most", "of the stream", ALONE)
-    more = ("first batch, s", "of it after that")
-    shown = [result for result in results if result.case.comparisons]
-    return table((*head, *more), [_row(result, results) for result in shown])
 
+    def of_stream(result: Result, rate: str = RATE) -> float | None:
+        return ratio(result, result.case.comparisons[0], results, rate)
 
-def _row(result: Result, results: Sequence[Result]) -> tuple[str, ...]:
-    rates = result.values(RATE)
-    if not rates:
-        return (result.case.title, *[MISSING] * 7)
-    stream, *alone = result.case.comparisons
-    shown = (
-        result.median(RATE),
-        min(rates),
-        max(rates),
-        ratio(result, stream, results),
-        _left(result, results) if alone else None,
-        result.median("first_batch_seconds"),
-        ratio(result, stream, results, f"{RATE}_after_first_batch"),
+    def left(result: Result) -> float | None:
+        """Return the part of the stream's rate that is left where the framework's is added."""
+        found = [ratio(result, one, results) for one in result.case.comparisons]
+        part, alone = (*found, None)[:2]
+        return None if part is None or alone is None else part / (part + alone)
+
+    columns = (
+        Column("", lambda result: result.case.title, str),
+        Column("MB/s", RATE),
+        Column("least", lambda result: min(result.values(RATE), default=None)),
+        Column("most", lambda result: max(result.values(RATE), default=None)),
+        Column("of the stream", of_stream),
+        Column(ALONE, left),
+        Column("first batch, s", "first_batch_seconds"),
+        Column("of it after that", lambda result: of_stream(result, f"{RATE}_after_first_batch")),
     )
-    return (result.case.title, *map(number, shown))
-
-
-def _left(result: Result, results: Sequence[Result]) -> float | None:
-    """Return the part of the stream's rate that is left where the framework's time is added."""
-    of_stream, of_alone = (ratio(result, one, results) for one in result.case.comparisons)
-    if of_stream is None or of_alone is None:
-        return None
-    return of_stream / (of_stream + of_alone)
+    return table_of(columns, [result for result in results if result.case.comparisons])
 
 
 if __name__ == "__main__":

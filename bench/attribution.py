@@ -11,34 +11,25 @@ Beside it stands the arithmetic: the changes of stage in a run, times the cost o
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
-from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from random import Random
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
 import numpy as np
-from rich.console import Console
 
 import streamrec as sr
-from bench.console import output_option, repeat_option
-from bench.markdown import table
-from bench.results import facts, write
+from bench.datasets import write_shards
+from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from streamrec.config import DatasetSettings, validate
-from streamrec.flow.bridge import new_event_loop
-from streamrec.flow.channel import EndOfStream
 from streamrec.flow.stages import WaitClock
+from streamrec.flow.channel import EndOfStream
 from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.terms.memory_needs import Measures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SHARDS = 16
 FEATURES = describe({"id": sr.FixedLenFeature((), "int64"), "body": sr.FixedLenFeature((), bytes)})
@@ -48,23 +39,33 @@ CASES: dict[str, tuple[int, int, dict[str, Any]]] = {
     "Examples of 500 B, batches of 8": (4_000, 500, {"batch_size": 8, "features": FEATURES}),
 }
 """By name: the records of a shard, the bytes of a record's body, and settings."""
+QUARTERS = "{0[first quarter]:.3f} to {0[third quarter]:.3f}"
+COLUMNS = (
+    Column("case", "name", str),
+    Column("CPU time with / without", lambda row: row["cpu_ratio"]["median"], "{:.3f}"),
+    Column(
+        "first to third quarter",
+        lambda row: row["cpu_ratio"],
+        "{0[first quarter]:.3f} to {0[third quarter]:.3f}",
+    ),
+    Column("changes a second", "changes_per_second", "{:,.0f}"),
+    Column(
+        "their part of the CPU time", lambda row: 100 * row["part_of_cpu_by_arithmetic"], "{:.2f} %"
+    ),
+)
 
 
 class Off(WaitClock):
     """A clock that charges nothing."""
 
     def produce(self, stage: str) -> float:  # noqa: ARG002 - of the clock
-        """Do nothing."""
         return 0.0
 
-    def consume(self, stage: str | None) -> None:
-        """Do nothing."""
+    def consume(self, stage: str | None) -> None: ...
 
-    def went_over(self, stage: str, moment: float) -> None:
-        """Do nothing."""
+    def went_over(self, stage: str, moment: float) -> None: ...
 
     def enter(self, stage: str) -> bool:  # noqa: ARG002 - of the clock
-        """Do nothing."""
         return False
 
 
@@ -78,41 +79,19 @@ class Counting(WaitClock):
         super()._charge(until)
 
 
-@click.command()
-@repeat_option(15, "Number of rounds; each reads once with the attribution, and once without.")
-@output_option
-def main(*, repeat: int, output: Path | None) -> None:
-    """Measure, print a table, and write JSON and Markdown."""
-    console = Console(stderr=True)
-    with console.status("") as status, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        one = cost_of_a_change()
-        results = {}
-        for name, (records, size, settings) in CASES.items():
-            status.update(name)
-            with shards(records, size, settings.get("features")) as source:
-                measure = measured(validated(source, settings), repeat, one)
-                results[name] = runner.run(measure)
-    text = as_markdown(results)
-    click.echo(text)
-    if output is not None:
-        write(output, "attribution", facts("attribution", rounds=repeat, cases=results), text)
-
-
-@contextmanager
-def shards(records: int, size: int, features: Any) -> Iterator[str]:
-    """Write shards of like records; yield the glob that finds them."""
-    body = np.random.default_rng(0).bytes(size)
-    record = sr.encode_example({"id": 0, "body": body}) if features else body
-    with tempfile.TemporaryDirectory() as directory:
-        for shard in range(SHARDS):
-            with sr.TFRecordWriter(f"{directory}/{shard:03}.tfrecord") as writer:
-                writer.write_many([record] * records)
-        yield f"{directory}/*.tfrecord"
-
-
-def validated(source: str, settings: dict[str, Any]) -> DatasetSettings:
-    """Return the settings of a case."""
-    return validate(DatasetSettings, {"source": source, "memory_budget": "256MiB", **settings})
+@benchmark("attribution", repeat=15)
+def main(run: Run) -> Report:
+    one, results = cost_of_a_change(), {}
+    for name, (records, size, settings) in CASES.items():
+        say(name)
+        body = np.random.default_rng(0).bytes(size)
+        record = sr.encode_example({"id": 0, "body": body}) if "features" in settings else body
+        with tempfile.TemporaryDirectory() as directory:
+            source = write_shards(Path(directory), SHARDS, [record] * records)
+            values = {"source": source, "memory_budget": "256MiB", **settings}
+            results[name] = run_async(measured(validate(DatasetSettings, values), run.repeat, one))
+    rows = [{"name": name, **found} for name, found in results.items()]
+    return Report(table_of(COLUMNS, rows), {"rounds": run.repeat, "cases": results})
 
 
 async def measured(settings: DatasetSettings, rounds: int, one: float) -> dict[str, Any]:
@@ -164,29 +143,6 @@ def cost_of_a_change(times: int = 100_000) -> float:
             change()
         costs.append((time.process_time() - began) / times)
     return min(costs)
-
-
-def as_markdown(results: dict[str, dict[str, Any]]) -> str:
-    """Return a table with a row for each case."""
-    head = (
-        "case",
-        "CPU time with / without",
-        "first to third quarter",
-        "changes a second",
-        "their part of the CPU time",
-    )
-    rows = []
-    for name, found in results.items():
-        ratio = found["cpu_ratio"]
-        row = (
-            name,
-            f"{ratio['median']:.3f}",
-            f"{ratio['first quarter']:.3f} to {ratio['third quarter']:.3f}",
-            f"{found['changes_per_second']:,.0f}",
-            f"{100 * found['part_of_cpu_by_arithmetic']:.2f} %",
-        )
-        rows.append(row)
-    return table(head, rows)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,16 @@ of them with and without each cache. It prints the records/s of the second epoch
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 
 import streamrec as sr
+from bench.harness import Column, Report, Run, benchmark, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,12 @@ WORDS = [b"%d" % number for number in range(5000)]
 VOCABULARY = {word: number for number, word in enumerate(WORDS)}
 PICTURES = {"image": sr.Image(resize=(224, 224))}
 TEXTS = {"text": sr.FixedLenFeature((), bytes)}
+COLUMNS = (
+    Column("cache", "of", str),
+    Column("records/s without", "without"),
+    Column("with", "with"),
+    Column("times", "times"),
+)
 
 
 def tokens(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,15 +62,14 @@ def second_epoch(source: Path, features: Any, **settings: Any) -> float:
         return count / (perf_counter() - began)
 
 
-def main() -> None:
-    """Measure both caches, and print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=2048)
-    parser.add_argument("--words", type=int, default=500, help="of a text that map takes apart")
-    arguments = parser.parse_args()
+@benchmark("cached_epochs")
+@click.option("--records", default=2048, show_default=True)
+@click.option("--words", default=500, show_default=True, help="Of a text that map takes apart.")
+def main(_: Run, *, records: int, words: int) -> Report:
+    rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder, arguments.records, arguments.words)
+        write(folder, records, words)
         cases: dict[str, tuple[Any, dict[str, Any]]] = {
             "pictures": (PICTURES, {}),
             "mapped": (TEXTS, {"map": tokens}),
@@ -73,7 +79,8 @@ def main() -> None:
             plain = second_epoch(source, features, **settings)
             cache = {"of": of, "folder": folder / of, "size": "4GiB"}
             kept = second_epoch(source, features, cache=cache, **settings)
-            print(f"{of}: {plain:,.0f} without, {kept:,.0f} with: {kept / plain:.2f} times")
+            rows.append({"of": of, "without": plain, "with": kept, "times": kept / plain})
+    return Report(table_of(COLUMNS, rows), {"rows": rows})
 
 
 if __name__ == "__main__":

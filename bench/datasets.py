@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.progress import say
+from bench.harness import say
 from streamrec.datasets.writer import TFRecordWriter
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 FEWEST_SHARDS = 8
@@ -178,3 +178,24 @@ def _kept(
     records = shards * per_shard
     nbytes = sum(path.stat().st_size for path in directory.glob("*.tfrecord"))
     return Dataset(root, name, shards, records, nbytes, _label_sum(records), features)
+
+
+def write_shards(
+    directory: Path, shards: int, records: Sequence[Any] | Callable[[int], Iterable[Any]]
+) -> str:
+    """Write shards of the same records, or of those that a function makes of a shard's number.
+
+    Returns the glob that finds them.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for shard in range(shards):
+        with TFRecordWriter(directory / f"{shard:05}.tfrecord") as writer:
+            writer.write_many(records(shard) if callable(records) else records)
+    return f"{directory}/*.tfrecord"
+
+
+def read_into_page_cache(made: Iterable[Dataset]) -> None:
+    """Read all files of the datasets once."""
+    say("reading the data into the page cache")
+    for path in (path for dataset in made for path in dataset.paths):
+        path.read_bytes()

@@ -12,19 +12,14 @@ takes longer the exit code is 1. It measures the kernel that ``STREAMREC_KERNEL`
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
 
-from bench.console import only_option, output_option, repeat_option
-from bench.markdown import table
-from bench.progress import say
-from bench.results import facts, write_json
+from bench.harness import Column, Report, Run, benchmark, say, table_of
 from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
@@ -46,7 +41,6 @@ from tests.kernel.wire_bytes import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from streamrec.values.columns import ByteArray
 
@@ -54,7 +48,6 @@ MOST = 3.0
 """Most times as long that twice as much may take; quadratic work takes 4 times as long."""
 DOUBLINGS = 2
 MANY = 100_000
-
 INT64, BYTES = DataType.INT64, DataType.BYTES
 RAGGED = ColumnPlan("a", ColumnKind.VARLEN, INT64)
 ONE = ColumnPlan("a", ColumnKind.FIXED, INT64, (), (7,))
@@ -62,8 +55,7 @@ LISTS = ColumnPlan("a", ColumnKind.STEPS, INT64)
 STRINGS = ColumnPlan("a", ColumnKind.VARLEN, BYTES)
 
 
-@dataclass(frozen=True)
-class Case:
+class Extreme(NamedTuple):
     """A kind of input that may be large."""
 
     name: str
@@ -149,60 +141,68 @@ def unknown_fields(n: int) -> bytes:
 
 
 CASES = (
-    Case("empty records, scanned", 10 * MANY, lambda n: scanning(extremes.empty_records(n))),
-    Case(
+    Extreme("empty records, scanned", 10 * MANY, lambda n: scanning(extremes.empty_records(n))),
+    Extreme(
         "empty records, parsed", 10 * MANY, lambda n: parsing(extremes.empty_rows(n), [RAGGED, ONE])
     ),
-    Case("MiB of one record, scanned", 768, large_record),
-    Case("packed values of a feature", 250 * MANY, packed),
-    Case("unpacked values of a feature", 5 * MANY, lambda n: parsing_one(unpacked(n), RAGGED)),
-    Case(
+    Extreme("MiB of one record, scanned", 768, large_record),
+    Extreme("packed values of a feature", 250 * MANY, packed),
+    Extreme("unpacked values of a feature", 5 * MANY, lambda n: parsing_one(unpacked(n), RAGGED)),
+    Extreme(
         "empty strings of a feature",
         5 * MANY,
         lambda n: parsing_one(example(entry("a", bytes_list(*[b""] * n))), STRINGS),
     ),
-    Case(
+    Extreme(
         "steps of a feature list",
         5 * MANY,
         lambda n: parsing_one(feature_lists(entry("a", steps(*[int64_list(1)] * n))), LISTS),
     ),
-    Case("features, three of them planned", MANY, lambda n: features(n, (0, n // 2, n - 1))),
-    Case("features, all planned, in order", MANY, lambda n: features(n, range(n))),
-    Case("features, all planned, in any order", MANY, lambda n: features(n, in_any_order(n))),
-    Case("plans, prepared", MANY, preparing),
-    Case("features, each by a spec of its own", MANY // 4, features_by_specs),
-    Case("feature lists, each by a spec of its own", MANY // 4, lists_by_specs),
-    Case(
+    Extreme("features, three of them planned", MANY, lambda n: features(n, (0, n // 2, n - 1))),
+    Extreme("features, all planned, in order", MANY, lambda n: features(n, range(n))),
+    Extreme("features, all planned, in any order", MANY, lambda n: features(n, in_any_order(n))),
+    Extreme("plans, prepared", MANY, preparing),
+    Extreme("features, each by a spec of its own", MANY // 4, features_by_specs),
+    Extreme("feature lists, each by a spec of its own", MANY // 4, lists_by_specs),
+    Extreme(
         "times the same key",
         MANY,
         lambda n: parsing(extremes.rows_of(extremes.duplicates(n)), [RAGGED]),
     ),
-    Case("lists of two kinds in a feature", MANY, lambda n: parsing_one(of_two_kinds(n), RAGGED)),
-    Case("pieces of a record", MANY, lambda n: parsing_one(in_pieces(n), RAGGED)),
-    Case("pieces of a feature", MANY, lambda n: parsing_one(many_values_of_an_entry(n), RAGGED)),
-    Case("unknown fields and groups", 5 * MANY, lambda n: parsing_one(unknown_fields(n), RAGGED)),
+    Extreme(
+        "lists of two kinds in a feature", MANY, lambda n: parsing_one(of_two_kinds(n), RAGGED)
+    ),
+    Extreme("pieces of a record", MANY, lambda n: parsing_one(in_pieces(n), RAGGED)),
+    Extreme("pieces of a feature", MANY, lambda n: parsing_one(many_values_of_an_entry(n), RAGGED)),
+    Extreme(
+        "unknown fields and groups", 5 * MANY, lambda n: parsing_one(unknown_fields(n), RAGGED)
+    ),
+)
+COLUMNS = (
+    Column("how many", lambda row: row["name"] + ("" if row["linear"] else " !"), str),
+    Column("n", lambda row: row["sizes"][0], "{:,}"),
+    Column("ms", lambda row: 1000 * row["seconds"][0], "{:,.2f}"),
+    Column("ms of 2n", lambda row: 1000 * row["seconds"][1], "{:,.2f}"),
+    Column("ms of 4n", lambda row: 1000 * row["seconds"][2], "{:,.2f}"),
+    Column("2n / n", lambda row: row["growth"][0], "{:.2f}"),
+    Column("4n / 2n", lambda row: row["growth"][1], "{:.2f}"),
 )
 
 
-@click.command()
-@output_option
-@repeat_option(5, "Number of rounds; each size runs once a round.")
+@benchmark("extremes", repeat=5, only=True)
 @click.option(
     "--size", default=1.0, show_default=True, help="Size of the input; 1 is the full size."
 )
-@only_option
-def main(*, output: Path | None, repeat: int, size: float, only: tuple[str, ...]) -> None:
-    """Measure, print a table, and write JSON."""
-    chosen = [case for case in CASES if not only or any(part in case.name for part in only)]
-    results = [measured(case, max(int(case.size * size), 1), repeat) for case in chosen]
-    click.echo(as_markdown(results))
-    if output is not None:
-        settings = {"rounds": repeat, "size": size, "most": MOST}
-        write_json(output / "extremes.json", facts("extremes", settings=settings, cases=results))
-    sys.exit(not all(result["linear"] for result in results))
+def main(run: Run, *, size: float) -> Report:
+    chosen = [case for case in CASES if run.selects(case.name)]
+    results = [measured(case, max(int(case.size * size), 1), run.repeat) for case in chosen]
+    settings = {"rounds": run.repeat, "size": size, "most": MOST}
+    failed = not all(result["linear"] for result in results)
+    facts = {"settings": settings, "cases": results}
+    return Report("", facts, failed=failed, shown=table_of(COLUMNS, results))
 
 
-def measured(case: Case, size: int, repeat: int) -> dict[str, Any]:
+def measured(case: Extreme, size: int, repeat: int) -> dict[str, Any]:
     """Return the least time of each size; the sizes take turns, so that drift hits all alike."""
     say(case.name)
     sizes = [size << doubling for doubling in range(DOUBLINGS + 1)]
@@ -223,19 +223,6 @@ def seconds(work: Callable[[], object]) -> float:
     begin = perf_counter()
     work()
     return perf_counter() - begin
-
-
-def as_markdown(results: Sequence[dict[str, Any]]) -> str:
-    """Return a table of the times of n, 2n and 4n, and the factor of each doubling."""
-    head = ("how many", "n", "ms", "ms of 2n", "ms of 4n", "2n / n", "4n / 2n")
-    return table(head, [_cells(result) for result in results])
-
-
-def _cells(result: dict[str, Any]) -> list[str]:
-    times = [f"{1000 * each:,.2f}" for each in result["seconds"]]
-    mark = "" if result["linear"] else " !"
-    growth = [f"{each:.2f}" for each in result["growth"]]
-    return [result["name"] + mark, f"{result['sizes'][0]:,}", *times, *growth]
 
 
 if __name__ == "__main__":

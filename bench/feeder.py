@@ -15,31 +15,46 @@ is connected meanwhile. bench/results/README.md says how each number is made.
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from statistics import median
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 import streamrec as sr
-from bench import datasets
-from bench.console import data_option, output_option, repeat_option
-from bench.feeding.columns import nbytes
-from bench.feeding.measuring import Cell, measure
-from bench.feeding.setup import Load, Setup
-from bench.feeding.systems import SYSTEMS
-from bench.feeding.tables import as_markdown, targets
-from bench.machine import module_versions
-from bench.progress import say
-from bench.readers.specs import specs
-from bench.results import facts, write
+from bench import datasets, machine
+from bench.feeder_systems import BARE, ENGINE, SHARED, SYSTEMS, TCP, TF_SERVICE, Load, Setup
+from bench.feeding.clients import nbytes
+from bench.harness import (
+    AIMS,
+    MISSING,
+    PEERS,
+    RATE,
+    Aim,
+    Column,
+    Failure,
+    Report,
+    Run,
+    benchmark,
+    now,
+    number,
+    say,
+    table,
+    table_of,
+)
+from bench.readers.streams import specs
 from bench.services import self_signed
+from bench.stopwatch import TICKS, children
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bench.datasets import Dataset
-    from bench.feeding.systems import System
+    from bench.feeder_systems import Process, System
 
 SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float, int]] = {
     "images": (datasets.images, 321.6, 64),
@@ -53,64 +68,57 @@ SCALED = ("images", "recsys")
 """Kinds of which parsed batches go to several clients."""
 MOST_READING = 4
 """Most clients that read shards: each of them reads all."""
+WARMING = 0.25
+"""Seconds before each measurement in which clients fetch what was read ahead meanwhile."""
+PATIENCE = 5.0
+"""Seconds after which a turn without a batch is a failure; a shorter one is had again."""
+CLOSING = 5.0
+"""Seconds for clients to disconnect; some of TensorFlow's never do."""
+LEAST_BYTES = 0.95
+"""Part of the bytes of streamrec's batch that another system's must have to count as the same."""
+HEADINGS = {"ready": "Ready-made batches", "shards": "From local shards, checked"}
+OF_BARE = 0.7
+OF_ENGINE = 0.9
+OF_TF_SERVICE = {"images": 4.0, "recsys": 8.0}
 
 
-@click.command()
-@data_option
-@output_option
-@repeat_option(3, "Number of rounds; each system has a turn in each.")
+@benchmark("feeder", repeat=3, only=True, data=True)
 @click.option("--seconds", default=0.3, show_default=True, help="Seconds of a turn.")
 @click.option("--size", default=1.0, show_default=True, help="Size of the data; 1 is 0.5 GB.")
-@click.option("--only", multiple=True, help="Text in the names of the systems to measure.")
 @click.option("--part", "parts", multiple=True, type=click.Choice(PARTS), help="Part to measure.")
 @click.option("--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data.")
 @click.option("--clients", multiple=True, type=int, default=CLIENTS, help="Number of clients.")
 @click.option("--raw/--no-raw", default=True, help="Measure records that are not parsed, too.")
-@click.option("--peers-python", default=sys.executable, help="Interpreter with the other systems.")
+@PEERS
 def main(
-    *,
-    output: Path | None,
-    data: Path,
-    repeat: int,
-    seconds: float,
-    peers_python: str,
-    clients: tuple[int, ...],
-    **chosen: Any,
-) -> None:
-    """Measure, print tables, and write JSON and Markdown."""
-    loads = list(loads_of(data.absolute(), chosen["kinds"] or tuple(SIZES), chosen["size"]))
+    run: Run, *, seconds: float, peers_python: str, clients: tuple[int, ...], **chosen: Any
+) -> Report:
+    loads = list(loads_of(run.data, chosen["kinds"] or tuple(SIZES), chosen["size"]))
     needed = sorted({module for system in SYSTEMS for module in system.needs})
-    versions = module_versions(peers_python, needed)
+    versions = machine.module_versions(peers_python, needed)
     cells: list[Cell] = []
     with self_signed() as certificate, Setup(loads, peers_python, certificate) as setup:
-        systems = []
-        for system in (one for one in SYSTEMS if _selected(one, chosen["only"])):
-            reason = system.missing(setup, versions)
-            if reason is None:
-                systems.append(system)
-            else:
-                click.echo(f"Skipped: {system.name}: {reason}")
+        named = [system for system in SYSTEMS if run.selects(system.name)]
+        reasons = {system.name: system.missing(setup, versions) for system in named}
+        run.skipped += [f"{name}: {reason}" for name, reason in reasons.items() if reason]
+        systems = [system for system in named if reasons[system.name] is None]
         shown = [load for load in loads if load.is_parsed or chosen["raw"]]
         for group in groups(shown, systems, chosen["parts"] or PARTS, clients):
-            measure(setup, group, seconds, repeat, say)
+            measure(setup, group, seconds, run.repeat)
             cells += group
     aims = targets(cells)
-    text = as_markdown(cells, aims)
-    click.echo(text)
-    failed = [cell for cell in cells if cell.failure]
-    for cell in failed:
-        click.echo(f"{cell.title}: {cell.failure}")
-    if output is not None:
-        content = facts(
-            "feeder",
-            peers=versions,
-            settings={"rounds": repeat, "seconds": seconds},
-            loads={one.name: {"batch_size": one.batch_size, "bytes": one.nbytes} for one in loads},
-            aims=[aim.facts() for aim in aims],
-            rows=[cell.facts() for cell in cells],
-        )
-        write(output, "feeder", content, f"{_where(content)}\n\n{text}")
-    sys.exit(bool(failed))
+    for cell in cells:
+        if cell.failure:
+            say(f"{cell.title}: {cell.failure}")
+    facts = {
+        "peers": versions,
+        "settings": {"rounds": run.repeat, "seconds": seconds},
+        "loads": {one.name: {"batch_size": one.batch_size, "bytes": one.nbytes} for one in loads},
+        "aims": [aim.facts() for aim in aims],
+        "rows": [cell.facts() for cell in cells],
+    }
+    failed = any(cell.failure for cell in cells)
+    return Report(f"{where(versions)}\n\n{as_markdown(cells, aims)}", facts, failed=failed)
 
 
 def loads_of(data: Path, kinds: Sequence[str], size: float) -> Iterator[Load]:
@@ -118,8 +126,7 @@ def loads_of(data: Path, kinds: Sequence[str], size: float) -> Iterator[Load]:
     for kind in kinds:
         make, megabytes, batch_size = SIZES[kind]
         dataset = make(data, megabytes * size)
-        for path in dataset.paths:
-            path.read_bytes()  # into the page cache
+        datasets.read_into_page_cache([dataset])
         for is_parsed in (False, True):
             features = specs(dataset.features) if is_parsed else None
             with sr.open(
@@ -151,18 +158,320 @@ def groups(
                         yield found
 
 
-def _selected(system: System, only: Sequence[str]) -> bool:
-    return not only or any(text in system.name for text in only)
-
-
-def _where(content: dict[str, Any]) -> str:
-    """Return where and when it was measured."""
-    on = content["machine"]
-    peers = ", ".join(f"{name} {version}" for name, version in content["peers"].items() if version)
+def where(peers: Mapping[str, str | None]) -> str:
+    """Return where it was measured, and with which versions."""
+    on = machine.describe()
+    versions = ", ".join(f"{name} {version}" for name, version in peers.items() if version)
     return (
-        f"{content['date']}: {on['cpu']}, {on['cores']} cores, {on['memory_gigabytes']:g} GB, "
-        f"{on['kernel']}, {on['python']}, streamrec {on['streamrec']['revision']}; {peers}."
+        f"{now()}: {on['cpu']}, {on['cores']} cores, {on['memory_gigabytes']:g} GB, "
+        f"{on['kernel']}, {on['python']}, streamrec {on['streamrec']['revision']}; {versions}."
     )
+
+
+# -- measuring by turns: whatever else the machine does hits all systems alike ---------------------
+
+
+class Turn(NamedTuple):
+    """What all clients of a system got in one turn."""
+
+    megabytes_per_second: float
+    records_per_second: float
+    server_cpu: float
+    """CPU seconds for each GB, of the processes that serve."""
+    client_cpu: float
+    waits: list[float]
+    """Seconds that each batch was waited for."""
+
+
+@dataclass
+class Cell:
+    """A system with a load and a number of clients, and what was measured of it."""
+
+    part: str
+    system: System
+    load: Load
+    clients: int
+    turns: list[Turn] = field(default_factory=list)
+    failure: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Return everything that tells it from the others."""
+        return f"{self.part}, {self.load.name}, {self.clients} clients: {self.system.name}"
+
+    def median(self, quantity: str) -> float | None:
+        """Return the median of all turns."""
+        values = [getattr(turn, quantity) for turn in self.turns]
+        return median(values) if values else None
+
+    def wait(self, share: float) -> float | None:
+        """Return the seconds that a share of the batches came within."""
+        waits = sorted(wait for turn in self.turns for wait in turn.waits)
+        return waits[min(len(waits) - 1, int(share * len(waits)))] if waits else None
+
+    def over(self, other: Cell | None) -> float | None:
+        """Return the median, over the turns, of this rate over that of another cell."""
+        if other is None or not self.turns or not other.turns:
+            return None
+        return median(
+            ours.megabytes_per_second / theirs.megabytes_per_second
+            for ours, theirs in zip(self.turns, other.turns, strict=True)
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return plain values for the results."""
+        return {
+            "part": self.part,
+            "system": self.system.name,
+            "load": self.load.name,
+            "clients": self.clients,
+            "failure": self.failure,
+            "p50_seconds": self.wait(0.5),
+            "p99_seconds": self.wait(0.99),
+            "turns": [
+                {name: value for name, value in turn._asdict().items() if name != "waits"}
+                for turn in self.turns
+            ],
+        }
+
+
+class _Running:
+    """The connected clients of a cell."""
+
+    def __init__(self, setup: Setup, cell: Cell) -> None:
+        repeats = cell.part == "ready"
+        self._cell = cell
+        servers, arguments = cell.system.reach(setup, cell.load, repeats=repeats)
+        arguments["job"] = f"{cell.title}, turn {len(cell.turns)}".replace(" ", "-")
+        self._hosts = cell.system.hosts(setup, cell.clients, repeats=repeats)
+        before = set(_descendants(self._hosts))
+        self._open(arguments)
+        helpers = set(_descendants(self._hosts)) - before
+        self._servers = {*_pids(servers), *_descendants(servers)}
+        self._clients = set(_pids(self._hosts))
+        (self._servers if cell.system.serves_by_helpers else self._clients).update(helpers)
+
+    def _open(self, arguments: dict[str, Any]) -> None:
+        parts = [
+            len(range(n, self._cell.clients, len(self._hosts))) for n in range(len(self._hosts))
+        ]
+        for host, clients in zip(self._hosts, parts, strict=True):
+            host.tell(do="open", name=self._cell.title, clients=clients, arguments=arguments)
+        for answer in [host.answer() for host in self._hosts]:
+            self._check(answer)
+
+    def _check(self, first: dict[str, Any]) -> None:
+        """Compare a batch with what it should be."""
+        load = self._cell.load
+        if first["records"] != load.batch_size or first["nbytes"] < LEAST_BYTES * load.nbytes:
+            raise Failure(f"a batch is {first}, not {load.batch_size} records in {load.nbytes}")
+
+    def run(self, seconds: float) -> Turn:
+        """Let the clients take batches, and measure after a while."""
+        start = monotonic() + WARMING
+        for host in self._hosts:
+            host.tell(do="run", name=self._cell.title, start=start, stop=start + seconds)
+        _sleep_until(start)
+        before = cpu_seconds(self._servers), cpu_seconds(self._clients)
+        _sleep_until(start + seconds)
+        after = cpu_seconds(self._servers), cpu_seconds(self._clients)
+        answers = [host.answer() for host in self._hosts]
+        records = sum(answer["records"] for answer in answers)
+        if not records and seconds > PATIENCE:
+            raise Failure(f"no batch came in {seconds:g} s")
+        if not records:
+            return self.run(2 * seconds)
+        megabytes = records * self._cell.load.nbytes / self._cell.load.batch_size / 1e6
+        servers, clients = (
+            sum(late[pid] - early[pid] for pid in late if pid in early)
+            for early, late in zip(before, after, strict=True)
+        )
+        waits = [wait for answer in answers for wait in answer["waits"]]
+        return Turn(
+            megabytes / seconds,
+            records / seconds,
+            servers / (megabytes / 1e3),
+            clients / (megabytes / 1e3),
+            waits,
+        )
+
+    def close(self) -> None:
+        """Disconnect the clients; a process that cannot do so in time is killed."""
+        for host in self._hosts:
+            with suppress(Failure):
+                host.tell(do="close", name=self._cell.title)
+        for host in self._hosts:
+            with suppress(Failure):
+                host.answer(CLOSING)
+
+
+def measure(setup: Setup, cells: Sequence[Cell], seconds: float, rounds: int) -> None:
+    """Measure cells of one load: each has a turn in each round, and connects for that alone.
+
+    Whoever stayed connected would go on to read ahead in the turn of the next.
+    """
+    for seed in range(rounds):
+        for cell in Random(seed).sample(cells, len(cells)):
+            if cell.failure is None:
+                say(cell.title)
+                try:
+                    cell.turns.append(_turn(setup, cell, seconds))
+                except Failure as failure:
+                    cell.failure = str(failure)
+                    cell.turns.clear()
+
+
+def _turn(setup: Setup, cell: Cell, seconds: float) -> Turn:
+    running = _Running(setup, cell)
+    try:
+        return running.run(seconds)
+    finally:
+        running.close()
+
+
+def _sleep_until(when: float) -> None:
+    sleep(max(0.0, when - monotonic()))
+
+
+def _pids(processes: Iterable[Process]) -> list[int]:
+    return [process.pid for process in processes]
+
+
+def _descendants(processes: Iterable[Process]) -> list[int]:
+    found = _pids(processes)
+    for pid in found:
+        found += children(pid)
+    return found
+
+
+def cpu_seconds(pids: Iterable[int]) -> Mapping[int, float]:
+    """Return the CPU seconds that processes have taken so far; of those that are gone, none."""
+    found = {}
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - read twice a measurement
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        found[pid] = (int(fields[11]) + int(fields[12])) / TICKS
+    return found
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def as_markdown(cells: Sequence[Cell], aims: Sequence[Aim]) -> str:
+    """Return the tables, the ratios first."""
+    text = [section for part in HEADINGS for section in _ratios(part, cells)]
+    text += ["### Of one client's rate, all clients together", _growth(cells)]
+    if aims:
+        text += ["### Aims", table_of(AIMS, aims)]
+    everything = (
+        Column("", lambda cell: f"{cell.part}, {cell.load.name}: {cell.system.name}", str),
+        Column("clients", lambda cell: cell.clients, str),
+        Column("MB/s", _rate),
+        Column("records/s", lambda cell: cell.median("records_per_second")),
+        Column("of bare", lambda cell: _of_bare(cell, cells)),
+        Column("server, s/GB", lambda cell: cell.median("server_cpu")),
+        Column("client, s/GB", lambda cell: cell.median("client_cpu")),
+        Column("p50, ms", lambda cell: _milliseconds(cell.wait(0.5))),
+        Column("p99, ms", lambda cell: _milliseconds(cell.wait(0.99))),
+    )
+    return "\n\n".join([*text, "### Everything", table_of(everything, cells)])
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return seconds and 1e3 * seconds
+
+
+def _ratios(part: str, cells: Sequence[Cell]) -> list[str]:
+    """Return a table of the rates of one client over that of the bare socket."""
+    alone = [cell for cell in cells if cell.part == part and cell.clients == 1]
+    loads = list(dict.fromkeys(cell.load.name for cell in alone))
+    systems = list(dict.fromkeys(cell.system.name for cell in alone))
+    rows = [
+        [system, *(number(_of_bare(_find(alone, system, load), cells)) for load in loads)]
+        for system in systems
+    ]
+    rates = [number(_rate(_find(alone, BARE, load))) for load in loads]
+    if not rows:
+        return []
+    table_ = table(["of the bare socket", *loads], [*rows, ["bare socket, MB/s", *rates]])
+    return [f"### {HEADINGS[part]}, one client", table_]
+
+
+def _growth(cells: Sequence[Cell]) -> str:
+    """Return a table of what many clients get, over what one gets."""
+    counts = sorted({cell.clients for cell in cells})
+    rows = []
+    for first in cells:
+        if first.clients == min(one.clients for one in _alike(first, cells)):
+            found = {cell.clients: cell for cell in _alike(first, cells)}
+            if len(found) > 1:
+                shown = [_of_one(found.get(count), first) for count in counts]
+                rows.append([f"{first.part}, {first.load.name}: {first.system.name}", *shown])
+    return table(["MB/s, and of the fewest clients'", *map(str, counts)], rows) if rows else MISSING
+
+
+def _of_one(cell: Cell | None, first: Cell) -> str:
+    rate, one = _rate(cell), _rate(first)
+    return f"{number(rate)} ({number(rate / one)})" if rate and one else MISSING
+
+
+def targets(cells: Sequence[Cell]) -> list[Aim]:
+    """Return the aims that were measured."""
+    found = []
+    for cell in cells:
+        for name, aim, measured in _judged(cell, cells):
+            if measured is not None:
+                found.append(Aim(f"{cell.part}, {cell.load.name}: {name}", "times", aim, measured))
+    return found
+
+
+def _judged(cell: Cell, cells: Sequence[Cell]) -> Iterable[tuple[str, float, float | None]]:
+    kind, system = cell.load.dataset.kind, cell.system.name
+    if cell.clients == 1 and cell.part == "ready" and system == TCP:
+        yield "TCP over the bare socket", OF_BARE, _of_bare(cell, cells)
+        most = max(_alike(cell, cells), key=lambda one: one.clients)
+        rate, one = _rate(most), _rate(cell)
+        if most is not cell and rate and one:
+            yield f"{most.clients} clients over TCP over one", 1.0, rate / one
+    if cell.clients == 1 and cell.part == "ready" and system == SHARED:
+        yield (
+            "shared memory over the engine process",
+            OF_ENGINE,
+            cell.over(_beside(cell, ENGINE, cells)),
+        )
+    if cell.clients == 1 and cell.part == "shards" and system == TCP and cell.load.is_parsed:
+        aim = OF_TF_SERVICE.get(kind)
+        if aim is not None:
+            yield "TCP over tf.data service", aim, cell.over(_beside(cell, TF_SERVICE, cells))
+
+
+def _of_bare(cell: Cell | None, cells: Sequence[Cell]) -> float | None:
+    return None if cell is None else cell.over(_beside(cell, BARE, cells))
+
+
+def _beside(cell: Cell, system: str, cells: Sequence[Cell]) -> Cell | None:
+    """Return the cell of another system that was measured by turns with this one."""
+    ours = cell.part, cell.load.name, cell.clients
+    same = (one for one in cells if (one.part, one.load.name, one.clients) == ours)
+    return _find(same, system, cell.load.name)
+
+
+def _alike(cell: Cell, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that differ in the number of clients alone."""
+    ours = cell.part, cell.load.name, cell.system.name
+    return [one for one in cells if (one.part, one.load.name, one.system.name) == ours]
+
+
+def _find(cells: Iterable[Cell], system: str, load: str) -> Cell | None:
+    found = (cell for cell in cells if (cell.system.name, cell.load.name) == (system, load))
+    return next(found, None)
+
+
+def _rate(cell: Cell | None) -> float | None:
+    return None if cell is None else cell.median(RATE)
 
 
 if __name__ == "__main__":

@@ -20,19 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import streamrec as sr
-from bench.console import output_option
-from bench.crowding.clients import finished, reading
+from bench import datasets
+from bench.crowd import finished, reading
+from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from bench.machine import title
-from bench.markdown import number, table
-from bench.progress import say
-from bench.results import facts, write
 from bench.services import daemon
-from bench.usage import descriptors, proportional_megabytes, tree
-from streamrec.flow.bridge import new_event_loop
+from bench.stopwatch import descriptors, proportional_megabytes, tree
 
 if TYPE_CHECKING:
-    from bench.crowding.clients import Readers
+    from bench.crowd import Readers
     from bench.services import Daemon
 
 SHARDS, RECORDS, SIZE = 8, 2000, 2000
@@ -42,36 +38,39 @@ WINDOWS = 5
 """Measurements of a rate, whose median counts."""
 SETTLE = 3.0
 """Seconds until a change of clients no longer shows."""
+COLUMNS = (
+    Column("workers", "workers", str),
+    Column("clients", "what", str),
+    Column("MB", "pss_mb"),
+    Column("KB more a client", "kb_a_client"),
+    Column("files", "descriptors"),
+    Column("more a client", "descriptors_a_client"),
+    Column("MB/s", "mb_s"),
+    Column("records/s", "records_s"),
+)
 
 
-@click.command()
-@output_option
+@benchmark("feeder_connections")
 @click.option("--idle", default=1000, show_default=True, help="Clients that are idle.")
 @click.option("--busy", default=200, show_default=True, help="Clients that read.")
 @click.option("--seconds", default=2.0, show_default=True, help="Time of each measurement.")
-def main(*, output: Path | None, idle: int, busy: int, seconds: float) -> None:
-    """Connect the clients, print a table, and write JSON and Markdown."""
+def main(_: Run, *, idle: int, busy: int, seconds: float) -> Report:
     stages: dict[int, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as directory:
         source = write_shards(Path(directory))
         for workers in (1, 2):
-            loop = asyncio.Runner(loop_factory=new_event_loop)
-            with serving(source, workers, idle + busy) as running, loop as runner:
-                stages[workers] = runner.run(measure(running, idle, busy, seconds))
-    text = as_markdown(stages)
-    click.echo(text)
-    if output is not None:
-        settings = {"idle": idle, "busy": busy, "session_bytes": SESSION, "record_bytes": SIZE}
-        content = facts("feeder_connections", settings=settings, stages=stages)
-        write(output, "feeder_connections", content, text)
+            with serving(source, workers, idle + busy) as running:
+                stages[workers] = run_async(measure(running, idle, busy, seconds))
+    rows = [{"workers": workers, **stage} for workers, some in stages.items() for stage in some]
+    settings = {"idle": idle, "busy": busy, "session_bytes": SESSION, "record_bytes": SIZE}
+    return Report(
+        f"{title()}\n\n{table_of(COLUMNS, rows)}", {"settings": settings, "stages": stages}
+    )
 
 
 def write_shards(directory: Path) -> str:
-    """Write shards of plain records, and return the pattern of their paths."""
-    for shard in range(SHARDS):
-        with sr.TFRecordWriter(str(directory / f"{shard}.tfrecord")) as writer:
-            writer.write_many(bytes(SIZE) for _ in range(RECORDS))
-    return f"{directory}/*.tfrecord"
+    """Write shards of plain records, and return the glob of their paths."""
+    return datasets.write_shards(directory, SHARDS, [bytes(SIZE)] * RECORDS)
 
 
 def serving(source: str, workers: int, clients: int) -> Any:
@@ -93,8 +92,7 @@ def serving(source: str, workers: int, clients: int) -> Any:
 async def measure(running: Daemon, idle: int, busy: int, seconds: float) -> list[dict[str, Any]]:
     """Return what a feeder holds at each stage, and the rates."""
     long, short = f"{running.listen}/long", f"{running.listen}/short"
-    nobody = await held(running, "nobody", 0)
-    stages = [nobody]
+    stages = [await held(running, "nobody", 0)]
     async with reading(long, 1) as readers:
         stages.append(await loaded(running, "1 busy", 1, readers, seconds))
     base = await held(running, "left", 0)
@@ -146,18 +144,6 @@ async def held(
         found["kb_a_client"] = more * 1000 / clients
         found["descriptors_a_client"] = (found["descriptors"] - base["descriptors"]) / clients
     return found
-
-
-def as_markdown(stages: dict[int, list[dict[str, Any]]]) -> str:
-    """Return the machine, and a table of what a feeder holds at each stage."""
-    names = ("pss_mb", "kb_a_client", "descriptors", "descriptors_a_client", "mb_s", "records_s")
-    head = ("workers", "clients", "MB", "KB more a client", "files", "more a client", "MB/s")
-    rows = [
-        (str(workers), stage["what"], *(number(stage.get(name)) for name in names))
-        for workers, found in stages.items()
-        for stage in found
-    ]
-    return f"{title()}\n\n{table((*head, 'records/s'), rows)}"
 
 
 if __name__ == "__main__":

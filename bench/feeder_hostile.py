@@ -14,66 +14,58 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 import tempfile
+from asyncio.subprocess import PIPE
 from contextlib import asynccontextmanager, contextmanager
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from bench.console import output_option, repeat_option
-from bench.crowding.attackers import KINDS
-from bench.crowding.clients import Readers, reading
+from bench.crowd import KINDS, Readers, program, reading
 from bench.feeder_connections import write_shards
+from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from bench.machine import ROOT, title
-from bench.markdown import number, table
-from bench.progress import say
-from bench.results import facts, write
 from bench.services import daemon
-from streamrec.flow.bridge import new_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from bench.services import Daemon
 
+    Rounds = dict[str, list[dict[str, float]]]
+
 TOKEN = "a-token-of-the-bench"
+COLUMNS = (
+    Column("attack", "attack", str),
+    Column("attacks/s", "attacks_s"),
+    Column("records/s alone", "alone"),
+    Column("beside an attack elsewhere", "elsewhere"),
+    Column("beside the attack", "beside"),
+    Column("of alone", "of_alone"),
+    Column("of elsewhere", "of_elsewhere"),
+)
 
 
-@click.command()
-@output_option
-@repeat_option(5)
+@benchmark("feeder_hostile", repeat=5)
 @click.option("--workers", default=1, show_default=True, help="Worker processes of the feeder.")
 @click.option("--seconds", default=2.0, show_default=True, help="Time of each measurement.")
-def main(*, output: Path | None, repeat: int, workers: int, seconds: float) -> None:
-    """Attack a feeder, print a table, and write JSON and Markdown."""
+def main(run: Run, *, workers: int, seconds: float) -> Report:
     with tempfile.TemporaryDirectory() as directory:
         source = write_shards(Path(directory))
         train = {"source": source, "batch_size": 64, "memory_budget": "64MiB", "epochs": 1_000_000}
         server = {"workers": workers, "token": TOKEN, "log_level": "error"}
-        loop = asyncio.Runner(loop_factory=new_event_loop)
-        with daemon({"train": train}, **server) as running, loop as runner:
-            rounds = runner.run(measure(running, repeat, seconds))
-    text = as_markdown(rounds)
-    click.echo(text)
-    if output is not None:
-        settings = {"workers": workers, "seconds": seconds}
-        write(
-            output,
-            "feeder_hostile",
-            facts("feeder_hostile", settings=settings, rounds=rounds),
-            text,
-        )
+        with daemon({"train": train}, **server) as running:
+            rounds = run_async(measure(running, run.repeat, seconds))
+    text = f"{title()}\n\n{table_of(COLUMNS, medians(rounds))}"
+    return Report(text, {"settings": {"workers": workers, "seconds": seconds}, "rounds": rounds})
 
 
-async def measure(
-    running: Daemon, repeat: int, seconds: float
-) -> dict[str, list[dict[str, float]]]:
+async def measure(running: Daemon, repeat: int, seconds: float) -> Rounds:
     """Return, for each kind of attack, what was measured in each round."""
-    rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
+    rounds: Rounds = {kind: [] for kind in KINDS}
     feeder = int(running.listen.rpartition(":")[2])
     with sink() as nobody:
         async with honest(running) as client:
@@ -107,10 +99,8 @@ async def honest(running: Daemon) -> AsyncIterator[Readers]:
 async def attacked(kind: str, port: int) -> AsyncIterator[dict[str, float]]:
     """Attack a port while the block runs; afterwards there are the ``attacks_s``."""
     found: dict[str, float] = {}
-    command = [sys.executable, "-m", "bench.crowding.attackers", kind, "127.0.0.1", str(port)]
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    command = program("attack", kind, "127.0.0.1", str(port))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
     try:
         assert process.stdout is not None
         await process.stdout.readline()
@@ -126,36 +116,27 @@ async def attacked(kind: str, port: int) -> AsyncIterator[dict[str, float]]:
 @contextmanager
 def sink() -> Iterator[int]:
     """Run a server that does nothing, and yield its port."""
-    command = [sys.executable, "-m", "bench.crowding.sink"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    pipes = {"stdin": PIPE, "stdout": PIPE}
+    with subprocess.Popen(program("sink"), cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout is not None
         yield int(process.stdout.readline())
         process.communicate()
 
 
-def as_markdown(rounds: dict[str, list[dict[str, float]]]) -> str:
-    """Return the machine, and a table of the medians."""
-    head = (
-        "attack",
-        "attacks/s",
-        "records/s alone",
-        "beside an attack elsewhere",
-        "beside the attack",
-        "of alone",
-        "of elsewhere",
-    )
-    rows = []
-    for kind, found in rounds.items():
-        values = [median(one[name] for one in found) for name in ABSOLUTE]
-        parts = [median(one[a] / one[b] for one in found) for a, b in RATIOS]
-        rows.append((kind, *map(number, values), *map(number, parts)))
-    return f"{title()}\n\n{table(head, rows)}"
+def medians(rounds: Rounds) -> list[dict[str, object]]:
+    """Return the medians of each attack, ratios those of the rounds."""
 
+    def of(found: list[dict[str, float]], name: str, other: str = "") -> float:
+        return median(one[name] / (one[other] if other else 1) for one in found)
 
-ABSOLUTE = ("attacks_s", "alone", "elsewhere", "beside")
-RATIOS: tuple[Any, ...] = (("beside", "alone"), ("beside", "elsewhere"))
+    return [
+        {
+            "attack": kind,
+            **{name: of(found, name) for name in ("attacks_s", "alone", "elsewhere", "beside")},
+            **{f"of_{other}": of(found, "beside", other) for other in ("alone", "elsewhere")},
+        }
+        for kind, found in rounds.items()
+    ]
 
 
 if __name__ == "__main__":

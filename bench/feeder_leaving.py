@@ -12,7 +12,7 @@ again. The table has its rates, and the delays of the daemon's event loops meanw
 
 A trainer sleeps and wakes, and on a machine whose cores are all taken it wakes late, whatever the
 feeder does. So another process computes just as long, again and again, and reads nothing
-(:mod:`bench.crowding.beat`); the table has the part of its rate that is left beside the clients of
+(:func:`bench.crowd.beat`); the table has the part of its rate that is left beside the clients of
 pictures, and the trainer's part of that.
 
 The clients of pictures are processes of this machine at the lowest priority, so that it is the
@@ -27,10 +27,9 @@ import asyncio
 import io
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,18 +39,14 @@ import numpy as np
 from PIL import Image
 
 import streamrec as sr
-from bench.console import output_option
-from bench.crowding.beat import beating
-from bench.crowding.clients import reading
+from bench import datasets
+from bench.crowd import beating, program, reading
 from bench.feeder_connections import write_shards
+from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from bench.machine import ROOT, title
-from bench.markdown import number, table
-from bench.progress import say
-from bench.results import facts, write
 from bench.services import daemon
-from bench.usage import TICKS, tree, usage
+from bench.stopwatch import TICKS, tree, usage
 from streamrec.config.cores import usable_cores
-from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.loop_delay import LoopDelay, watching
 from streamrec.flow.timings import BOUNDS
 from streamrec.formats.examples.descriptions import describe
@@ -65,58 +60,61 @@ SESSION = 64 << 20
 """Bytes of memory of the plain client's session."""
 SIZES = {"216 MB": 1500, "25 MB": 512}
 """Pixels of a picture's side, by the size of a batch of 32; it takes 700 or 90 ms of a core."""
-CLIENTS: dict[str, float | None] = {"a trainer": 10_000.0, "as fast as it can": None}
+BATCH = 64
+"""Plain records of a batch."""
+TRAINER = 10_000.0
+CLIENTS: dict[str, float | None] = {"a trainer": TRAINER, "as fast as it can": None}
 """Records a second that a client computes, by its name; ``None``: it computes nothing."""
 LATE = 0.1
 """Seconds: the largest delay of an event loop that is aimed at."""
 SETTLE = 1.0
-BATCH = 64
-"""Plain records of a batch."""
-SHOWN = (
-    *("batches", "alone", "beside", "part", "without_data", "of_that", "largest_delay", "late"),
-    *("control_delay", "control_late", "load", "others"),
+COLUMNS = (
+    Column("workers", "workers", str),
+    Column("batches", "size", str),
+    Column("the other client", "client", str),
+    Column("taken", "batches"),
+    Column("records/s alone", "alone"),
+    Column("beside", "beside"),
+    Column("part", "part"),
+    Column("part without data", "without_data"),
+    Column("part of that", "of_that"),
+    Column("largest delay, s", "largest_delay"),
+    Column("part above 0.1 s", "late"),
+    Column("of another loop", "control_delay"),
+    Column("part above 0.1 s", "control_late"),
+    Column("load before", "load"),
+    Column("cores to others", "others"),
 )
 
 
-@click.command()
-@output_option
+@benchmark("feeder_leaving", only=True)
 @click.option("--visitors", default=100, show_default=True, help="Clients of pictures.")
 @click.option("--together", default=8, show_default=True, help="How many are there at a time.")
 @click.option("--seconds", default=4.0, show_default=True, help="Time of the plain client alone.")
-@click.option("--only", multiple=True, help="Text in the names of the cases; all by default.")
-def main(
-    *, output: Path | None, visitors: int, together: int, seconds: float, only: tuple[str, ...]
-) -> None:
-    """Let the clients come and leave, print a table, and write JSON and Markdown."""
+def main(run: Run, *, visitors: int, together: int, seconds: float) -> Report:
     rows = []
     with tempfile.TemporaryDirectory() as directory:
         for workers, size, client in product((1, 2), SIZES, CLIENTS):
             name = f"{workers} workers, {size}, {client}"
-            if only and not any(part in name for part in only):
-                continue
-            say(name)
-            loop = asyncio.Runner(loop_factory=new_event_loop)
-            with serving(Path(directory), workers, together, size) as running, loop as runner:
-                found = runner.run(measure(running, visitors, together, seconds, CLIENTS[client]))
-            rows.append({"workers": workers, "size": size, "client": client, **found})
-    text = as_markdown(rows)
-    click.echo(text)
-    if output is not None:
-        settings = {"visitors": visitors, "together": together, "trainer": CLIENTS["a trainer"]}
-        content = facts("feeder_leaving", settings=settings, rows=rows)
-        write(output, "feeder_leaving", content, text)
+            if run.selects(name):
+                say(name)
+                pace = CLIENTS[client]
+                with serving(Path(directory), workers, together, size) as running:
+                    found = run_async(measure(running, visitors, together, seconds, pace))
+                rows.append({"workers": workers, "size": size, "client": client, **found})
+    settings = {"visitors": visitors, "together": together, "trainer": TRAINER}
+    text = f"{title()}\n\n{table_of(COLUMNS, rows)}"
+    return Report(text, {"settings": settings, "rows": rows})
 
 
 def serving(directory: Path, workers: int, together: int, size: str) -> Any:
     """Run a feeder of both datasets."""
     pictures, plain = directory / size, directory / "plain"
     if not plain.exists():
-        plain.mkdir()
         write_shards(plain)
     if not pictures.exists():
-        pictures.mkdir()
         write_pictures(pictures, SIZES[size])
-    datasets = {
+    served = {
         "pictures": {
             "source": f"{pictures}/*.tfrecord",
             "batch_size": 32,
@@ -132,19 +130,15 @@ def serving(directory: Path, workers: int, together: int, size: str) -> Any:
             "memory_budget": SESSION,
         },
     }
-    return daemon(datasets, workers=workers, memory_budget=(together + 1) << 30)
+    return daemon(served, workers=workers, memory_budget=(together + 1) << 30)
 
 
 def write_pictures(directory: Path, side: int) -> None:
     """Write shards of one picture, many times."""
     pixels = np.random.default_rng(1).integers(0, 255, (side // 50, side // 50, 3), np.uint8)
-    picture = Image.fromarray(pixels).resize((side, side))
     held = io.BytesIO()
-    picture.save(held, "JPEG")
-    for shard in range(2):
-        with sr.TFRecordWriter(str(directory / f"{shard}.tfrecord")) as writer:
-            for _ in range(128):
-                writer.write({"image": held.getvalue()})
+    Image.fromarray(pixels).resize((side, side)).save(held, "JPEG")
+    datasets.write_shards(directory, 2, [{"image": held.getvalue()}] * 128)
 
 
 async def measure(
@@ -155,7 +149,7 @@ async def measure(
     loop = asyncio.get_running_loop()
     async with (
         reading(f"{running.listen}/plain", 1, pace=pace) as readers,
-        beating(BATCH / (pace or CLIENTS["a trainer"])) as beat,
+        beating(BATCH / (pace or TRAINER)) as beat,
     ):
         await readers.all_read(1)
         await asyncio.sleep(SETTLE)
@@ -206,8 +200,8 @@ def late_part(counts: Sequence[int]) -> float:
 
 async def visited(address: str, count: int, together: int) -> int:
     """Let the clients of pictures come; return the number of batches that they have taken."""
-    command = [sys.executable, "-m", "bench.crowding.visitors", address, str(count), str(together)]
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
+    command = program("visit", address, str(count), str(together))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=PIPE)
     said, _ = await process.communicate()
     return int(said)
 
@@ -225,21 +219,6 @@ def machine_times() -> list[float]:
     """Return the seconds that all cores have spent in each of proc_stat(5)'s ways."""
     line = Path("/proc/stat").read_text().partition("\n")[0]
     return [int(ticks) / TICKS for ticks in line.split()[1:]]
-
-
-def as_markdown(rows: list[dict[str, Any]]) -> str:
-    """Return the machine, and a table of the rates and the delays."""
-    head = (
-        *("workers", "batches", "the other client", "taken", "records/s alone", "beside", "part"),
-        *("part without data", "part of that"),
-        *("largest delay, s", "part above 0.1 s", "of another loop", "part above 0.1 s"),
-        *("load before", "cores to others"),
-    )
-    cells = [
-        (str(row["workers"]), row["size"], row["client"], *(number(row[name]) for name in SHOWN))
-        for row in rows
-    ]
-    return f"{title()}\n\n{table(head, cells)}"
 
 
 if __name__ == "__main__":

@@ -14,32 +14,34 @@ those of the first.
 from __future__ import annotations
 
 import csv
-import sys
+import json
+import os
+import random
+import re
+import signal
 import tempfile
 import time
+import traceback
+from collections import Counter
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
 
-from bench.console import output_option
+import streamrec as sr
+from bench.harness import OTHER, OWN, Column, Report, Run, benchmark, draw_lines, say, table_of
 from bench.machine import title
-from bench.markdown import number, table
-from bench.progress import say
-from bench.results import facts, write
 from bench.services import STORE_KEYS, daemon, store
 from bench.soak import write_shards
-from bench.soaking.dumps import Dumps
-from bench.soaking.fleet import Fleet
-from bench.soaking.timeline import draw
-from bench.usage import descriptors, proportional_megabytes, resident_megabytes, threads, tree
+from bench.stopwatch import descriptors, proportional_megabytes, resident_megabytes, threads, tree
+from streamrec.errors import FeederRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bench.services import Daemon
 
@@ -74,15 +76,179 @@ MOST_GROWTH: dict[str, float] = {
     "tasks": 1.1,
 }
 """Most times the first third's median; what clients do at a time is drawn, so all of it wavers."""
+TASKS = re.compile(r"(\d+) tasks \(")
+LIFETIMES = 2.0, 40.0
+"""Seconds from which each client draws how long it stays."""
+SLOW = 0.2
+"""Seconds that a slow client spends on each batch."""
+BATCH_SIZES = 8, 16, 32
+RANKS = 4
+PANELS = {
+    "memory (PSS) and lent budget, MB": ("pss_mb", "budget_mb"),
+    "descriptors": ("descriptors",),
+    "threads": ("threads",),
+    "tasks": ("tasks",),
+    "clients": ("connections",),
+    "sent, MB/s": ("sent_mb_s",),
+}
+COLUMNS = (
+    Column("", "name", str),
+    Column("before", "before"),
+    Column("first third", "first"),
+    Column("last third", "last"),
+    Column("most", "most"),
+    Column("slope an hour", "slope_an_hour"),
+    Column("all have left", "after"),
+)
+
+# -- the clients -----------------------------------------------------------------------------------
 
 
-@click.command()
-@output_option
+class Visit(NamedTuple):
+    """One client: what it is told, and until when it stays."""
+
+    address: str
+    token: str
+    seed: int
+    until: float
+    """Time of :func:`time.monotonic`."""
+
+    def read(self, seconds_a_batch: float = 0.0) -> None:
+        """Read from a rank of its own until the time is over."""
+        rng = random.Random(self.seed)
+        with sr.connect(
+            self.address,
+            rank=rng.randrange(RANKS),
+            world_size=RANKS,
+            batch_size=rng.choice(BATCH_SIZES),
+            token=self.token,
+        ) as stream:
+            for _ in stream:
+                time.sleep(seconds_a_batch)
+                if time.monotonic() > self.until:
+                    return
+
+
+def come_with_a_wrong_token(visit: Visit) -> None:
+    try:
+        visit._replace(token="wrong").read()
+    except FeederRefused:
+        return
+    raise AssertionError("a feeder served a client with a wrong token")
+
+
+KINDS: dict[str, tuple[Callable[[Visit], None], int]] = {
+    "read at full speed": (Visit.read, 8),
+    # Longer than anybody stays: the fleet kills it.
+    "read and killed": (lambda visit: visit._replace(until=float("inf")).read(), 4),
+    "read slowly": (lambda visit: visit.read(SLOW), 2),
+    "left after a batch": (lambda visit: visit._replace(until=0.0).read(), 2),
+    "wrong token": (come_with_a_wrong_token, 2),
+}
+"""Kinds of clients, and how many of 18 are of each."""
+
+
+class Fleet:
+    """Clients of one feeder, each a process; where one has left, the next one comes.
+
+    Args:
+        address: Address of the dataset.
+        token: Its token.
+        seed: Seed of what they do.
+    """
+
+    def __init__(self, address: str, token: str, seed: int) -> None:
+        self._address, self._token = address, token
+        self._rng = random.Random(seed)
+        self._here: dict[int, tuple[str, float]] = {}
+        """The kinds of those who are here, and when they have to leave."""
+        self.came: Counter[str] = Counter()
+        """Clients by kind."""
+        self.failed: Counter[str] = Counter()
+        """Clients by kind that ended otherwise than they were meant to."""
+
+    def fill(self, size: int) -> None:
+        """Note who has left, kill those who are to be killed, and let others come."""
+        for pid, (kind, until) in list(self._here.items()):
+            if kind == "read and killed" and time.monotonic() > until:
+                os.kill(pid, signal.SIGKILL)
+            self._reap(pid, kind)
+        while len(self._here) < size:
+            self._start()
+
+    def close(self) -> None:
+        """Kill all who are here."""
+        for pid in self._here:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self._here.clear()
+
+    def _start(self) -> None:
+        [kind] = self._rng.choices(list(KINDS), [weight for _, weight in KINDS.values()])
+        until = time.monotonic() + self._rng.uniform(*LIFETIMES)
+        visit = Visit(self._address, self._token, self._rng.getrandbits(32), until)
+        pid = os.fork()
+        if not pid:
+            _run(KINDS[kind][0], visit)
+        self._here[pid] = kind, until
+        self.came[kind] += 1
+
+    def _reap(self, pid: int, kind: str) -> None:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if not ended:
+            return
+        del self._here[pid]
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        if not (killed if kind == "read and killed" else status == 0):
+            self.failed[kind] += 1
+
+
+def _run(go: Callable[[Visit], None], visit: Visit) -> None:
+    """Run a client in a process of its own, and end that."""
+    code = 1
+    try:
+        go(visit)
+        code = 0
+    except BaseException:  # noqa: BLE001 - the process ends here, and its parent counts it
+        traceback.print_exc(limit=-1)
+    finally:
+        os._exit(code)
+
+
+# -- the feeder ------------------------------------------------------------------------------------
+
+
+class Dumps:
+    """The dumps of a daemon whose log is JSON.
+
+    Args:
+        daemon: The daemon, which must outlive this.
+    """
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._log = daemon.log.open()
+        self._rest = ""
+
+    def ask(self) -> None:
+        """Ask each process of the daemon for a dump."""
+        os.kill(self._daemon.pid, signal.SIGUSR1)
+
+    def tasks(self) -> int:
+        """Return the number of tasks in the dumps that were logged since the last call."""
+        *lines, self._rest = (self._rest + self._log.read()).split("\n")
+        messages = (json.loads(line)["message"] for line in lines)
+        return sum(int(found[1]) for found in map(TASKS.match, messages) if found)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+@benchmark("feeder_soak")
 @click.option("--minutes", default=30.0, show_default=True, help="Time that clients come and go.")
 @click.option("--every", default=5.0, show_default=True, help="Seconds between two samples.")
 @click.option("--seed", default=1, show_default=True, help="Seed of what the clients do.")
-def main(*, output: Path | None, minutes: float, every: float, seed: int) -> None:
-    """Let clients come and go, print a table, and write CSV, JSON, Markdown and a chart."""
+def main(run: Run, *, minutes: float, every: float, seed: int) -> Report:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         write_shards(root / "bucket")
@@ -90,16 +256,17 @@ def main(*, output: Path | None, minutes: float, every: float, seed: int) -> Non
             options = {"endpoint_url": served.endpoint, **STORE_KEYS}
             with daemon({"train": {**DATASET, "storage_options": options}}, **SERVER) as running:
                 rows, clients = soak(running, minutes * 60, every, seed)
-    text = as_markdown(rows, clients)
-    click.echo(text)
-    if output is not None:
-        settings = {"minutes": minutes, "clients": CLIENTS, "server": SERVER, "dataset": DATASET}
-        content = facts("feeder_soak", settings=settings, clients=clients, compared=compared(rows))
-        heading = f"A feeder of two workers, and {CLIENTS} clients at a time that come and go"
-        output.mkdir(parents=True, exist_ok=True)
-        write_csv(output / "feeder_soak.csv", rows)
-        write(output, "feeder_soak", content, text, partial(draw, rows, heading))
-    sys.exit(bool(grown(rows) or clients["failed"]))
+    if run.output is not None:
+        run.output.mkdir(parents=True, exist_ok=True)
+        write_csv(run.output / "feeder_soak.csv", rows)
+    settings = {"minutes": minutes, "clients": CLIENTS, "server": SERVER, "dataset": DATASET}
+    heading = f"A feeder of two workers, and {CLIENTS} clients at a time that come and go"
+    return Report(
+        as_markdown(rows, clients),
+        {"settings": settings, "clients": clients, "compared": compared(rows)},
+        draw=partial(draw, rows, heading),
+        failed=bool(grown(rows) or clients["failed"]),
+    )
 
 
 def soak(
@@ -190,25 +357,15 @@ def grown(rows: Sequence[Mapping[str, float]]) -> list[str]:
 
 def as_markdown(rows: Sequence[Mapping[str, float]], clients: Mapping[str, Any]) -> str:
     """Return the machine, a table of first and last third, what was there when all had left."""
-    head = ("", "before", "first third", "last third", "most", "slope an hour", "all have left")
-    body = []
-    for name, found in compared(rows).items():
-        values = (found[key] for key in ("first", "last", "most", "slope_an_hour"))
-        around = (clients[when].get(name) for when in ("before", "after"))
-        before, after = map(number, around)
-        body.append((name, before, *map(number, values), after))
+    body = [
+        {"name": name, **found, **{when: clients[when].get(name) for when in ("before", "after")}}
+        for name, found in compared(rows).items()
+    ]
     came = ", ".join(f"{count:,} {kind}" for kind, count in sorted(clients["came"].items()))
-    growth = ", ".join(grown(rows)) or "nothing"
-    failed = sum(clients["failed"].values())
-    minutes = rows[-1]["seconds"] / 60
-    return "\n\n".join(
-        (
-            title(),
-            f"{minutes:.0f} minutes. Clients: {came}. Ended otherwise than meant: {failed}.",
-            table(head, body),
-            f"Grown: {growth}.",
-        )
-    )
+    failed, minutes = sum(clients["failed"].values()), rows[-1]["seconds"] / 60
+    clients_line = f"{minutes:.0f} minutes. Clients: {came}. Ended otherwise than meant: {failed}."
+    growth = f"Grown: {', '.join(grown(rows)) or 'nothing'}."
+    return "\n\n".join((title(), clients_line, table_of(COLUMNS, body), growth))
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
@@ -217,6 +374,19 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: round(value, 1) for name, value in row.items()} for row in rows)
+
+
+def draw(rows: Sequence[Mapping[str, float]], title: str, target: Path) -> None:
+    """Draw what the daemon holds, over the time."""
+    minutes = [row["seconds"] / 60 for row in rows]
+    panels = {
+        label: [
+            (minutes, [row[name] for row in rows], {"color": color, "linewidth": 0.8})
+            for name, color in zip(names, (OWN, OTHER), strict=False)
+        ]
+        for label, names in PANELS.items()
+    }
+    draw_lines(panels, "minutes", title, target)
 
 
 if __name__ == "__main__":

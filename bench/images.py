@@ -16,22 +16,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
 from PIL import Image
 
 import streamrec as sr
-from bench.aims import Target, targets_as_markdown
-from bench.console import case_options, print_failures, run, selected
-from bench.markdown import number, table
-from bench.measure import Case
-from bench.progress import say
-from bench.results import facts, rows, write
+from bench.harness import AIMS, Aim, Case, Column, Report, Run, benchmark, say, table_of
 from streamrec.datasets import pictures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench.measure import Result
+    from bench.harness import Result
 
 RATE = "pictures_per_second"
 SECONDS = 3.0
@@ -74,25 +68,32 @@ GROUPS = (
 )
 
 
-@click.command()
-@case_options(5)
-def main(*, data: Path, only: tuple[str, ...], repeat: int, output: Path | None) -> None:
-    """Write shards, decode them, print tables, and write JSON and Markdown."""
-    for reader, module in LIBRARIES.items():
-        if not installed(reader):
-            click.echo(f"{reader} is left out: {module} is not installed")
-    folder = data / "pictures"
+@benchmark("images", repeat=5, only=True, data=True)
+def main(run: Run) -> Report:
+    run.skipped += [
+        f"{reader}: {module} is not installed."
+        for reader, module in LIBRARIES.items()
+        if not installed(reader)
+    ]
+    folder = run.data / "pictures"
     write_shards(folder)
-    found = run([case for case in cases(folder) if selected(case, only)], judge, repeat)
-    aims = list(targets(found))
-    text = "\n\n".join(
-        [*(as_markdown(group, found) for group in GROUPS), targets_as_markdown(aims)]
+    run.measure(list(cases(folder)), judge)
+    aims = list(aims_of(run.results))
+    measured = [one for one in run.results if one.measurements]
+    groups = [[one for one in measured if one.case.group == group.name] for group in GROUPS]
+    tables = [table_of(columns(one[0].case.group), one) for one in groups if one]
+    text = "\n\n".join([*tables, table_of(AIMS, aims)])
+    return Report(text, {"aims": [aim.facts() for aim in aims]})
+
+
+def columns(group: str) -> tuple[Column, ...]:
+    return (
+        Column(group, lambda result: result.case.name, str),
+        Column("pictures/s", RATE),
+        Column("least", lambda result: min(result.values(RATE))),
+        Column("most", lambda result: max(result.values(RATE))),
+        Column("CPU, µs a picture", "cpu_microseconds_per_picture"),
     )
-    click.echo(text)
-    print_failures(found)
-    if output is not None:
-        content = facts("images", results=rows(found), aims=[aim.facts() for aim in aims])
-        write(output, "images", content, text)
 
 
 def photographs() -> Iterator[Path]:
@@ -133,7 +134,7 @@ def cases(folder: Path) -> Iterator[Case]:
             if reader != ONE_FORMAT or group.bare == reader:
                 settings = (str(folder / group.file), group.shape, group.resize)
                 arguments = {"reader": reader, "settings": settings, "seconds": SECONDS}
-                yield Case(group.name, reader, "bench.readers.pictures", arguments)
+                yield Case(group.name, reader, "readers.pictures decode", arguments)
 
 
 def installed(reader: str) -> bool:
@@ -153,7 +154,7 @@ def judge(_: Case, report: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def targets(found: Sequence[Result]) -> Iterator[Target]:
+def aims_of(found: Sequence[Result]) -> Iterator[Aim]:
     """Yield the aims of each group."""
     rates = {result.case.title: result.median(RATE) for result in found}
     for group in GROUPS:
@@ -161,20 +162,7 @@ def targets(found: Sequence[Result]) -> Iterator[Target]:
         for other, aim in (("tf.data", OF_TF_DATA), (group.bare, OF_BARE)):
             compared = rates.get(f"{group.name}: {other}")
             if own and compared:
-                yield Target(f"{group.name}: over {other}", "times", aim, own / compared)
-
-
-def as_markdown(group: Group, found: Sequence[Result]) -> str:
-    """Return a table of the readers of a group."""
-    head = (group.name, "pictures/s", "least", "most", "CPU, µs a picture")
-    lines = []
-    for result in found:
-        if result.case.group == group.name and result.measurements:
-            values = result.values(RATE)
-            cpu = result.median("cpu_microseconds_per_picture")
-            measured = (result.median(RATE), min(values), max(values), cpu)
-            lines.append((result.case.name, *map(number, measured)))
-    return table(head, lines)
+                yield Aim(f"{group.name}: over {other}", "times", aim, own / compared)
 
 
 if __name__ == "__main__":

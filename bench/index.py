@@ -10,6 +10,7 @@ Local files, in the page cache: 1,000 shards of a MB each by default.
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 import time
 from functools import partial
@@ -18,14 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from rich.console import Console
 
-from bench.console import output_option
-from bench.progress import say
-from bench.results import facts, write_json
+from bench.datasets import write_shards
+from bench.harness import Report, Run, benchmark, say
 from streamrec.config import DatasetSettings, validate
 from streamrec.datasets.verify import check, index_of
-from streamrec.datasets.writer import TFRecordWriter
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import Index, ShardEntry, index_url
 from streamrec.pipeline.dataset import Dataset
@@ -39,30 +37,19 @@ LANES = 48
 WINDOW = 256 << 20
 
 
-@click.command()
-@output_option
+@benchmark("index")
 @click.option("--shards", default=1000, show_default=True, help="Number of shards.")
 @click.option("--records", default=256, show_default=True, help="Records of 4 KiB in a shard.")
 @click.option("--chunks", default=10_000_000, show_default=True, help="Chunks of the large index.")
-def main(*, output: Path | None, shards: int, records: int, chunks: int) -> None:
-    """Measure an index of real shards, and one as large as that of 10 TB."""
+def main(_: Run, *, shards: int, records: int, chunks: int) -> Report:
+    payloads = [np.random.default_rng(number).bytes(4096) for number in range(records)]
     with tempfile.TemporaryDirectory() as directory:
-        write(Path(directory), shards, records)
-        cases = [written_index(f"{directory}/part-*"), *epochs(f"{directory}/part-*")]
+        say(f"writing {shards:,} shards")
+        source = write_shards(Path(directory), shards, payloads)
+        cases = [written_index(source), *epochs(source)]
     cases.append(large_index(chunks))
-    Console().print_json(data=cases)
-    if output is not None:
-        settings = {"shards": shards, "records": records, "chunks": chunks}
-        write_json(output / "index.json", facts("index", settings=settings, cases=cases))
-
-
-def write(directory: Path, shards: int, records: int) -> None:
-    """Write shards of records that do not compress."""
-    say(f"writing {shards:,} shards")
-    payloads = [np.random.default_rng(i).bytes(4096) for i in range(records)]
-    for shard in range(shards):
-        with TFRecordWriter(directory / f"part-{shard:05}") as writer:
-            writer.write_many(payloads)
+    settings = {"shards": shards, "records": records, "chunks": chunks}
+    return Report("", {"settings": settings, "cases": cases}, shown=json.dumps(cases, indent=2))
 
 
 def written_index(source: str) -> dict[str, Any]:

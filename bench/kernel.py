@@ -13,31 +13,61 @@ itself. bench/results/README.md says how each number is made.
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bench import datasets, machine
-from bench.aims import targets_as_markdown
-from bench.console import case_options, print_failures, run, selected
-from bench.decoding.cases import Setup, all_cases, memory_cases
-from bench.decoding.chart import draw
-from bench.decoding.rates import rates
-from bench.decoding.tables import as_markdown
-from bench.decoding.targets import targets
-from bench.progress import say
-from bench.results import facts, rows, write
+from bench.harness import (
+    CEILING,
+    MISSING,
+    OTHER,
+    OWN,
+    Aim,
+    Case,
+    Column,
+    Comparison,
+    Report,
+    Run,
+    benchmark,
+    draw_bars,
+    name_of,
+    new_figure,
+    number,
+    ratio,
+    save_figure,
+    table,
+    table_of,
+)
+from bench.kernel_cases import (
+    BATCH_SIZES,
+    BY_SIZE,
+    BY_SIZE_WAY,
+    CRC_ALONE,
+    FRAMES,
+    MEMORY,
+    PARSED,
+    PARSING,
+    PIPELINES,
+    STREAMS,
+    WHOLE,
+    Setup,
+    all_cases,
+    by_size,
+    memory_cases,
+    rates,
+    title,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from bench.aims import Target
     from bench.datasets import Dataset
-    from bench.measure import Case, Result
+    from bench.harness import Result
 
 SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float]] = {
     "recsys": (datasets.recsys, 8 * 17.0),
@@ -46,23 +76,11 @@ SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float]] = {
     "raw-images": (datasets.raw_images, 8 * 134.0),
 }
 """Function that makes each dataset, and its size in 10^6 bytes where ``--size`` is 1."""
+WIDTH, HEIGHT = 4.6, 2.9
+"""Size of a panel of the chart in inches."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The options of the command line."""
-
-    size: float
-    repeat: int
-    seconds: float
-    epochs: int
-    kinds: tuple[str, ...]
-    only: tuple[str, ...]
-    tensorflow_python: str
-
-
-@click.command()
-@case_options(3)
+@benchmark("kernel", repeat=3, only=True, data=True)
 @click.option("--size", default=0.3, show_default=True, help="Size of the data; 1 is 2.5 GB.")
 @click.option(
     "--seconds", default=0.5, show_default=True, help="Seconds that a reader decodes, at least."
@@ -76,80 +94,252 @@ class Settings:
     default=sys.executable,
     help="Python interpreter that has TensorFlow; this one by default.",
 )
-def main(*, output: Path | None, data: Path, **options: Any) -> None:
-    """Measure, print tables, and write JSON, Markdown and a chart."""
-    settings = Settings(**options)
-    tensorflow = machine.tensorflow_version(settings.tensorflow_python)
-    setup = prepare(settings, data.absolute(), has_tensorflow=tensorflow is not None)
-    results = measured(settings, setup)
-    found = targets(results, setup.kernels[0])
-    report = f"{as_markdown(results)}\n### aims\n\n{targets_as_markdown(found)}"
-    click.echo(report)
-    for line in skipped(settings, setup):
-        click.echo(line)
-    print_failures(results)
-    if output is not None:
-        content = facts("kernel", **describe(settings, setup, found), rows=rows(results))
-        content["machine"]["libraries"]["tensorflow"] = tensorflow
-        title = f"Records/s on {machine.title()}"
-        kinds = list(content["datasets"])
-        write(output, "kernel", content, report, partial(draw, results, kinds, title))
-    sys.exit(any(result.failures for result in results))
-
-
-def prepare(settings: Settings, data: Path, *, has_tensorflow: bool) -> Setup:
-    """Make the data, and find what there is to compare with."""
-    kinds = settings.kinds or tuple(SIZES)
-    made = [make(data, size * settings.size) for make, size in (SIZES[kind] for kind in kinds)]
-    say("reading the data into the page cache")
-    for path in (path for dataset in made for path in dataset.paths):
-        path.read_bytes()  # into the page cache
-    return Setup(
-        datasets=tuple(made),
-        kernels=tuple(machine.kernels()),
-        tensorflow_python=settings.tensorflow_python if has_tensorflow else None,
-        seconds=settings.seconds,
-        epochs=settings.epochs,
-        tfrecord=find_spec("tfrecord") is not None,
-    )
-
-
-def measured(settings: Settings, setup: Setup) -> list[Result]:
-    """Measure the cases in all rounds, and the memory once."""
-    by_kind = {dataset.kind: dataset for dataset in setup.datasets}
+def main(
+    run: Run,
+    *,
+    size: float,
+    seconds: float,
+    epochs: int,
+    kinds: tuple[str, ...],
+    tensorflow_python: str,
+) -> Report:
+    tensorflow = machine.module_versions(tensorflow_python, ["tensorflow"])["tensorflow"]
+    chosen = [SIZES[kind] for kind in kinds or SIZES]
+    made = tuple(make(run.data, megabytes * size) for make, megabytes in chosen)
+    datasets.read_into_page_cache(made)
+    python = None if tensorflow is None else tensorflow_python
+    tfrecord = find_spec("tfrecord") is not None
+    setup = Setup(made, tuple(machine.kernels()), python, seconds, epochs, tfrecord)
+    by_kind = {dataset.kind: dataset for dataset in made}
 
     def judge(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
         return rates(case, report, by_kind[case.arguments["kind"]])
 
-    chosen = partial(filter, lambda case: selected(case, settings.only))
+    run.measure(all_cases(setup), judge)
+    run.measure(memory_cases(setup), judge, 1)
+    run.skipped += skipped(setup, tensorflow_python)
+    settings = {"size": size, "repeat": run.repeat, "seconds": seconds, "epochs": epochs}
+    facts = {
+        "kernels": setup.kernels,
+        "datasets": {kind: dataset.facts() for kind, dataset in by_kind.items()},
+        "settings": settings,
+        "libraries": {"tensorflow": tensorflow},
+    }
+    aims = aims_of(run.results, setup.kernels[0])
+    heading = f"Records/s on {machine.title()}"
+    return Report(
+        as_markdown(run.results), facts, aims, partial(draw, run.results, list(by_kind), heading)
+    )
+
+
+def skipped(setup: Setup, python: str) -> list[str]:
+    """Return a line for each thing that cannot be measured here, with a remedy."""
+    lines = {
+        f"{python} has no TensorFlow; name one with --tensorflow-python.": setup.tensorflow_python,
+        "no tfrecord package; pip install 'streamrec[bench]'.": setup.tfrecord,
+        "the native kernel cannot be loaded; build it with a C compiler.": "native"
+        in setup.kernels,
+    }
+    return [line for line, is_there in lines.items() if not is_there]
+
+
+# -- aims ------------------------------------------------------------------------------------------
+
+
+def aims_of(results: Sequence[Result], kernel: str) -> list[Aim]:
+    """Return the aims, of an implementation of the kernel, and of streams."""
+    named = {one.case.title: one for one in results if one.measurements}
+    own = f"streamrec, {kernel}"
+
+    def times(name: str, aim: float, ours: str, other: str) -> Aim:
+        one = named.get(ours)
+        found = ratio(one, Comparison("", (other,)), results) if one else None
+        return Aim(name, "times", aim, found)
+
+    small = named.get(title(FRAMES, "recsys", own))
+    rate = small.median("records_per_second") if small else None
+    large = (title(FRAMES, "images", name) for name in (own, CRC_ALONE))
+    parsed = ("tf.io.parse_example", "tf.io.parse_example in a tf.function")
     return [
-        *run(list(chosen(all_cases(setup))), judge, settings.repeat),
-        *run(list(chosen(memory_cases(setup))), judge, 1),
+        Aim("small records found and checked", "million/s", 20, rate and rate / 1e6),
+        times("large records checked, of the CRC alone", 0.8, *large),
+        *(
+            times(
+                f"{kind} parsed on one core, of {against} on all",
+                aim,
+                title(PARSING, kind, own),
+                title(PARSING, kind, other),
+            )
+            for kind, aim in (("recsys", 10), ("tokens", 5), ("raw-images", 3))
+            for against, other in zip(parsed, PARSED.values(), strict=True)
+        ),
+        *(
+            max(
+                (
+                    times(
+                        f"{kind} from files to batches, of {other}",
+                        aim,
+                        title(WHOLE, kind, f"sr.open, {way}"),
+                        title(WHOLE, kind, other),
+                    )
+                    for way in STREAMS
+                ),
+                key=lambda one: one.measured or 0.0,
+            )
+            for kind, aim in (("recsys", 5), ("tokens", 5), ("images", 2))
+            for other in PIPELINES.values()
+        ),
+        *(
+            Aim(
+                f"most memory in the second five epochs against the first five, {one.case.group}",
+                "times",
+                1.05,
+                _growth(one),
+                least=False,
+            )
+            for one in named.values()
+            if one.case.group.startswith(MEMORY)
+        ),
     ]
 
 
-def skipped(settings: Settings, setup: Setup) -> list[str]:
-    """Return a line for each thing that cannot be measured here, with a remedy."""
-    lines = []
-    if setup.tensorflow_python is None:
-        python = settings.tensorflow_python
-        lines.append(f"Skipped: {python} has no TensorFlow; name one with --tensorflow-python.")
-    if not setup.tfrecord:
-        lines.append("Skipped: no tfrecord package; pip install 'streamrec[bench]'.")
-    if "native" not in setup.kernels:
-        lines.append("Skipped: the native kernel cannot be loaded; build it with a C compiler.")
-    return lines
+def _growth(result: Result) -> float:
+    measured = result.measurements[0]
+    epochs = [measured[name] for name in sorted(measured) if name.startswith("resident")]
+    half = len(epochs) // 2
+    return max(epochs[half:]) / max(epochs[:half])
 
 
-def describe(settings: Settings, setup: Setup, found: Sequence[Target]) -> dict[str, Any]:
-    """Return what the results depend on, and the aims."""
-    left_out = ("tensorflow_python", "kinds", "only")
-    return {
-        "kernels": setup.kernels,
-        "datasets": {dataset.kind: dataset.facts() for dataset in setup.datasets},
-        "settings": {key: one for key, one in asdict(settings).items() if key not in left_out},
-        "aims": [target.facts() for target in found],
-    }
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def thousands(figure: str) -> Callable[[Result], float | None]:
+    """Return a column's function: the median of a figure, in thousands."""
+
+    def value(result: Result) -> float | None:
+        median = result.median(figure)
+        return None if median is None else median / 1e3
+
+    return value
+
+
+def span(result: Result) -> str:
+    """Return the least and the largest rate, in thousands of records a second."""
+    values = [value / 1e3 for value in result.values("records_per_second")]
+    return f"{number(min(values))}-{number(max(values))}" if values else MISSING
+
+
+COLUMNS = (
+    Column("", name_of, str),
+    Column("krec/s, min-max", span, str),
+    Column("krec/s", thousands("records_per_second")),
+    Column("MB/s", "megabytes_per_second"),
+    Column("krec per CPU s", thousands("records_per_cpu_second")),
+    Column("peak MB", "client_peak_megabytes"),
+)
+STREAM_COLUMNS = (
+    Column("engine's MB", "engine_peak_megabytes"),
+    Column("first batch, s", "first_batch_seconds"),
+    Column("krec/s after it", thousands("records_per_second_after_first_batch")),
+)
+
+
+def as_markdown(results: Sequence[Result]) -> str:
+    """Return a table for each group, of medians, and of the least and the largest rate."""
+    decoded = [result for result in results if not result.case.group.startswith(MEMORY)]
+    parts = [
+        f"### {group}\n\n{_table(group, list(members), results)}\n"
+        for group, members in groupby(decoded, lambda result: result.case.group)
+    ]
+    members = [result for result in results if result.case.group.startswith(MEMORY)]
+    if any(result.measurements for result in members):
+        epochs = sorted(name for name in members[0].summary() if name.startswith("resident"))
+        columns = [Column(name.rpartition("_")[2], name) for name in epochs]
+        first = Column("resident MB after epoch", lambda result: result.case.group, str)
+        parts.append(f"### {MEMORY}\n\n{table_of([first, *columns], members)}\n")
+    return "\n".join(parts)
+
+
+def _table(group: str, members: Sequence[Result], results: Sequence[Result]) -> str:
+    labels = [one.label for one in members[0].case.comparisons]
+    if group.startswith(BY_SIZE):
+        return _size_table(members, labels, results)
+    comparisons = [Column(label, _ratio(place, results)) for place, label in enumerate(labels)]
+    streams = any(result.median("first_batch_seconds") is not None for result in members)
+    return table_of([*COLUMNS, *(STREAM_COLUMNS if streams else ()), *comparisons], members)
+
+
+def _ratio(place: int, results: Sequence[Result]) -> Callable[[Result | None], float | None]:
+    """Return a column's function: a result's ratio to the compared cases in a place."""
+    return lambda one: ratio(one, one.case.comparisons[place], results) if one else None
+
+
+def _size_table(members: Sequence[Result], labels: Sequence[str], results: Sequence[Result]) -> str:
+    """Return a table with the rates and their ratios for each batch size."""
+    readers = [f"sr.open, {BY_SIZE_WAY}", *PIPELINES.values()]
+    named = {result.case.name: result for result in members}
+    rows = [[named.get(by_size(name, size)) for name in readers] for size in BATCH_SIZES]
+    cells = [
+        [
+            f"{size:,}",
+            *map(_rate, row),
+            *(number(_ratio(place, results)(row[0])) for place in range(len(labels))),
+        ]
+        for size, row in zip(BATCH_SIZES, rows, strict=True)
+        if any(row)
+    ]
+    return table(["batch size", *(f"{name}, krec/s" for name in readers), *labels], cells)
+
+
+def _rate(result: Result | None) -> str:
+    """Return the median, and the least and the largest rate."""
+    if result is None:
+        return MISSING
+    median = thousands("records_per_second")(result)
+    shown = "" if median is None else f"{number(median)} ({span(result)})"
+    return f"{shown} (failed)".lstrip() if result.failures else shown
+
+
+# -- the chart -------------------------------------------------------------------------------------
+
+
+def draw(results: Sequence[Result], kinds: Sequence[str], title: str, target: Path) -> None:
+    """Draw records a second: a row of panels for each level, a column for each kind of data."""
+    levels = (FRAMES, PARSING, WHOLE)
+    figure = new_figure(WIDTH * len(kinds), HEIGHT * len(levels))
+    panels = figure.subplots(len(levels), len(kinds), squeeze=False)
+    for level, row in zip(levels, panels, strict=True):
+        for kind, panel in zip(kinds, row, strict=True):
+            group = f"{level}, {kind}"
+            _draw_panel(panel, group, [one for one in results if one.case.group == group])
+    save_figure(figure, title, target)
+
+
+def _draw_panel(panel: Any, group: str, members: Sequence[Result]) -> None:
+    """Draw bars on a logarithmic scale."""
+    measured = {one.case.name: one.median("records_per_second") for one in members}
+    bars = [(name, rate, _color(name), _short(rate)) for name, rate in measured.items() if rate]
+    if not bars:
+        panel.set_axis_off()
+        return
+    draw_bars(panel, bars)
+    rates = [rate for _, rate, _, _ in bars]
+    panel.set_xscale("log")
+    panel.set_xlim(min(rates) / 3, max(rates) * 12)
+    panel.set_title(group, fontsize=9, loc="right")
+
+
+def _color(name: str) -> str:
+    if name.startswith(("streamrec", "sr.open")):
+        return OWN
+    return CEILING if "no frames" in name else OTHER
+
+
+def _short(rate: float) -> str:
+    for unit, scale in (("M", 1e6), ("k", 1e3)):
+        if rate >= scale:
+            return f"{rate / scale:.3g} {unit}"
+    return f"{rate:.3g}"
 
 
 if __name__ == "__main__":

@@ -16,16 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[1]
-LIBRARIES = (
-    "aiobotocore",
-    "aiohttp",
-    "botocore",
-    "crc32c",
-    "numpy",
-    "protobuf",
-    "s3fs",
-    "uvloop",
-)
+LIBRARIES = ("aiobotocore", "aiohttp", "botocore", "crc32c", "numpy", "protobuf", "s3fs", "uvloop")
 
 
 def describe() -> dict[str, Any]:
@@ -39,11 +30,7 @@ def describe() -> dict[str, Any]:
         "load_of_15_minutes": round(os.getloadavg()[2], 1),
         "kernel": found.system,
         "python": found.python,
-        "streamrec": {
-            "version": found.streamrec,
-            "revision": _revision(),
-            "kernel": found.kernel,
-        },
+        "streamrec": {"version": found.streamrec, "revision": _revision(), "kernel": found.kernel},
         "libraries": {name: _version(name) for name in LIBRARIES},
     }
 
@@ -69,11 +56,6 @@ def _revision() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return found.stdout.strip()
-
-
-def tensorflow_version(python: str) -> str | None:
-    """Return the version of TensorFlow that an interpreter has, or ``None`` if it has none."""
-    return module_versions(python, ["tensorflow"])["tensorflow"]
 
 
 def module_versions(python: str, names: Sequence[str]) -> dict[str, str | None]:

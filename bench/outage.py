@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import click
 import numpy as np
 
 import streamrec as sr
+from bench.harness import Report, Run, benchmark
 from bench.machine import ROOT
 from streamrec.formats.shards.tfrecord import frame
 
@@ -58,11 +58,10 @@ class Reading:
         return True
 
 
-@click.command()
+@benchmark("outage")
 @click.option("--seconds", default=20.0, show_default=True, help="Seconds without the gateway.")
 @click.option("--engine", default="process", show_default=True, help="Engine of the stream.")
-def main(seconds: float, engine: str) -> None:
-    """Read through an outage, and print the longest wait and the statistics."""
+def main(_: Run, *, seconds: float, engine: str) -> Report:
     endpoint = os.environ["STREAMREC_TEST_S3_ENDPOINT"]
     bucket = fill(endpoint)
     options = {**KEYS, "endpoint_url": endpoint}
@@ -74,9 +73,9 @@ def main(seconds: float, engine: str) -> None:
         reading = read(iter(stream), seconds)
         statistics = stream.statistics()
     right = reading.numbers == expected()
-    facts = {"right": right, "longest_wait_seconds": round(reading.longest_wait, 2)}
-    click.echo(json.dumps({**facts, "outage_seconds": seconds, "statistics": statistics}))
-    sys.exit(not right)
+    facts: dict[str, Any] = {"right": right, "longest_wait_seconds": round(reading.longest_wait, 2)}
+    facts |= {"outage_seconds": seconds, "statistics": statistics}
+    return Report("", facts, failed=not right, shown=json.dumps(facts))
 
 
 def fill(endpoint: str) -> str:

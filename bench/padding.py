@@ -17,14 +17,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 import streamrec as sr
-from bench.console import output_option
-from bench.markdown import table
-from bench.progress import say
-from bench.results import facts, write
+from bench import datasets
+from bench.harness import Column, Report, Run, benchmark, say, table_of
 from streamrec.datasets.verify import check, index_of
 from streamrec.formats.shards.index import index_url
 
@@ -43,10 +40,21 @@ ENDS: dict[str, dict[str, Any]] = {
 }
 
 
-@click.command()
-@output_option
-def main(*, output: Path | None) -> None:
-    """Write shards, stream them, print a table, and write JSON and Markdown."""
+def per_cent(part: float) -> str:
+    return f"{100 * part:.1f}"
+
+
+COLUMNS = (
+    Column("padding, per cent", "name", str),
+    *(
+        Column(f"{n or 'no'} buckets", str(n or "none"), lambda part: f"{100 * part:.1f}")
+        for n in BUCKETS
+    ),
+)
+
+
+@benchmark("padding")
+def main(_: Run) -> Report:
     with tempfile.TemporaryDirectory() as directory:
         source = write_shards(Path(directory))
         results = {}
@@ -57,21 +65,19 @@ def main(*, output: Path | None) -> None:
                 str(buckets or "none"): padding(source, size, window, buckets, ENDS[ends])
                 for buckets in BUCKETS
             }
-    text = as_markdown(results)
-    click.echo(text)
-    if output is not None:
-        write(output, "padding", facts("padding", padding=results), text)
+    rows = [{"name": name, **parts} for name, parts in results.items()]
+    return Report(table_of(COLUMNS, rows), {"padding": results})
 
 
 def write_shards(directory: Path) -> str:
     """Write shards of records with random lengths, and their index; return the glob."""
     say("writing the shards")
     random = np.random.default_rng(0)
-    for shard in range(SHARDS):
-        lengths = random.lognormal(MEAN, SPREAD, RECORDS).astype(int).tolist()
-        with sr.TFRecordWriter(str(directory / f"{shard:03}.tfrecord")) as writer:
-            writer.write_many(bytes(length) for length in lengths)
-    source = f"{directory}/*.tfrecord"
+
+    def records(_: int) -> list[bytes]:
+        return [bytes(length) for length in random.lognormal(MEAN, SPREAD, RECORDS).astype(int)]
+
+    source = datasets.write_shards(directory, SHARDS, records)
     reports = asyncio.run(check([source], chunk_bytes=16 << 10))
     Path(index_url([report.url for report in reports])).write_bytes(index_of(reports).encode())
     return source
@@ -100,13 +106,6 @@ def padding(
             there += int(lengths.sum())
             dense += len(lengths) * int(lengths.max())
     return 1 - there / dense
-
-
-def as_markdown(results: dict[str, dict[str, float]]) -> str:
-    """Return a table with a row for each stream, and a column for each number of buckets."""
-    head = ("padding, per cent", *(f"{buckets or 'no'} buckets" for buckets in BUCKETS))
-    rows = [(name, *(f"{100 * part:.1f}" for part in of.values())) for name, of in results.items()]
-    return table(head, rows)
 
 
 if __name__ == "__main__":

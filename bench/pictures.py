@@ -17,19 +17,14 @@ import json
 import threading
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
-from rich.console import Console
 
-from bench.chart import new_figure
-from bench.console import output_option
-from bench.results import facts, write_json
+from bench.harness import PATH, Report, Run, benchmark, new_figure, run_async, say
 from streamrec.config import DatasetSettings, validate
 from streamrec.devstore import DevStore
-from streamrec.flow.bridge import new_event_loop
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.budget import Budget
 from streamrec.measure.figures import Limits
@@ -39,6 +34,7 @@ from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from streamrec.measure.spans import Span
     from streamrec.stores.base.protocol import Store
@@ -93,26 +89,22 @@ class Bar(NamedTuple):
     ended: float
 
 
-@click.command()
-@click.option("--images", type=click.Path(path_type=Path), help="Directory of the pictures.")
-@output_option
-def main(*, images: Path | None, output: Path | None) -> None:
-    """Read in each way, and draw what was measured."""
-    console = Console(stderr=True)
-    with store() as running, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(read(running, PICTURES["parallel"]))  # what is imported is imported now
-        drawn = {}
+@benchmark("pictures")
+@click.option("--images", type=PATH, help="Directory of the pictures.")
+def main(_: Run, *, images: Path | None) -> Report:
+    drawn = {}
+    with store() as running:
+        run_async(read(running, PICTURES["parallel"]))  # what is imported is imported now
         for name, picture in PICTURES.items():
-            drawn[name] = bars(runner.run(read(running, picture)).all)
-            console.print(f"{picture.title}: {end_of(drawn[name]):.2f} s")
+            drawn[name] = bars(run_async(read(running, picture)).all)
+            say(f"{picture.title}: {end_of(drawn[name]):.2f} s")
     if images is not None:
         longest = max(map(end_of, drawn.values()))
         for name, picture in PICTURES.items():
             draw(picture.title, drawn[name], longest, images / f"reading-{name}.svg")
-    if output is not None:
-        settings = {"first_byte": FIRST_BYTE, "body": BODY, "map": MAP, "step": STEP}
-        plain = {name: [bar._asdict() for bar in of] for name, of in drawn.items()}
-        write_json(output / "pictures.json", facts("pictures", settings=settings, pictures=plain))
+    settings = {"first_byte": FIRST_BYTE, "body": BODY, "map": MAP, "step": STEP}
+    plain = {name: [bar._asdict() for bar in of] for name, of in drawn.items()}
+    return Report("", {"settings": settings, "pictures": plain})
 
 
 def store() -> DevStore:

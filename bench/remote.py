@@ -15,42 +15,242 @@ bench/README.md says how each number is made.
 
 from __future__ import annotations
 
-import sys
+import shutil
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby, pairwise
+from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bench import datasets, machine
-from bench.aims import targets_as_markdown
-from bench.console import case_options, print_failures
-from bench.fetching import parts
-from bench.fetching.chart import draw
-from bench.fetching.images import Images
-from bench.fetching.peers import find_peers
-from bench.fetching.tables import as_markdown
-from bench.fetching.targets import targets
-from bench.progress import say
-from bench.results import facts, rows, write
-from bench.services import self_signed
+from bench import remote_cases as cases
+from bench.harness import (
+    CEILING,
+    OTHER,
+    OWN,
+    PEERS,
+    RATE,
+    Aim,
+    Column,
+    Report,
+    Run,
+    benchmark,
+    draw_bars,
+    name_of,
+    new_figure,
+    number,
+    ratio,
+    save_figure,
+    say,
+    spread,
+    table,
+    table_of,
+)
+from bench.peers import find_peers
+from bench.profiling import profiled, py_spy
+from bench.readers.streams import iterations_in
+from bench.remote_cases import BUCKET, GROWTH, HELD, MATRICES, MEMORY, STEPS, STREAM, Images, Place
+from bench.services import nginx, self_signed, store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from bench.aims import Target
+    from bench.harness import Case, Result
+    from bench.peers import Peers
+    from bench.services import Certificate, Served
 
 TEMPLATE_MEGABYTES = 1072.0
 """Most megabytes of images that are made; they are served again and again by other names."""
+STEP_SECONDS = 0.01
+"""Seconds of pure Python after each batch, in the busy trainer."""
+STALLS = (
+    {"ranged": True, "probability": 0.005, "latency": 10.0},
+    {"ranged": True, "probability": 0.005, "stall_after": 1 << 18, "stall": 10.0},
+)
+"""Faults of one request in a hundred: half stall before the answer, half in the body."""
+BUSY_SHARE, FEW_SHARE = 0.4, 0.1
+"""Parts of the images that streams read beside trainers, with ``for`` and ``async for``."""
+BEGINNINGS = 5
+"""Times as many rounds of first batches, since other work on the machine delays some."""
+MEMORY_SHARE = 0.2
+"""Part of the images' bytes that a stream reads at most while its memory is measured."""
+STORE = "store at 50 ms and 60 MB/s a connection"
+FIRST = "first batches behind the store"
+NGINX = "nginx on loopback"
+TAIL = "1 % of requests stall for 10 s"
+STREAMS = ("async for", "for")
+AHEAD = "for, engine started ahead"
+WIDTH, ROW, HEAD = 7.5, 0.24, 0.55
+"""Inches: width of the chart, height of a bar, and height of a panel without its bars."""
 
 
-@click.command()
-@case_options(3)
+# -- parts: each starts a server, measures cases, and stops the server -----------------------------
+
+
+@dataclass
+class Setup:
+    """What the parts share.
+
+    Args:
+        run: The rounds, the cases that are selected, and the results.
+        images: Images that are read.
+        peers: Other loaders that take part.
+        certificate: Certificate of servers that speak TLS, or ``None`` if none could be made.
+        latency: Seconds to the first byte.
+        bandwidth: Bytes a second of a connection.
+        more: Tables that are not made of the results.
+    """
+
+    run: Run
+    images: Images
+    peers: Peers
+    certificate: Certificate | None
+    latency: float
+    bandwidth: float
+    more: list[str] = field(default_factory=list)
+    profiles: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self, rows: Sequence[Case]) -> None:
+        """Measure cases that read images."""
+        self.run.measure(rows, partial(cases.judge, images=self.images))
+
+    def store(self, **options: Any) -> AbstractContextManager[Served]:
+        """Serve the images, or what the options say, at the distance of the settings."""
+        distance = {"latency": self.latency, "bandwidth": self.bandwidth}
+        source = {} if "root" in options else {"recipes": {BUCKET: self.images.recipe}}
+        return store(**{**distance, **source, **options})
+
+    def transports(self) -> Iterator[tuple[str, Certificate | None, dict[str, str]]]:
+        """Yield plain HTTP, and TLS where there is a certificate, with variables to trust it."""
+        yield "plain", None, {}
+        if self.certificate is None:
+            self.run.skipped.append("TLS: there is no openssl to make a certificate.")
+        else:
+            yield "TLS", self.certificate, self.certificate.trust
+
+
+def link(setup: Setup) -> None:
+    """Measure what the store can give, then all readers of it, plain and over TLS."""
+    images = setup.images
+    with setup.store(latency=0.0, bandwidth=None) as served:
+        setup.read(cases.ceiling(images, Place("the store without latency", served)))
+    setup.peers.make(images.template)
+    setup.run.skipped += setup.peers.missing()
+    for transport, certificate, trust in setup.transports():
+        with (
+            setup.store(certificate=certificate) as served,
+            setup.store(root=setup.peers.root, certificate=certificate) as other,
+        ):
+            place = Place(f"{STORE}, {transport}", served, trust, other)
+            peers = cases.slow_peers(images.template, place, setup.peers)
+            setup.read([*cases.behind_store(images, place), *peers])
+            first = cases.first_batches(images, replace(place, group=f"{FIRST}, {transport}"))
+            setup.run.measure(first, cases.judge_beginning, BEGINNINGS * setup.run.repeat)
+
+
+def through_feeder(setup: Setup) -> None:
+    """Measure a feeder, beside a stream and downloads."""
+    with setup.store() as served:
+        setup.read(cases.through_feeder(setup.images, Place("through a feeder", served)))
+
+
+def files(setup: Setup) -> None:
+    """Measure readings from nginx, plain and over TLS."""
+    for rows in _from_nginx(setup):
+        setup.read(rows)
+
+
+def _from_nginx(setup: Setup) -> Iterator[list[Case]]:
+    if shutil.which("nginx") is None:
+        setup.run.skipped.append("nginx: it is not installed; apt-get install nginx-light.")
+        return
+    root = setup.images.linked(setup.peers.root.parent / "linked")
+    for transport, certificate, trust in setup.transports():
+        with nginx(root, certificate) as server:
+            yield cases.from_files(setup.images, f"{NGINX}, {transport}", server, trust)
+
+
+def profile(setup: Setup) -> None:
+    """Profile streams that read from nginx."""
+    if py_spy() is None:
+        setup.run.skipped.append("the profile: there is no py-spy; pip install 'streamrec[bench]'.")
+        return
+    gigabytes = setup.images.part(setup.images.passes).nbytes / 1e9
+    for rows in _from_nginx(setup):
+        chosen = setup.run.choose([case for case in rows if case.name in STREAMS])
+        if chosen:
+            text, found = profiled(chosen, gigabytes)
+            setup.more.append(text)
+            setup.profiles += found
+
+
+def busy(setup: Setup) -> None:
+    """Measure streams beside trainers."""
+    passes, few = (max(1, round(setup.images.passes * share)) for share in (BUSY_SHARE, FEW_SHARE))
+    with setup.store() as served:
+        place, iterations = Place("", served), iterations_in(STEP_SECONDS)
+        setup.read(cases.beside_trainers(setup.images, place, iterations, passes=passes, few=few))
+
+
+def tail(setup: Setup) -> None:
+    """Measure streams from a store where some requests stall."""
+    with setup.store(faults=STALLS) as served:
+        setup.read(cases.with_tail(setup.images, Place(TAIL, served)))
+
+
+def many_shards(setup: Setup) -> None:
+    """Measure the first batch of more and more shards."""
+    tiny = datasets.tokens(setup.images.template.root, 0.1)
+    buckets = [cases.Shards(f"tiny-{count}", tiny, count) for count in cases.COUNTS]
+    with setup.store(recipes=_recipes(buckets)) as served:
+        setup.run.measure(list(cases.growing(buckets, served)), cases.judge_footprint)
+
+
+def memory(setup: Setup) -> None:
+    """Measure the memory of all budgets, lanes and sizes of shards, once."""
+    template = setup.images.template
+    small = datasets.images(template.root, 8.0)
+    total = template.nbytes * setup.images.passes
+    most = total * MEMORY_SHARE
+    copies = max(1, round(total / (template.nbytes / template.shards)))
+    buckets = [
+        cases.Shards("small", small, round(most / (small.nbytes / small.shards))),
+        cases.Shards("medium", template, template.shards * setup.images.passes),
+        cases.Shards("large", template, 1, copies),
+    ]
+    with setup.store(recipes=_recipes(buckets)) as served:
+        rows = list(cases.footprints(buckets, served, most))
+        setup.run.measure(rows, cases.judge_footprint, 1)
+
+
+def _recipes(buckets: Sequence[cases.Shards]) -> dict[str, Any]:
+    return {bucket.bucket: bucket.recipe for bucket in buckets}
+
+
+PARTS: Mapping[str, Callable[[Setup], None]] = {
+    "link": link,
+    "feeder": through_feeder,
+    "nginx": files,
+    "profile": profile,
+    "busy": busy,
+    "tail": tail,
+    "growth": many_shards,
+    "memory": memory,
+}
+"""Part for each name of ``--part``."""
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@benchmark("remote", repeat=3, only=True, data=True)
 @click.option(
-    "--part",
-    "chosen",
+    *("--part", "chosen"),
     multiple=True,
-    type=click.Choice(list(parts.PARTS)),
+    type=click.Choice(list(PARTS)),
     help="Part of the benchmark; all by default.",
 )
 @click.option("--name", default="remote", show_default=True, help="Name of the files written.")
@@ -59,41 +259,42 @@ TEMPLATE_MEGABYTES = 1072.0
 @click.option(
     "--bandwidth", default=60e6, show_default=True, help="Bytes a second of a connection."
 )
-@click.option(
-    "--peers-python",
-    default=sys.executable,
-    help="Python interpreter that has the peers; this one by default.",
-)
+@PEERS
 def main(
+    run: Run,
     *,
-    output: Path | None,
-    data: Path,
     gigabytes: float,
     name: str,
     chosen: tuple[str, ...],
     peers_python: str,
-    **options: Any,
-) -> None:
-    """Measure, print tables, and write JSON, Markdown and a chart."""
-    peers = find_peers(peers_python, data.absolute() / "peers")
+    latency: float,
+    bandwidth: float,
+) -> Report:
+    peers, images = find_peers(peers_python, run.data / "peers"), images_of(run.data, gigabytes)
     with self_signed() as certificate:
-        setup = parts.Setup(images_of(data.absolute(), gigabytes), peers, certificate, **options)
-        for part in chosen or parts.PARTS:
+        setup = Setup(run, images, peers, certificate, latency, bandwidth)
+        for part in chosen or PARTS:
             say(f"part {part}")
-            parts.PARTS[part](setup)
-    found = targets(setup.results)
-    report = "\n".join(
-        [as_markdown(setup.results), *setup.more, f"### aims\n\n{targets_as_markdown(found)}"]
+            PARTS[part](setup)
+    facts = {
+        "peers": peers.versions,
+        "dataset": images.part(images.passes).facts(),
+        "settings": {
+            "rounds": run.repeat,
+            "latency_seconds": latency,
+            "bytes_per_second_and_connection": bandwidth,
+            "stalls": list(STALLS),
+        },
+        "profiles": setup.profiles,
+    }
+    return Report(
+        "\n".join([as_markdown(run.results), *setup.more]),
+        facts,
+        aims_of(run.results),
+        partial(draw, run.results, machine.title()),
+        failed=any(map(failed, run.results)),
+        name=name,
     )
-    click.echo(report)
-    for line in dict.fromkeys(setup.skipped):
-        click.echo(f"Skipped: {line}")
-    print_failures(setup.results)
-    if output is not None:
-        content = facts("remote", **describe(setup, found), rows=rows(setup.results))
-        draw_results = partial(draw, setup.results, machine.title())
-        write(output, name, content, report, draw_results)
-    sys.exit(any(parts.failed(result) for result in setup.results))
 
 
 def images_of(data: Path, gigabytes: float) -> Images:
@@ -102,16 +303,202 @@ def images_of(data: Path, gigabytes: float) -> Images:
     return Images(template, max(1, round(gigabytes * 1e9 / template.nbytes)))
 
 
-def describe(setup: parts.Setup, found: Sequence[Target]) -> dict[str, Any]:
-    """Return what the results depend on, and the aims."""
-    return {
-        "peers": setup.peers.versions,
-        "dataset": setup.images.part(setup.images.passes).facts(),
-        "settings": setup.settings(),
-        "skipped": list(dict.fromkeys(setup.skipped)),
-        "profiles": setup.profiles,
-        "aims": [target.facts() for target in found],
-    }
+def failed(result: Result) -> bool:
+    """Return whether a case failed; settings that are refused with their arithmetic did not."""
+    refusable = result.case.group == MEMORY
+    return any(not (refusable and "ConfigError" in failure) for failure in result.failures)
+
+
+# -- aims ------------------------------------------------------------------------------------------
+
+
+def aims_of(results: Sequence[Result]) -> list[Aim]:
+    """Return the aims that could be measured."""
+
+    def of(group: str, names: Sequence[str]) -> list[Result]:
+        cases_of = [one for one in results if one.case.group.startswith(group)]
+        return [one for one in cases_of if one.case.name in names and one.measurements]
+
+    def share(one: Result, label: str, aim: float) -> Aim:
+        comparison = next(held for held in one.case.comparisons if held.label == label)
+        found = ratio(one, comparison, results)
+        return Aim(f"{one.case.title}: rate, {label}", "times", aim, found)
+
+    def at_most(one: Result, figure: str, what: str, unit: str, aim: float) -> Aim:
+        return Aim(f"{one.case.title}: {what}", unit, aim, one.median(figure), least=False)
+
+    ways = (*STREAMS, AHEAD)
+    aims = [
+        *(share(one, "of download", 0.9) for one in of(STORE, ways)),
+        *(share(one, "of download", 0.7) for one in of(NGINX, ways)),
+        *(
+            at_most(one, "first_batch_seconds", "first batch", "s", 0.25)
+            for group in (STORE, FIRST)
+            for one in of(f"{group}, plain", ways)
+        ),
+        *map(_waste, of(STORE, STREAMS)),
+        # Of the idle rate, or of the trainer without data.
+        *(
+            share(one, label, 0.7)
+            for group, label in ((HELD, "of idle"), (MATRICES, "of idle"), (STEPS, "of no data"))
+            for one in of(group, ("for",))
+        ),
+        *(
+            at_most(one, "longest_wait_seconds", "longest wait between batches", "s", 1.0)
+            for one in of(TAIL, STREAMS)
+        ),
+    ]
+    beyond = "beyond_budget_megabytes"
+    measured = [one for one in results if one.case.group == MEMORY and one.measurements]
+    if measured:
+        worst = max(measured, key=lambda one: one.median(beyond) or 0.0)
+        aims.append(at_most(worst, beyond, "beyond the budget, at most", "MB", 200))
+    return aims
+
+
+def _waste(one: Result) -> Aim:
+    """Return the aim for the bytes read over those used, without hedges of the mean size."""
+    read, requests = one.median("read_over_used"), one.median("requests")
+    hedged = (one.median("hedges") or 0.0) / requests if requests else 0.0
+    name = f"{one.case.title}: bytes read besides hedges, of those used"
+    measured = None if read is None or requests is None else read * (1 - hedged)
+    return Aim(name, "times", 1.02, measured, least=False)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+READ = (
+    Column("GB", "gigabytes"),
+    Column("first batch, s", "first_batch_seconds"),
+    Column("MB/s", RATE),
+    Column("after first", f"{RATE}_after_first_batch"),
+    Column("longest wait, s", "longest_wait_seconds"),
+    Column("client CPU s/GB", "client_cpu_seconds_per_gigabyte"),
+    Column("+ helpers", "engine_cpu_seconds_per_gigabyte"),
+    Column("feeder CPU s/GB", "feeder_cpu_seconds_per_gigabyte"),
+    Column("store CPU s/GB", "store_cpu_seconds_per_gigabyte"),
+    Column("requests", "requests"),
+    Column("in flight", "peak_in_flight"),
+    Column("hedges", "hedges"),
+    Column("read/used", "read_over_used"),
+    Column("peak MB", "client_peak_megabytes"),
+    Column("+ helpers'", "engine_peak_megabytes"),
+    Column("feeder's", "feeder_peak_megabytes"),
+)
+GROWN = (
+    Column("shards", name_of, str),
+    Column("first batch, s", "first_batch_seconds"),
+    Column("peak MB", "client_peak_megabytes"),
+    Column("largest process, MB", "peak_megabytes"),
+    Column("requests", "requests"),
+)
+REMEMBERED = (
+    Column("budget, lanes, shards", name_of, str),
+    Column("largest range, MiB", "largest_range_mebibytes"),
+    Column("peak MB", "peak_megabytes"),
+    Column("beyond the budget, MB", "beyond_budget_megabytes"),
+    Column("s", "seconds"),
+)
+
+
+def as_markdown(results: Sequence[Result]) -> str:
+    """Return a table for each group, of medians, and of the least and the largest rate."""
+    parts = []
+    for group, found in groupby(results, lambda result: result.case.group):
+        members = list(found)
+        if group.startswith(GROWTH):
+            body = table_of(GROWN, members) + _slopes(members)
+        elif group == MEMORY:
+            body = table_of(REMEMBERED, members)
+        elif group.startswith(FIRST):
+            body = _quarters(members, "first_batch_seconds")
+        else:
+            body = _read(members, results)
+        parts.append(f"### {group}\n\n{body}\n")
+    return "\n".join(parts)
+
+
+def _quarters(members: Sequence[Result], figure: str) -> str:
+    """Return a table of the quartiles of seconds over the rounds."""
+    rows = []
+    for result in members:
+        values = result.values(figure)
+        quarters = quantiles(values, method="inclusive") if len(values) > 1 else values * 3
+        found = [min(values), *quarters, max(values)] if values else [None] * 5
+        rows.append([name_of(result), str(len(values)), *map(number, found)])
+    heads = ("least", "first quarter", "median", "third quarter", "most")
+    return table(["", "rounds", *(f"{head}, s" for head in heads)], rows)
+
+
+def _read(members: Sequence[Result], results: Sequence[Result]) -> str:
+    """Return a table with the figures and the ratios that any of the cases has."""
+
+    def compared(label: str) -> Callable[[Result], float | None]:
+        return lambda result: next(
+            (ratio(result, one, results) for one in result.case.comparisons if one.label == label),
+            None,
+        )
+
+    labels = dict.fromkeys(one.label for member in members for one in member.case.comparisons)
+    columns = [*READ, *(Column(label, compared(label)) for label in labels)]
+    shown = [one for one in columns if any(one.cell(member) != "-" for member in members)]
+    head = Column("", name_of, str), Column("MB/s, min-max", spread(RATE, form=",.0f"), str)
+    return table_of([*head, *shown], members)
+
+
+def _slopes(members: Sequence[Result]) -> str:
+    """Return a line for each two counts: the seconds and bytes that a shard more costs."""
+    lines = []
+    for few, many in pairwise(members):
+        shards = many.case.arguments["shards"] - few.case.arguments["shards"]
+        seconds, megabytes = (
+            _difference(few, many, name) for name in ("first_batch_seconds", "peak_megabytes")
+        )
+        if seconds is not None and megabytes is not None:
+            lines.append(
+                f"From {few.case.name} to {many.case.name}: {seconds / shards * 1e6:,.1f} µs and "
+                f"{megabytes / shards * 1e6:,.0f} bytes a shard."
+            )
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def _difference(few: Result, many: Result, name: str) -> float | None:
+    before, after = few.median(name), many.median(name)
+    return None if before is None or after is None else after - before
+
+
+# -- the chart -------------------------------------------------------------------------------------
+
+
+def draw(results: Sequence[Result], title: str, target: Path) -> None:
+    """Draw a panel for each group: bars of MB/s, with the seconds to the first batch."""
+    read = [one for one in results if not one.case.group.startswith((FIRST, GROWTH, MEMORY))]
+    measured = [one for one in read if one.measurements]
+    panels = [(group, list(some)) for group, some in groupby(measured, lambda one: one.case.group)]
+    if not panels:
+        return
+    heights = [len(members) * ROW + HEAD for _, members in panels]
+    figure = new_figure(WIDTH, sum(heights) + HEAD)
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+    for (group, members), panel in zip(panels, axes[:, 0], strict=True):
+        bars = [
+            (one.case.name, one.median(RATE) or 0.0, _color(one), _text(one)) for one in members
+        ]
+        draw_bars(panel, bars)
+        panel.set_xlim(0, max(rate for _, rate, _, _ in bars) * 1.3)
+        panel.set_title(f"{group}, MB/s", fontsize=9, loc="left")
+    save_figure(figure, title, target)
+
+
+def _text(result: Result) -> str:
+    rate, first = result.median(RATE), result.median("first_batch_seconds")
+    return f"{rate or 0.0:,.0f}" + ("" if first is None else f"; first batch {first:.2f} s")
+
+
+def _color(result: Result) -> str:
+    if result.case.program == STREAM:
+        return OWN
+    return CEILING if "download" in result.case.program else OTHER
 
 
 if __name__ == "__main__":

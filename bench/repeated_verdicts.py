@@ -10,26 +10,22 @@ holds on a machine that is busy, as most are.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bench.console import output_option
-from bench.markdown import table
-from bench.results import facts, write
+from bench.harness import PATH, Report, Run, benchmark, run_async, table
 from bench.verdicts import CASES, NEAR, Case, first_look, of_feeder, served, settings_of
-from streamrec.flow.bridge import new_event_loop
 from streamrec.measure.figures import Figures
 from streamrec.measure.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 CHUNK = 5
 """Runs against one store."""
@@ -98,8 +94,7 @@ def _run(
     title: str, numbers: Sequence[int], seconds: float, keep: Path | None
 ) -> list[dict[str, Any]]:
     """Run in a process of its own."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(found_in(title, numbers, seconds, keep))
+    return run_async(found_in(title, numbers, seconds, keep))
 
 
 def _chunks(titles: Sequence[str], repeat: int) -> Iterator[tuple[str, Sequence[int]]]:
@@ -147,43 +142,26 @@ def _measured(
         return [one for task in as_completed(tasks) for one in task.result()]
 
 
-@click.command()
-@click.option("--only", multiple=True, help="What is planted. [all]")
-@click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Runs each.")
+@benchmark("repeated_verdicts", repeat=20, only=True)
 @click.option("--at-a-time", type=click.IntRange(1), default=6, show_default=True, help="Jobs.")
 @click.option("--seconds", type=float, default=30.0, show_default=True, help="Seconds of a run.")
-@click.option(
-    "--again",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    help="Measure nothing; judge the figures that --keep kept here.",
-)
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep figures here.")
-@output_option
+@click.option("--again", type=PATH, help="Measure nothing; judge figures that --keep kept.")
+@click.option("--keep", type=PATH, help="Directory to keep figures in.")
 def main(
-    *,
-    only: tuple[str, ...],
-    repeat: int,
-    at_a_time: int,
-    seconds: float,
-    again: Path | None,
-    keep: Path | None,
-    output: Path | None,
-) -> None:
-    """Plant each bottleneck many times, count right verdicts, and write JSON and Markdown."""
+    run: Run, *, at_a_time: int, seconds: float, again: Path | None, keep: Path | None
+) -> Report:
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-    titles = [title for title in PLANTED if not only or title in only]
+    titles = [title for title in PLANTED if not run.only or title in run.only]
     if again is not None:
         found = [*found_again(titles, again)]
     else:
-        found = _measured(titles, repeat, at_a_time, seconds, keep)
+        found = _measured(titles, run.repeat, at_a_time, seconds, keep)
     for one in found:
         if one["named"] != one["expected"]:
             click.echo(f"{one['planted']}: {one['summary']}")
     text = as_markdown(sorted(found, key=lambda one: titles.index(one["planted"])))
-    click.echo(text)
-    if output is not None:
-        write(output, "repeated_verdicts", facts("repeated_verdicts", verdicts=found), text)
+    return Report(text, {"verdicts": found})
 
 
 if __name__ == "__main__":

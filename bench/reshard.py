@@ -18,8 +18,8 @@ disk. It runs once.
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,20 +27,30 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from bench.console import case_options, print_failures, run, selected
-from bench.markdown import number, table
-from bench.measure import Case, Failure
-from bench.progress import say
-from bench.resharding.sorted_shards import SortedShards
-from bench.results import facts, rows, write
+from bench.harness import (
+    RATE,
+    Case,
+    Column,
+    Failure,
+    Report,
+    Run,
+    benchmark,
+    say,
+    tables_of,
+)
 from bench.services import STORE_KEYS, store
-from bench.shuffling.quality import quality
+from bench.shuffle import quality
+from streamrec.datasets.shard_source import ShardSource
+from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
+from streamrec.values.columns import BytesColumn, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bench.measure import Judge, Result
+    import numpy.typing as npt
+
+    from bench.harness import Result
 
 BATCH_SIZE = 256
 KINDS = {"2 KB": 2_000, "110 KB": 110_000}
@@ -50,11 +60,72 @@ LATENCY = 0.02
 LINK = 40_000_000
 """Bytes a second that the store sends over the slower link."""
 LARGE_RECORD_BYTES, LARGE_MEMORY = 2_000, 1 << 30
-HEAD = ["", "MB/s", "of a copy", "CPU s/GB", "idle, MB", "peak, MB", "chi-square"]
+SHARD_BYTES = 32_000_000
+CLASSES = 100
+BLOCK = 4 << 20
 
 
-@click.command()
-@case_options(3)
+@dataclass(frozen=True)
+class SortedShards:
+    """Records of one size, whose first eight bytes are their numbers; the rest is random.
+
+    Args:
+        directory: Directory of the shards.
+        record_bytes: Size of a record.
+        records: Number of records.
+        suffix: Suffix of the names. With ``.zst`` shards are compressed, and the rest of a record
+            is zeros, so that they take little of the disk.
+    """
+
+    directory: Path
+    record_bytes: int
+    records: int
+    suffix: str = ""
+
+    @property
+    def pattern(self) -> str:
+        """Return the glob of the shards."""
+        return f"{self.directory}/x-*.tfrecord{self.suffix}"
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size of all records."""
+        return self.records * self.record_bytes
+
+    def write(self) -> None:
+        """Write the shards."""
+        self.directory.mkdir()
+        each = max(1, BLOCK // self.record_bytes)
+        random = np.random.default_rng(0)
+        shape = (each, self.record_bytes)
+        path = self.directory / f"x.tfrecord{self.suffix}"
+        with ShardedWriter(path, shard_bytes=SHARD_BYTES, compression="auto") as writer:
+            for first in range(0, self.records, each):
+                count = min(each, self.records - first)
+                values = np.zeros(shape, np.uint8)[:count]
+                if not self.suffix:
+                    values = random.integers(0, 256, values.shape, np.uint8)
+                values[:, :8] = np.arange(first, first + count)[:, None].view(np.uint8)
+                offsets = offsets_of(np.full(count, self.record_bytes, np.int64))
+                writer.write_many(BytesColumn(values.reshape(-1), offsets))
+
+    def order(
+        self, source: str, storage_options: Mapping[str, Any] | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Return the numbers of the records of other shards, in their order."""
+        blocks = ShardSource.find(source, storage_options).blocks()
+        heads = [
+            block.values[block.offsets[:-1, None] + np.arange(8)].copy().view(np.int64)[:, 0]
+            for block in blocks
+        ]
+        return np.concatenate(heads)
+
+    def classes(self) -> npt.NDArray[np.int64]:
+        """Return the class of each record number."""
+        return np.arange(self.records) * CLASSES // self.records
+
+
+@benchmark("reshard", repeat=3, only=True, data=True)
 @click.option("--megabytes", default=500.0, show_default=True, help="Size of the data to reshard.")
 @click.option(
     "--shuffle-megabytes", default=1000.0, show_default=True, help="Size of the data to shuffle."
@@ -62,19 +133,10 @@ HEAD = ["", "MB/s", "of a copy", "CPU s/GB", "idle, MB", "peak, MB", "chi-square
 @click.option(
     "--large-gigabytes", default=0.0, show_default=True, help="Size to shuffle in a GiB of memory."
 )
-def main(
-    *,
-    output: Path | None,
-    data: Path,
-    repeat: int,
-    only: tuple[str, ...],
-    megabytes: float,
-    shuffle_megabytes: float,
-    large_gigabytes: float,
-) -> None:
-    """Measure, print tables, and write JSON and Markdown."""
-    data.mkdir(parents=True, exist_ok=True)
-    results = _large(data, large_gigabytes, only) if large_gigabytes else []
+def main(run: Run, *, megabytes: float, shuffle_megabytes: float, large_gigabytes: float) -> Report:
+    run.data.mkdir(parents=True, exist_ok=True)
+    if large_gigabytes:
+        _large(run, large_gigabytes)
     for kind, record_bytes in KINDS.items():
         for measure, size in (
             (_disk, megabytes),
@@ -82,71 +144,55 @@ def main(
             (_store, megabytes),
             (partial(_store, link=LINK), megabytes),
         ):
-            with tempfile.TemporaryDirectory(dir=data) as directory:
+            with tempfile.TemporaryDirectory(dir=run.data) as directory:
                 records = round(size * 1e6 / record_bytes)
                 shards = SortedShards(Path(directory, "bucket"), record_bytes, records)
-                results += measure(kind, shards, repeat, only)
-    report = as_markdown(results)
-    click.echo(report)
-    print_failures(results)
-    if output is not None:
-        settings = {
-            "megabytes": megabytes,
-            "shuffle_megabytes": shuffle_megabytes,
-            "shuffle_memory": round(shuffle_megabytes * 1e5),
-            "large_gigabytes": large_gigabytes,
-            "batch_size": BATCH_SIZE,
-            "rounds": repeat,
-        }
-        write(output, "reshard", facts("reshard", settings=settings, rows=rows(results)), report)
-    sys.exit(any(result.failures for result in results))
+                measure(run, kind, shards)
+    settings = {
+        "megabytes": megabytes,
+        "shuffle_megabytes": shuffle_megabytes,
+        "shuffle_memory": round(shuffle_megabytes * 1e5),
+        "large_gigabytes": large_gigabytes,
+        "batch_size": BATCH_SIZE,
+        "rounds": run.repeat,
+    }
+    return Report(as_markdown(run.results), {"settings": settings})
 
 
-def _measured(
-    cases: Sequence[Case], judge: Judge, repeat: int, only: Sequence[str]
-) -> list[Result]:
-    wanted = [case for case in cases if selected(case, only)]
-    return run(wanted, judge, repeat) if wanted else []
-
-
-def _disk(kind: str, shards: SortedShards, repeat: int, only: Sequence[str]) -> list[Result]:
+def _disk(run: Run, kind: str, shards: SortedShards) -> None:
     """Reshard from the local disk to the local disk."""
-    return _locally(kind, shards, repeat, only, "disk to disk", LOCAL)
+    _locally(run, f"disk to disk: {kind}", shards, LOCAL)
 
 
-def _shuffle(kind: str, shards: SortedShards, repeat: int, only: Sequence[str]) -> list[Result]:
+def _shuffle(run: Run, kind: str, shards: SortedShards) -> None:
     """Shuffle with a tenth of the data's size as memory."""
-    group, ways = "shuffle, a tenth in memory", ("copy of files", "reshard --shuffle")
-    return _locally(kind, shards, repeat, only, group, ways, memory=shards.nbytes // 10)
+    group, ways = f"shuffle, a tenth in memory: {kind}", ("copy of files", "reshard --shuffle")
+    _locally(run, group, shards, ways, memory=shards.nbytes // 10)
 
 
-def _large(data: Path, gigabytes: float, only: Sequence[str]) -> list[Result]:
-    """Shuffle compressed shards of more than memory holds."""
-    group, ways = f"shuffle of {gigabytes:g} GB, 1 GiB of memory", ("reshard --shuffle",)
-    with tempfile.TemporaryDirectory(dir=data) as directory:
+def _large(run: Run, gigabytes: float) -> None:
+    """Shuffle compressed shards of more than memory holds, once."""
+    group = f"shuffle of {gigabytes:g} GB, 1 GiB of memory: 2 KB"
+    with tempfile.TemporaryDirectory(dir=run.data) as directory:
         records = round(gigabytes * 1e9 / LARGE_RECORD_BYTES)
         shards = SortedShards(Path(directory, "bucket"), LARGE_RECORD_BYTES, records, ".zst")
-        return _locally("2 KB", shards, 1, only, group, ways, memory=LARGE_MEMORY)
+        _locally(run, group, shards, ("reshard --shuffle",), repeat=1, memory=LARGE_MEMORY)
 
 
 def _locally(
-    kind: str,
-    shards: SortedShards,
-    repeat: int,
-    only: Sequence[str],
+    run: Run,
     group: str,
+    shards: SortedShards,
     ways: Sequence[str],
+    repeat: int | None = None,
     **more: Any,
-) -> list[Result]:
+) -> None:
     out = shards.directory.with_name("out")
     arguments = {"source": shards.pattern, "storage_options": {}, **more}
-    cases = [
-        _case(f"{group}: {kind}", way, arguments, f"{out}/x.tfrecord{shards.suffix}")
-        for way in ways
-    ]
-    if not any(selected(case, only) for case in cases):
-        return []
-    say(f"writing {shards.nbytes / 1e6:,.0f} MB of records of {kind}")
+    cases = [_case(group, way, arguments, f"{out}/x.tfrecord{shards.suffix}") for way in ways]
+    if not run.choose(cases):
+        return
+    say(f"writing {shards.nbytes / 1e6:,.0f} MB of records")
     shards.write()
     out.mkdir()
 
@@ -155,18 +201,16 @@ def _locally(
         out.mkdir()
 
     judge = partial(judged, shards, f"{out}/x-*.tfrecord{shards.suffix}", None, clear)
-    return _measured(cases, judge, repeat, only)
+    run.measure(cases, judge, repeat)
 
 
-def _store(
-    kind: str, shards: SortedShards, repeat: int, only: Sequence[str], link: int | None = None
-) -> list[Result]:
+def _store(run: Run, kind: str, shards: SortedShards, link: int | None = None) -> None:
     """Reshard from a store to the same store, which may send only so many bytes a second."""
     over = "" if link is None else f", {link / 1e6:.0f} MB/s"
     group = f"store to store, {LATENCY * 1000:.0f} ms{over}: {kind}"
     arguments: dict[str, Any] = {"source": "s3://bucket/x-*.tfrecord"}
-    if not any(selected(_case(group, way, arguments, ""), only) for way in REMOTE):
-        return []
+    if not run.choose([_case(group, way, arguments, "") for way in REMOTE]):
+        return
     shards.write()
     caps = {} if link is None else {"link": link}
     with store(latency=LATENCY, bandwidth=None, caps=caps) as served:
@@ -183,12 +227,11 @@ def _store(
                 files.rm_file(path)
 
         cases = [_case(group, way, arguments, "s3://out/x.tfrecord") for way in REMOTE]
-        judge = partial(judged, shards, "s3://out/x-*.tfrecord", options, clear)
-        return _measured(cases, judge, repeat, only)
+        run.measure(cases, partial(judged, shards, "s3://out/x-*.tfrecord", options, clear))
 
 
 def _case(group: str, way: str, arguments: Mapping[str, Any], dest: str) -> Case:
-    return Case(group, way, "bench.resharding.ways", {**arguments, "way": way, "dest": dest})
+    return Case(group, way, "readers.resharding write", {**arguments, "way": way, "dest": dest})
 
 
 def judged(
@@ -220,20 +263,24 @@ def judged(
 
 
 def as_markdown(results: Sequence[Result]) -> str:
-    """Return a table for each group."""
-    parts = []
-    for group in dict.fromkeys(result.case.group for result in results):
-        own = [result for result in results if result.case.group == group]
-        copy = own[0].median("megabytes_per_second") if "copy" in own[0].case.name else None
-        parts.append(f"{group}\n\n{table(HEAD, [_row(result, copy) for result in own])}")
-    return "\n\n".join(parts)
+    """Return a table for each group, whose first way is a plain copy, if there is one."""
+    copies = {one.case.group: one for one in reversed(results) if "copy" in one.case.name}
 
+    def of_copy(result: Result) -> float | None:
+        copy = copies.get(result.case.group)
+        ours, theirs = result.median(RATE), copy and copy.median(RATE)
+        return ours / theirs if ours and theirs else None
 
-def _row(result: Result, copy: float | None) -> list[str]:
-    rate = result.median("megabytes_per_second")
-    share = None if rate is None or copy is None else rate / copy
-    rest = ("cpu_seconds_per_gigabyte", "idle_megabytes", "peak_megabytes", "chi_square")
-    return [result.case.name, *map(number, (rate, share, *map(result.median, rest)))]
+    columns = (
+        Column("", lambda result: result.case.name, str),
+        Column("MB/s", RATE),
+        Column("of a copy", of_copy),
+        Column("CPU s/GB", "cpu_seconds_per_gigabyte"),
+        Column("idle, MB", "idle_megabytes"),
+        Column("peak, MB", "peak_megabytes"),
+        Column("chi-square", "chi_square"),
+    )
+    return tables_of(columns, results, "{}")
 
 
 if __name__ == "__main__":

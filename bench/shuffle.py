@@ -15,29 +15,80 @@ by class, which is the worst that a shuffle is given.
 
 ``--first-batch`` also measures what the shuffle costs: seconds to the first batch from a store with
 50 ms to the first byte, by shard and by record.
+
+Records are numbered from 0 in the order of the shards. streamrec's order is that of the tests'
+oracle. The others' are their algorithms, step by step: so the numbers need neither TensorFlow nor
+Grain, and do not depend on threads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from dataclasses import dataclass
+from itertools import islice, takewhile
 from pathlib import Path
 from statistics import mean, median
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 import streamrec as sr
-from bench.console import data_option, output_option, repeat_option
 from bench.datasets import images
-from bench.markdown import table
-from bench.progress import say
-from bench.results import facts, write
+from bench.harness import Column, Report, Run, benchmark, say, table_of
 from bench.services import STORE_KEYS, store
-from bench.shuffling.orders import ORDERS, Data
-from bench.shuffling.quality import quality
+from streamrec.config.dataset import DEFAULT_LANES, MOST_OPEN_SHARDS
 from streamrec.datasets.verify import check, index_of
+from streamrec.formats.shards.index import CHUNK_BYTES
+from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.order.shard_order import ShardOrder, open_at_once
+from streamrec.plan.order.window import FRAME_OVERHEAD, Windows
+from streamrec.values.record_rows import Chunks
+from tests.plan.oracle import Oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+
+EVEN = 128
+"""Number of lanes that divides the shards of all datasets, and has one shard open a lane."""
+LANES = DEFAULT_LANES, 8, EVEN
+"""Numbers of streamrec's lanes: by default each has three shards open; of 8, eighteen."""
+CYCLES = MOST_OPEN_SHARDS, EVEN, DEFAULT_LANES, 16
+"""Numbers of shards that others have open: as many as streamrec, and as is usual."""
+LAGS = 128
+"""Largest distance of neighbours; more than there are lanes."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Shards of equal records, sorted by class from the first to the last."""
+
+    name: str
+    shards: int
+    records_per_shard: int
+    record_bytes: int
+    classes: int = 100
+
+    @property
+    def records(self) -> int:
+        """Return the number of records in all shards."""
+        return self.shards * self.records_per_shard
+
+    @property
+    def classes_of(self) -> Numbers:
+        """Return the class of each record."""
+        return np.arange(self.records) * self.classes // self.records
+
+    def in_memory(self, nbytes: int) -> int:
+        """Return the number of records that a buffer of so many bytes holds."""
+        return nbytes // (self.record_bytes + FRAME_OVERHEAD)
+
 
 BATCH_SIZE = 256
 WINDOW = 256 << 20
@@ -47,47 +98,220 @@ DATA = (
     Data("texts of 2 KB, 128 shards of 4,096", 128, 4096, 2_000),
     Data("texts of 2 KB, 512 shards of 4,096", 512, 4096, 2_000),
 )
-FIGURES = ("chi_square", "displacement", "neighbours", "neighbours_most")
-HEAD = ("", "chi-square", "displacement", "neighbours", "most of 128")
+COLUMNS = (
+    Column("", "order", str),
+    Column("chi-square", "chi_square", "{:.3f}"),
+    Column("displacement", "displacement", "{:.3f}"),
+    Column("neighbours", "neighbours", "{:.3f}"),
+    Column("most of 128", "neighbours_most", "{:.3f}"),
+)
+FIRST_BATCH = (Column("", "order", str), Column("seconds", "seconds", "{:.2f}"))
 SHARDS = 128
 """Number of shards that the first batch is read from: more than there are lanes."""
 SOURCE = "s3://pictures/*.tfrecord"
 
+# -- orders ----------------------------------------------------------------------------------------
 
-@click.command()
-@output_option
+
+def by_shard(lanes: int) -> Callable[[Data, int, int], Numbers]:
+    """Return streamrec's order without an index."""
+
+    def order(data: Data, nbytes: int, seed: int) -> Numbers:
+        lengths = ((data.record_bytes,) * data.records_per_shard,) * data.shards
+        shards = ShardOrder(data.shards, lanes, shuffle=True, seed=seed)
+        open_shards = open_at_once(data.shards, lanes, nbytes)
+        oracle = Oracle(lengths, shards, Windows(nbytes, lanes, seed, open_shards=open_shards))
+        rows = np.array(oracle.rank(0, 1, range(1)), np.int64)
+        return rows[:, 1] * data.records_per_shard + rows[:, 2]
+
+    return order
+
+
+def chunks_of(data: Data) -> Chunks:
+    """Make the chunks that an index has: of ``CHUNK_BYTES`` or more, each beginning at a record."""
+    frame = data.record_bytes + FRAME_OVERHEAD
+    first = np.arange(0, data.records_per_shard, -(-CHUNK_BYTES // frame))
+    records = np.diff(first, append=data.records_per_shard)
+    shard = np.repeat(np.arange(data.shards), len(first))
+    first, records = (np.tile(numbers, data.shards) for numbers in (first, records))
+    return Chunks(shard, first * frame, (first + records) * frame, first, records)
+
+
+def by_record(lanes: int) -> Callable[[Data, int, int], Numbers]:
+    """Return streamrec's order with an index."""
+
+    def order(data: Data, nbytes: int, seed: int) -> Numbers:
+        records = RecordOrder(chunks_of(data), lanes, shuffle=True, seed=seed)
+        windows = ChunkWindows(records, Windows(nbytes, lanes, seed))
+        parts = [_lane(data, records, windows, lane) for lane in range(lanes)]
+        turns = np.concatenate([np.arange(len(part)) for part in parts])
+        return np.concatenate(parts)[np.argsort(turns, kind="stable")]
+
+    return order
+
+
+def _lane(data: Data, order: RecordOrder, windows: ChunkWindows, lane: int) -> Numbers:
+    """Return the records of a lane's first epoch in the order in which they leave its windows."""
+    extents = takewhile(lambda extent: extent.epoch == 0, order.extents(lane, 0))
+    read = np.concatenate(
+        [
+            np.arange(extent.records or 0)
+            + (extent.shard * data.records_per_shard + extent.first_record + extent.skip)
+            for extent in extents
+        ]
+    )
+    out, number = [], 0
+    while len(read):
+        size = windows.opens(lane, 0, number)
+        out.append(read[:size][windows.permutation(lane, 0, number, np.zeros(size, np.int32))])
+        read, number = read[size:], number + 1
+    return np.concatenate(out)
+
+
+def shuffled_buffer(cycle: int) -> Callable[[Data, int, int], Numbers]:
+    """Return tf.data's order: files shuffled, ``cycle`` of them interleaved, and ``shuffle``."""
+
+    def order(data: Data, nbytes: int, seed: int) -> Numbers:
+        random = np.random.default_rng(seed)
+        source = interleaved(data, cycle, random)
+        buffer = list(islice(source, data.in_memory(nbytes)))
+        picks = random.random(data.records).tolist()
+        out = []
+        for pick in picks:
+            slot = int(pick * len(buffer))
+            out.append(buffer[slot])
+            following = next(source, None)
+            if following is None:
+                buffer[slot] = buffer[-1]
+                buffer.pop()
+            else:
+                buffer[slot] = following
+        return np.array(out, np.int64)
+
+    return order
+
+
+def shuffled_windows(cycle: int) -> Callable[[Data, int, int], Numbers]:
+    """Return Grain's order: files shuffled, ``cycle`` of them interleaved, windows shuffled."""
+
+    def order(data: Data, nbytes: int, seed: int) -> Numbers:
+        random = np.random.default_rng(seed)
+        numbers = np.fromiter(interleaved(data, cycle, random), np.int64, data.records)
+        size = data.in_memory(nbytes)
+        for first in range(0, data.records, size):
+            random.shuffle(numbers[first : first + size])
+        return numbers
+
+    return order
+
+
+def perfect(data: Data, nbytes: int, seed: int) -> Numbers:  # noqa: ARG001 - it needs all of it
+    """Return a permutation of all records."""
+    return np.random.default_rng(seed).permutation(data.records)
+
+
+def interleaved(data: Data, cycle: int, random: np.random.Generator) -> Iterator[int]:
+    """Yield a record of each of ``cycle`` open shards in turn; the next replaces one that ends."""
+    waiting = iter(random.permutation(data.shards).tolist())
+    slots = [_records(data, shard) for shard in islice(waiting, cycle)]
+    while slots:
+        for place, slot in enumerate(slots):
+            number = next(slot, None)
+            if number is None:
+                slots[place] = _records(data, next(waiting, None))
+                number = next(slots[place], None)
+            if number is not None:
+                yield number
+        if not any(slot.__length_hint__() for slot in slots):
+            slots = [_records(data, shard) for shard in islice(waiting, cycle)]
+
+
+def _records(data: Data, shard: int | None) -> Any:
+    """Return an iterator over the numbers of a shard's records."""
+    first = 0 if shard is None else shard * data.records_per_shard
+    return iter(range(first, first + (0 if shard is None else data.records_per_shard)))
+
+
+ORDERS: dict[str, Callable[[Data, int, int], Numbers]] = {
+    **{f"streamrec, by shard, {lanes} lanes": by_shard(lanes) for lanes in LANES},
+    f"streamrec, by record, {DEFAULT_LANES} lanes": by_record(DEFAULT_LANES),
+    **{f"tf.data, interleave {cycle}": shuffled_buffer(cycle) for cycle in CYCLES},
+    "tf.data, one file at a time": shuffled_buffer(1),
+    **{f"Grain, interleave {cycle}": shuffled_windows(cycle) for cycle in CYCLES},
+    "perfect": perfect,
+}
+"""Function that makes each order, by title."""
+
+# -- how well they mix -----------------------------------------------------------------------------
+
+
+def quality(
+    order: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], batch_size: int
+) -> dict[str, float]:
+    """Return the figures of one epoch's order.
+
+    Args:
+        order: int64 ``[n]``: record numbers in the order of delivery, a permutation.
+        classes: int64 ``[n]``: class of each record number.
+        batch_size: Number of records in a batch.
+    """
+    return {
+        "chi_square": chi_square(classes[order], batch_size),
+        "displacement": float(np.abs(order - np.arange(len(order))).mean() / len(order)),
+        "neighbours": correlation(order, 1),
+        "neighbours_most": max(abs(correlation(order, lag)) for lag in range(1, LAGS + 1)),
+    }
+
+
+def chi_square(classes: npt.NDArray[np.int64], batch_size: int) -> float:
+    """Return the mean chi-square of the batches over its degrees of freedom.
+
+    It is about 1 where batches are fair samples.
+
+    Args:
+        classes: int64 ``[n]``: classes of the records in the order of delivery.
+        batch_size: Number of records in a batch.
+    """
+    batches = classes[: len(classes) // batch_size * batch_size].reshape(-1, batch_size)
+    count = int(classes.max()) + 1
+    expected = np.bincount(classes, minlength=count) / len(classes) * batch_size
+    observed = np.stack([np.bincount(batch, minlength=count) for batch in batches])
+    return float((((observed - expected) ** 2 / expected).sum(axis=1) / (count - 1)).mean())
+
+
+def correlation(order: npt.NDArray[np.int64], lag: int) -> float:
+    """Return Pearson's correlation of the numbers of records that are ``lag`` apart."""
+    return float(np.corrcoef(order[:-lag], order[lag:])[0, 1])
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@benchmark("shuffle", repeat=5, data=True)
 @click.option("--seeds", default=3, show_default=True, help="Epochs of each order.")
 @click.option("--first-batch", is_flag=True, help="Measure the time to the first batch, too.")
-@data_option
 @click.option(
     "--megabytes", default=1072.0, show_default=True, help="Megabytes of data for --first-batch."
 )
-@repeat_option(5, "Number of rounds of --first-batch.")
-def main(
-    *,
-    output: Path | None,
-    seeds: int,
-    first_batch: bool,
-    data: Path,
-    megabytes: float,
-    repeat: int,
-) -> None:
-    """Compute, print tables, and write JSON and Markdown."""
+def main(run: Run, *, seeds: int, first_batch: bool, megabytes: float) -> Report:
     results: dict[str, Any] = {one.name: mean_figures(one, seeds) for one in DATA}
-    seconds = first_batches(data.absolute(), megabytes, repeat) if first_batch else None
-    text = as_markdown(results, seconds)
-    click.echo(text)
-    if output is None:
-        return
+    parts = [
+        f"{name}\n\n{table_of(COLUMNS, [{'order': title, **one} for title, one in orders.items()])}"
+        for name, orders in results.items()
+    ]
+    seconds = first_batches(run.data, megabytes, run.repeat) if first_batch else None
+    if seconds is not None:
+        rows = [{"order": name, "seconds": median(times)} for name, times in seconds.items()]
+        parts.append(f"First batch of {BATCH_SIZE}\n\n{table_of(FIRST_BATCH, rows)}")
     settings = {
         "batch_size": BATCH_SIZE,
         "window": WINDOW,
         "seeds": seeds,
         "first_batch_megabytes": megabytes,
-        "first_batch_rounds": repeat,
+        "first_batch_rounds": run.repeat,
     }
-    found = facts("shuffle", settings=settings, orders=results, first_batch_seconds=seconds)
-    write(output, "shuffle", found, text)
+    facts = {"settings": settings, "orders": results, "first_batch_seconds": seconds}
+    return Report("\n\n".join(parts), facts)
 
 
 def mean_figures(data: Data, seeds: int) -> dict[str, dict[str, float]]:
@@ -98,7 +322,7 @@ def mean_figures(data: Data, seeds: int) -> dict[str, dict[str, float]]:
         epochs = [
             quality(order(data, WINDOW, seed), data.classes_of, BATCH_SIZE) for seed in range(seeds)
         ]
-        found[title] = {name: mean(epoch[name] for epoch in epochs) for name in FIGURES}
+        found[title] = {name: mean(epoch[name] for epoch in epochs) for name in epochs[0]}
     return found
 
 
@@ -133,21 +357,6 @@ async def _first(options: dict[str, Any], settings: dict[str, Any]) -> float:
     async with stream:
         await anext(stream)
         return perf_counter() - began
-
-
-def as_markdown(results: dict[str, Any], seconds: dict[str, list[float]] | None) -> str:
-    """Return a table for each dataset."""
-    parts = []
-    for name, orders in results.items():
-        rows = [
-            (title, *(f"{figures[figure]:.3f}" for figure in FIGURES))
-            for title, figures in orders.items()
-        ]
-        parts.append(f"{name}\n\n{table(HEAD, rows)}")
-    if seconds is not None:
-        rows = [(name, f"{median(times):.2f}") for name, times in seconds.items()]
-        parts.append(f"First batch of {BATCH_SIZE}\n\n{table(('', 'seconds'), rows)}")
-    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

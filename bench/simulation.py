@@ -11,20 +11,14 @@ latencies and their bytes at the rate of a connection; and all bytes pass the li
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import click
-
 import streamrec as sr
-from bench.console import output_option, repeat_option
-from bench.markdown import number, table
-from bench.results import facts, write
+from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from streamrec.config import DatasetSettings
-from streamrec.flow.bridge import new_event_loop
 from streamrec.measure.benchmark import measure_first_byte, measure_listing
 from streamrec.measure.budget import Budget, stores_of
 from streamrec.measure.figures import Limits
@@ -32,12 +26,19 @@ from streamrec.measure.simulation import SimulatedStore, parse_simulation, simul
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 MB = 1_000_000
 PAGE = 1000
 """Names on a page of a listing; of several, the engine reads many at a time."""
 LIMITS = Limits(seconds=60.0, bytes=1000 * MB, requests=200)
+COLUMNS = (
+    Column(
+        "simulation, and what is measured", lambda row: f"`{row['simulation']}`: {row['what']}", str
+    ),
+    Column("predicted, s", "predicted"),
+    Column("measured, s", "measured"),
+    Column("ratio", "ratio"),
+)
 
 
 def first_byte(text: str) -> tuple[float, float]:
@@ -64,11 +65,8 @@ def probed(text: str) -> tuple[float, float]:
             times = await measure_first_byte(stores.store_for(shards[0].url), shards, budget)
         return listed.seconds, statistics.fmean(times.seconds)
 
-    with (
-        simulated(text, PAGE, MB) as store,
-        asyncio.Runner(loop_factory=new_event_loop) as runner,
-    ):
-        return runner.run(probe(store))
+    with simulated(text, PAGE, MB) as store:
+        return run_async(probe(store))
 
 
 def requests(text: str, concurrency: int, nbytes: int) -> tuple[float, float]:
@@ -120,34 +118,16 @@ def cases() -> Iterator[tuple[str, str, Callable[[], tuple[float, float]]]]:
         yield text, "a stream", partial(link, text, 200 * MB)
 
 
-@click.command()
-@repeat_option(3)
-@output_option
-def main(*, repeat: int, output: Path | None) -> None:
-    """Run all cases, print a table, and write JSON and Markdown."""
+@benchmark("simulation", repeat=3)
+def main(run: Run) -> Report:
     results = []
-    for text, what, run in cases():
-        pairs = [run() for _ in range(repeat)]
+    for text, what, go in cases():
+        say(f"{text}: {what}")
+        pairs = [go() for _ in range(run.repeat)]
         predicted, measured = map(statistics.median, zip(*pairs, strict=True))
-        click.echo(f"{text}: {what}: {measured:.3g} s, predicted {predicted:.3g} s")
         times = {"predicted": predicted, "measured": measured, "ratio": measured / predicted}
         results.append({"simulation": text, "what": what, **times})
-    table_of_all = as_markdown(results)
-    click.echo(table_of_all)
-    if output is not None:
-        write(output, "simulation", facts("simulation", results=results), table_of_all)
-
-
-def as_markdown(results: list[dict[str, Any]]) -> str:
-    """Return a table with a row for each case."""
-    head = ("simulation, and what is measured", "predicted, s", "measured, s", "ratio")
-    return table(
-        head,
-        [
-            (f"`{row['simulation']}`: {row['what']}", *map(number, list(row.values())[2:]))
-            for row in results
-        ],
-    )
+    return Report(table_of(COLUMNS, results), {"results": results})
 
 
 if __name__ == "__main__":

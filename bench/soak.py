@@ -14,29 +14,32 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import socket
 import subprocess
-import sys
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
 
 import click
 
-import streamrec as sr
-from bench.console import output_option
+from bench import datasets
+from bench.crowd import program
+from bench.harness import OTHER, OWN, Report, Run, benchmark, draw_lines, say, table
 from bench.machine import ROOT
-from bench.markdown import table
-from bench.progress import say
-from bench.results import facts, write
 from bench.services import STORE_KEYS, store
-from bench.soaking.chart import draw
-from bench.soaking.clients import KINDS
+from streamrec.feeder.client.client import BlockingFeed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    Points = Sequence[Mapping[str, Any]]
 
 SHARDS, RECORDS, SIZE = 8, 500, 20_000
 BUDGET = "32MiB"
@@ -46,11 +49,58 @@ ORDERS: dict[str, dict[str, Any]] = {
 }
 POINTS = 50
 """Number of times that the feeder reports what it holds."""
-QUANTITIES = ("megabytes", "descriptors", "tasks", "threads")
+QUANTITIES = {
+    "megabytes": "resident memory, MB",
+    "descriptors": "descriptors",
+    "tasks": "tasks",
+    "threads": "threads",
+}
+COLORS = (OWN, OTHER, "#3b6fb6")
 FIRST_PART = 0.1
 """Part of the clients after which the feeder should hold no more than in the end."""
 MOST_GROWTH = 1.25
 """Most times as much memory as after that part: the allocator keeps some of what is freed."""
+BATCHES = 3
+"""Batches that a client takes before it leaves in mid-run."""
+
+# -- clients ---------------------------------------------------------------------------------------
+
+
+def take_and_close(port: int) -> None:
+    with closing(_feed(port)) as feed:
+        _take(feed)
+
+
+def take_and_be_killed(port: int) -> None:
+    """Kill a process that takes batches; what it has not read resets the connection."""
+    child = os.fork()
+    if not child:
+        _take(_feed(port))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def leave_at_once(port: int) -> None:
+    """Send the subscription and its credit, and leave before the first batch."""
+    _feed(port).close()
+
+
+def _feed(port: int) -> BlockingFeed:
+    return BlockingFeed.open(socket.create_connection(("127.0.0.1", port)))
+
+
+def _take(feed: BlockingFeed) -> None:
+    for _ in range(BATCHES):
+        feed.receive()
+
+
+KINDS: dict[str, Callable[[int], None]] = {
+    "closed in mid-run": take_and_close,
+    "killed in mid-run": take_and_be_killed,
+    "left before the first batch": leave_at_once,
+}
+
+# -- the feeder ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -73,11 +123,9 @@ class FeederProcess:
         return read_line(self.process)
 
 
-@click.command()
-@output_option
+@benchmark("soak")
 @click.option("--connects", default=1000, show_default=True, help="Number of clients of each kind.")
-def main(*, output: Path | None, connects: int) -> None:
-    """Let clients come and go, print a table, and write JSON, Markdown and a chart."""
+def main(_: Run, *, connects: int) -> Report:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         write_shards(root / "bucket")
@@ -87,22 +135,17 @@ def main(*, output: Path | None, connects: int) -> None:
             for order, kind in product(ORDERS, KINDS):
                 say(f"{connects:,} clients: {order}, {kind}")
                 soaks[f"{order}, {kind}"] = soak(order, kind, options, connects)
-    text = as_markdown(soaks)
-    click.echo(text)
-    if output is not None:
-        settings = {"connects": connects, "memory_budget": BUDGET, "orders": ORDERS}
-        title = f"A feeder with a budget of {BUDGET}, and its clients"
-        found = facts("soak", settings=settings, soaks=soaks)
-        write(output, "soak", found, text, partial(draw, soaks, title))
-    sys.exit(not all(map(is_flat, soaks.values())))
+    settings = {"connects": connects, "memory_budget": BUDGET, "orders": ORDERS}
+    return Report(
+        as_markdown(soaks),
+        {"settings": settings, "soaks": soaks},
+        draw=partial(draw, soaks, f"A feeder with a budget of {BUDGET}, and its clients"),
+        failed=not all(map(is_flat, soaks.values())),
+    )
 
 
 def write_shards(directory: Path) -> None:
-    """Write shards of plain records."""
-    directory.mkdir()
-    for shard in range(SHARDS):
-        with sr.TFRecordWriter(str(directory / f"{shard}.tfrecord")) as writer:
-            writer.write_many(bytes(SIZE) for _ in range(RECORDS))
+    datasets.write_shards(directory, SHARDS, [bytes(SIZE)] * RECORDS)
 
 
 def soak(order: str, kind: str, options: dict[str, Any], connects: int) -> list[dict[str, Any]]:
@@ -127,8 +170,7 @@ def soak(order: str, kind: str, options: dict[str, Any], connects: int) -> list[
 @contextlib.contextmanager
 def feeder(settings: dict[str, Any]) -> Iterator[FeederProcess]:
     """Serve a dataset in another process, which ends with the ``with`` block."""
-    command = [sys.executable, "-m", "bench.soaking.feeder", json.dumps(settings)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command, pipes = program("feeder", json.dumps(settings)), {"stdin": PIPE, "stdout": PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
         yield FeederProcess(process, read_line(process)["port"])
 
@@ -172,6 +214,26 @@ def as_markdown(soaks: dict[str, list[dict[str, Any]]]) -> str:
         cells = (" / ".join(f"{point[one]:,.0f}" for point in three) for one in QUANTITIES)
         rows.append((name, *cells))
     return table((f"clients, {after}", *QUANTITIES), rows)
+
+
+def draw(soaks: Mapping[str, Points], title: str, target: Path) -> None:
+    """Draw what a feeder holds, over the clients that came; shuffled streams are dashed."""
+    panels = {
+        label: [
+            (
+                [point["clients"] for point in points],
+                [point[quantity] for point in points],
+                {
+                    "label": name,
+                    "color": COLORS[number % len(COLORS)],
+                    "linestyle": "-" if number < len(COLORS) else "--",
+                },
+            )
+            for number, (name, points) in enumerate(soaks.items())
+        ]
+        for quantity, label in QUANTITIES.items()
+    }
+    draw_lines(panels, "clients that came and went", title, target)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,112 @@
-"""Times one reading of a dataset, within the process that reads; standard library only."""
+"""Times one reading within the process that reads, and says what processes take of the machine.
+
+Standard library only: readers run in interpreters that may have neither streamrec nor click. A
+module of readers ends with :func:`main`, which runs the one that the command line names.
+"""
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
-
-from bench.usage import Usage, children, helpers_usage, usage
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+TICKS = os.sysconf("SC_CLK_TCK")
+GIGABYTES = 2
+"""Size of small and of huge pages, each, that are touched: more than any reader takes."""
+Arguments = dict[str, Any]
+
+
+class Usage(NamedTuple):
+    """CPU time and memory of a process, all its threads included."""
+
+    cpu_seconds: float
+    """User and system time, in ticks of usually 10 ms."""
+    peak_megabytes: float
+    """Largest resident set; ``ru_maxrss`` would begin with the parent's."""
+
+
+def usage(pid: int) -> Usage:
+    """Return the usage of a running process since its start."""
+    fields = _stat(pid)
+    return Usage((int(fields[11]) + int(fields[12])) / TICKS, _status_megabytes(pid, "VmHWM:"))
+
+
+def helpers_usage(pid: int) -> Usage:
+    """Return the usage of all processes that a process has started.
+
+    Processes that have ended count once they have been waited for, and only for the CPU time. The
+    memory is the sum of the peaks: memory that is shared after a fork counts for each process.
+    """
+    helpers = children(pid)
+    usages = [usage(child) for child in helpers]
+    cpu = sum(one.cpu_seconds for one in usages) + sum(map(_reaped_cpu_seconds, [pid, *helpers]))
+    return Usage(cpu, sum(one.peak_megabytes for one in usages))
+
+
+def _reaped_cpu_seconds(pid: int) -> float:
+    fields = _stat(pid)
+    return (int(fields[13]) + int(fields[14])) / TICKS
+
+
+def resident_megabytes(pid: int) -> float:
+    return _status_megabytes(pid, "VmRSS:")
+
+
+def proportional_megabytes(pid: int) -> float:
+    """Return the memory of a running process; of what it shares with others, its part."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return _kilobytes(rollup, "Pss:") * 1024 / 1e6
+
+
+def descriptors(pid: int) -> int:
+    """Return the number of descriptors that a running process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def threads(pid: int) -> int:
+    return int(_stat(pid)[17])
+
+
+def tree(pid: int) -> list[int]:
+    """Return the ids of a process and of all that descend from it."""
+    return [pid, *(one for child in children(pid) for one in tree(child))]
+
+
+def children(pid: int) -> list[int]:
+    """Return the ids of the running processes that a process has started."""
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _parent(entry.name) == pid]
+
+
+def _status_megabytes(pid: int, name: str) -> float:
+    return _kilobytes(Path(f"/proc/{pid}/status").read_text(), name) * 1024 / 1e6
+
+
+def _kilobytes(text: str, name: str) -> int:
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return int(line.split()[1])
+
+
+def _parent(pid: str) -> int | None:
+    try:
+        return int(_stat(pid)[1])
+    except OSError:  # it has ended meanwhile
+        return None
+
+
+def _stat(pid: int | str) -> list[str]:
+    """Return the fields of proc_pid_stat(5) from the third on; the second may hold spaces."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+# -- the time --------------------------------------------------------------------------------------
 
 
 class Stopwatch:
@@ -32,8 +128,10 @@ class Stopwatch:
         self._before: dict[str, Usage] = {}
         self._after: dict[str, Usage] = {}
 
-    def start(self) -> None:
+    def start(self, *, warm: bool = True) -> None:
         """Start, right before the dataset is opened and after all modules are imported."""
+        if warm:
+            warm_memory()
         self._before = {name: usage(pid) for name, pid in self._pids.items()}
         self._helpers_before = helpers_usage(os.getpid()).cpu_seconds
         self._started = time.perf_counter()
@@ -61,13 +159,9 @@ class Stopwatch:
             self._before["engine"] = Usage(self._helpers_before, 0.0)
             self._after["engine"] = helpers
 
-    def print(self, **more: object) -> None:
-        """Print what was measured as one JSON line.
-
-        Args:
-            more: More plain values for the report.
-        """
-        report = {
+    def report(self) -> dict[str, Any]:
+        """Return what was measured as plain values."""
+        return {
             "seconds": self._stopped - self._started,
             "first_batch_seconds": self._first and self._first - self._started,
             "first_batch_share": self._first_records / self.records if self.records else None,
@@ -81,9 +175,32 @@ class Stopwatch:
             },
             "peak_megabytes": {name: after.peak_megabytes for name, after in self._after.items()},
             "idle_megabytes": self._before["client"].peak_megabytes,
-            **more,
         }
-        print(json.dumps(report), flush=True)
+
+
+def warm_memory() -> None:
+    """Touch memory in another process and free it, so that the reader gets that memory.
+
+    A virtual machine's host may have taken free memory back, and returns it at 2 to 5 s of CPU time
+    a GB. A reader that takes a gigabyte would be slower by up to several seconds now and then.
+    """
+    command = [sys.executable, "-m", "bench.stopwatch", str(GIGABYTES)]
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True)
+
+
+def touch(size: int) -> None:
+    """Write to each page of so many bytes of small pages, and of as many of huge ones."""
+    small, huge = (
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2)
+    )
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        huge.madvise(mmap.MADV_HUGEPAGE)
+    for memory in small, huge:
+        for page in range(0, size, mmap.PAGESIZE):
+            memory[page] = 1
+
+
+# -- programs --------------------------------------------------------------------------------------
 
 
 class Done(NamedTuple):
@@ -96,8 +213,8 @@ class Done(NamedTuple):
     """Size of the frames, where the records were not parsed."""
 
 
-def repeat(work: Callable[[], Iterator[Done]], seconds: float) -> None:
-    """Time endless work for a while, and print the report.
+def repeat(work: Callable[[], Iterator[Done]], seconds: float) -> dict[str, Any]:
+    """Time endless work for a while, and return the report.
 
     Args:
         work: Function that begins the work; its first piece is done once before, untimed.
@@ -105,7 +222,7 @@ def repeat(work: Callable[[], Iterator[Done]], seconds: float) -> None:
     """
     next(work())
     watch = Stopwatch({})
-    watch.start()
+    watch.start(warm=False)
     end = time.perf_counter() + seconds
     for done in work():
         watch.take(done.records, done.label_sum or 0)
@@ -114,4 +231,14 @@ def repeat(work: Callable[[], Iterator[Done]], seconds: float) -> None:
         if time.perf_counter() >= end:
             break
     watch.stop()
-    watch.print()
+    return watch.report()
+
+
+def main(programs: Mapping[str, Callable[[Arguments], dict[str, Any]]]) -> None:
+    """Run the program that the command line names, and print its report as one line of JSON."""
+    report = programs[sys.argv[1]](json.loads(sys.argv[2]))
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    touch(int(sys.argv[1]) << 30)

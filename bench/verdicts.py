@@ -22,16 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-import click
 import numpy as np
 
 import streamrec as sr
-from bench.console import output_option
-from bench.markdown import table
-from bench.results import facts, write
+from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from bench.services import STORE_KEYS, daemon, store
 from streamrec.config import DatasetSettings
-from streamrec.flow.bridge import new_event_loop
 from streamrec.measure.benchmark import Benchmark
 from streamrec.measure.budget import Budget, read_prices
 from streamrec.measure.figures import Limits, Target
@@ -53,6 +49,7 @@ PICTURE, BLOCK = 2048, 64
 """Pixels of a side of a picture, and of its parts of one colour."""
 RANKS = 2
 """Clients of the feeder."""
+NO_SETTING = "what is no setting"
 SMALL: Mapping[str, Any] = {"memory_budget": "16MiB", "lanes": 8}
 """Settings with which few and small ranges are under way, as with a store that is far faster."""
 
@@ -134,11 +131,7 @@ CASES = (
     Case("link", {**NEAR, "link": 2.5e6}, SMALL, shards=20),
     Case("throttling", {**NEAR, "request-rate": 8}, SMALL, shards=25, records=400),
     Case(
-        "listing",
-        {**NEAR, "page-latency": 12},
-        {"memory_budget": "64MiB"},
-        shards=400,
-        records=5,
+        "listing", {**NEAR, "page-latency": 12}, {"memory_budget": "64MiB"}, shards=400, records=5
     ),
     Case(
         "decoding",
@@ -330,45 +323,33 @@ def _picture(random: np.random.Generator) -> bytes:
     return file.getvalue()
 
 
-# -- the table -------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
+
+COLUMNS = (
+    Column("planted", "planted", str),
+    Column("named", lambda found: found["named"] or "nothing", str),
+    Column("before, MB/s", lambda found: found["before"] / 1e6, "{:.2f}"),
+    Column("done", lambda found: "; ".join(found["paste"].splitlines()) or NO_SETTING, str),
+    Column("predicted", lambda found: found["predicted"] / 1e6, "{:.2f}"),
+    Column("measured", lambda found: found["measured"] / 1e6, "{:.2f}"),
+    Column("off by", "error", "{:+.0%}"),
+)
+
+
+@benchmark("verdicts", only=True)
+def main(run: Run) -> Report:
+    outcomes = []
+    for case in CASES:
+        if not run.only or case.name in run.only:
+            outcomes.append(run_async(measured(case)))
+            say(f"{case.name}: {outcomes[-1].verdict.summary}")
+    return Report(as_markdown(outcomes), {"verdicts": [outcome.facts() for outcome in outcomes]})
 
 
 def as_markdown(outcomes: Sequence[Outcome]) -> str:
     """Return a table of what was planted, named, predicted and measured."""
-    header = ["planted", "named", "before, MB/s", "done", "predicted", "measured", "off by"]
-    rows = [
-        [
-            outcome.case.name,
-            found["named"] or "nothing",
-            f"{found['before'] / 1e6:.2f}",
-            "; ".join(found["paste"].splitlines()) or "what is no setting",
-            f"{found['predicted'] / 1e6:.2f}",
-            f"{found['measured'] / 1e6:.2f}",
-            f"{found['error']:+.0%}",
-        ]
-        for outcome in outcomes
-        for found in [outcome.facts()]
-    ]
-    return "# Verdicts on planted bottlenecks\n\n" + table(header, rows)
-
-
-@click.command()
-@click.option("--only", multiple=True, help="The name of a planted bottleneck. [all]")
-@output_option
-def main(*, only: tuple[str, ...], output: Path | None) -> None:
-    """Plant each bottleneck, print what the verdicts come to, and write JSON and Markdown."""
-    outcomes = []
-    for case in CASES:
-        if not only or case.name in only:
-            click.echo(f"{case.name}: ", nl=False)
-            with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                outcomes.append(runner.run(measured(case)))
-            click.echo(outcomes[-1].verdict.summary)
-    text = as_markdown(outcomes)
-    click.echo(text)
-    if output is not None:
-        results = [outcome.facts() for outcome in outcomes]
-        write(output, "verdicts", facts("verdicts", verdicts=results), text)
+    rows = [outcome.facts() for outcome in outcomes]
+    return "# Verdicts on planted bottlenecks\n\n" + table_of(COLUMNS, rows)
 
 
 if __name__ == "__main__":

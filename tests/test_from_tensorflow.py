@@ -20,16 +20,7 @@ from streamrec.datasets.sample_pictures import sample_pictures
 from streamrec.streams.stream import Take
 from tests.cli.support import streamrec
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, assert_equal, tf
-from tests.pages import (
-    DOCS,
-    ROOT,
-    Block,
-    Row,
-    blocks,
-    reading_in_threads,
-    rows_of_code,
-    run_block,
-)
+from tests.pages import DOCS, ROOT, Block, Row, blocks, reading_in_threads, rows_of_code, run_block
 from tests.sources.folders import picture_folder
 from tests.sources.texts import vocabulary_file
 

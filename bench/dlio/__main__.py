@@ -16,24 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bench.console import case_options, print_failures, run, selected
-from bench.dlio.tables import as_markdown
 from bench.dlio.workloads import BUCKET, READERS, WORKLOADS, Reader, Workload, overrides
+from bench.harness import Case, Column, Failure, Report, Run, benchmark, spread, table_of
 from bench.machine import versions_in
-from bench.measure import Case, Failure
-from bench.results import facts, rows, write
 from bench.services import STORE_KEYS, Served, store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from bench.harness import Result
 
 # TensorFlow's filesystem of S3 went to tensorflow-io: by it DLIO lists and reads objects.
 PACKAGES = ("dlio-benchmark", "tensorflow-cpu", "tensorflow-io", "nvidia-dali-cuda120", "torch")
+COLUMNS = (
+    Column("reader", lambda result: result.case.name, str),
+    Column("AU, %", "utilisation"),
+    Column("least to most", spread("utilisation", " to "), str),
+    Column("samples/s", "samples_per_second"),
+    Column("least to most", spread("samples_per_second", " to "), str),
+    Column("first batch, s", "first_batch_seconds"),
+    Column("CPU, s", "cpu_seconds"),
+    Column("requests", "store_requests"),
+    Column("MB from the store", "store_megabytes"),
+)
 
 
-@click.command()
-@case_options(3)
+@benchmark("dlio", repeat=3, only=True, data=True)
 @click.option("--latency", default=0.03, show_default=True, help="Seconds to the first byte.")
 @click.option(
     "--bandwidth", default=60e6, show_default=True, help="Bytes a second of a connection."
@@ -43,24 +52,14 @@ PACKAGES = ("dlio-benchmark", "tensorflow-cpu", "tensorflow-io", "nvidia-dali-cu
     default=sys.executable,
     help="Python interpreter that has DLIO; this one by default.",
 )
-def main(
-    *,
-    output: Path | None,
-    data: Path,
-    repeat: int,
-    only: tuple[str, ...],
-    latency: float,
-    bandwidth: float,
-    dlio_python: str,
-) -> None:
-    """Measure, print tables, and write JSON and Markdown."""
+def main(run: Run, *, latency: float, bandwidth: float, dlio_python: str) -> Report:
     versions = versions_in(dlio_python, PACKAGES)
     if versions["dlio-benchmark"] is None:
         raise click.UsageError(
             f"{dlio_python} has no DLIO. Install bench/dlio/requirements.txt into an environment"
             " of its own, and name its interpreter with --dlio-python."
         )
-    root = data.absolute() / "dlio"
+    root = run.data / "dlio"
     for workload in WORKLOADS:
         workload.make(dlio_python, root)
     with store(root, latency=latency, bandwidth=bandwidth) as served:
@@ -72,22 +71,14 @@ def main(
             for reader in READERS
             if versions[reader.needs] is not None and (at is None or reader.from_store)
         ]
-        results = run([one for one in cases if selected(one, only)], judge, repeat)
-    skipped = [reader.name for reader in READERS if versions[reader.needs] is None]
-    report = as_markdown(results)
-    click.echo(report)
-    print_failures(results)
-    if output is not None:
-        content = facts(
-            "dlio",
-            peers=versions,
-            settings={"latency": latency, "bandwidth": bandwidth, "rounds": repeat},
-            workloads=[workload.facts() for workload in WORKLOADS],
-            skipped=skipped,
-            rows=rows(results),
-        )
-        write(output, "dlio", content, report)
-    sys.exit(any(result.failures for result in results))
+        run.measure(cases, judge)
+    run.skipped += [one.name for one in READERS if versions[one.needs] is None]
+    facts = {
+        "peers": versions,
+        "settings": {"latency": latency, "bandwidth": bandwidth, "rounds": run.repeat},
+        "workloads": [workload.facts() for workload in WORKLOADS],
+    }
+    return Report(as_markdown(run.results), facts)
 
 
 def case(
@@ -105,7 +96,7 @@ def case(
     return Case(
         f"{workload.name}, {place}",
         reader.name,
-        "bench.dlio.launch",
+        "dlio.launch run",
         {
             "imports": ["tensorflow_io"] if served else [],
             "overrides": plain,
@@ -144,6 +135,26 @@ def judge(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
         found["store_requests"] = report["store"]["requests"]
         found["store_megabytes"] = report["store"]["bytes_sent"] / 1e6
     return found
+
+
+def as_markdown(results: Sequence[Result]) -> str:
+    """Return a table for each workload and place."""
+    groups = dict.fromkeys(result.case.group for result in results)
+    return "\n\n".join(
+        f"### {_title(group)}\n\n"
+        + table_of(COLUMNS, [one for one in results if one.case.group == group])
+        for group in groups
+    )
+
+
+def _title(group: str) -> str:
+    name, _, place = group.partition(", ")
+    workload = next(one for one in WORKLOADS if one.name == name)
+    return (
+        f"{name}, {place}: {workload.steps} steps of {workload.batch_size} x"
+        f" {workload.record_bytes / 1e6:.2f} MB, {workload.step_seconds * 1e3:g} ms each;"
+        f" {workload.needed:,.0f} samples/s and {workload.passing:g} % are MLPerf's aims"
+    )
 
 
 if __name__ == "__main__":

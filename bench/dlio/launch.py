@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.usage import helpers_usage, usage
+from bench.stopwatch import helpers_usage, usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ def cpu_seconds() -> float:
 
 def main() -> None:
     """Run DLIO as the arguments say, and print the report."""
-    arguments = json.loads(sys.argv[1])
+    arguments = json.loads(sys.argv[-1])
     with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as directory:
         for name in arguments["imports"]:
             importlib.import_module(name)

@@ -8,8 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.harness import say
 from bench.machine import ROOT
-from bench.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ class Workload:
         steps = {"workflow.generate_data": True, "workflow.train": False}
         plain = overrides(self, {**steps, "dataset.data_folder": unfinished})
         arguments = {"imports": [], "trains": False, "overrides": plain}
-        command = [python, "-m", "bench.dlio.launch", json.dumps(arguments)]
+        command = [python, "-m", "bench.dlio.launch", "run", json.dumps(arguments)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
         unfinished.rename(target)
 

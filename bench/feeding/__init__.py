@@ -1,4 +1,4 @@
-"""The parts of :mod:`bench.feeder`: servers, the clients of each kind, and what is made of them."""
+"""The processes that :mod:`bench.feeder` starts."""
 
 KEPT = 4
 """Number of ready batches that are sent again and again: more than a cache holds."""

@@ -14,9 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from bench.feeding import KEPT
-from bench.feeding.columns import arrays
-from bench.feeding.host import main
-from bench.feeding.streams import opened
+from bench.feeding.clients import Kind, answer_commands, arrays, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,4 +72,4 @@ def nbytes(batch: dict[str, Any]) -> int:
 if __name__ == "__main__":
     # The threads of earlier clients make forking this process unsafe, and a new one imports anew.
     multiprocessing.set_forkserver_preload(["torch", "streamrec", "bench.feeding.loader"])
-    main({"loader": connected}, count, nbytes)
+    answer_commands(Kind(connected, count, nbytes))

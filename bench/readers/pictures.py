@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import cycle, islice, repeat
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import stopwatch
-from bench.stopwatch import Done
+from bench.stopwatch import Arguments, Done
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,12 +167,10 @@ READERS = {
 }
 
 
-def main() -> None:
-    """Decode as the arguments say, and print the report."""
-    arguments = json.loads(sys.argv[1])
+def decode(arguments: Arguments) -> dict[str, Any]:
     read, settings = READERS[arguments["reader"]], arguments["settings"]
-    stopwatch.repeat(lambda: read(*settings), arguments["seconds"])
+    return stopwatch.repeat(lambda: read(*settings), arguments["seconds"])
 
 
 if __name__ == "__main__":
-    main()
+    stopwatch.main({"decode": decode})

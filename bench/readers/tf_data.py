@@ -1,23 +1,25 @@
-"""Reads local files with tf.data, parsed after batching; needs TensorFlow, and not streamrec."""
+"""Reads local files, and parses records, with TensorFlow; needs it, and not streamrec."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
-from typing import Any
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from bench.stopwatch import Stopwatch
-from bench.warming import warm_memory
+from bench.stopwatch import Arguments, Done, Stopwatch, main, repeat
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FRAME = 16
+"""Number of bytes of a frame without its payload."""
 READ_BYTES = 8 << 20
 """Default size of a reader's buffer; TensorFlow's default of 256 KiB is slower."""
-Parse = Callable[[Any], dict[str, Any]]
 
 
-def parser(features: dict[str, Any]) -> Parse:
+def parser(features: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
     """Return a parser that decodes strings, too, where they hold the bytes of arrays.
 
     Args:
@@ -42,7 +44,7 @@ def _spec(plain: dict[str, Any]) -> Any:
     return tf.io.FixedLenFeature(plain["shape"], plain["dtype"])
 
 
-def batches(arguments: dict[str, Any]) -> Any:
+def batches(arguments: Arguments) -> Any:
     """Interleave the files, in batches of serialized records.
 
     With ``within_files`` the files are batched before they are interleaved: a batch is of one file,
@@ -81,19 +83,56 @@ def dataset(arguments: dict[str, Any]) -> Any:
     )
 
 
-def main() -> None:
-    """Read as the arguments say; only labels become NumPy's, since that copies them."""
-    arguments = json.loads(sys.argv[1])
+def one_by_one(arguments: dict[str, Any]) -> Iterator[Done]:
+    """Read one file, each record as NumPy's."""
+    records = tf.data.TFRecordDataset(arguments["paths"][0], buffer_size=arguments["read_bytes"])
+    while True:
+        sizes = [len(record.numpy()) for record in records]
+        yield Done(len(sizes), nbytes=sum(sizes) + FRAME * len(sizes))
+
+
+def batched(arguments: dict[str, Any]) -> Iterator[Done]:
+    """Read all files side by side; the records stay tensors."""
+    pipeline = batches(arguments).prefetch(tf.data.AUTOTUNE)
+    while True:
+        yield Done(sum(int(records.shape[0]) for records in pipeline))
+
+
+def parse_example(arguments: dict[str, Any]) -> Iterator[Done]:
+    """Parse tensors that are in memory with ``tf.io.parse_example``."""
+    records = tf.data.TFRecordDataset(arguments["paths"][0], buffer_size=arguments["read_bytes"])
+    tensors = list(records.batch(arguments["batch_size"]))
+    parse = parser(arguments["features"])
+    if arguments["graph"]:
+        parse = tf.function(parse, input_signature=[tf.TensorSpec([None], tf.string)])
+    for serialized in itertools.cycle(tensors):
+        labels = parse(serialized)["label"].numpy()
+        yield Done(len(labels), int(labels.sum()))
+
+
+WAYS: dict[str, Callable[[dict[str, Any]], Iterator[Done]]] = {
+    "one by one": one_by_one,
+    "batched": batched,
+    "parse_example": parse_example,
+}
+
+
+def read(arguments: Arguments) -> dict[str, Any]:
+    """Read the dataset; only labels become NumPy's, since that copies them."""
     tf.constant(0) + 1  # TensorFlow's own start
     watch = Stopwatch(arguments["companions"])
-    warm_memory()
     watch.start()
     for batch in dataset(arguments):
         labels = batch["label"].numpy()
         watch.take(len(labels), int(labels.sum()))
     watch.stop()
-    watch.print()
+    return watch.report()
+
+
+def decode(arguments: Arguments) -> dict[str, Any]:
+    """Repeat a part of the work alone."""
+    return repeat(partial(WAYS[arguments["way"]], arguments), arguments["seconds"])
 
 
 if __name__ == "__main__":
-    main()
+    main({"dataset": read, "decoding": decode})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.adapters import SIZES
-from bench.fetching.peers import Peers
+from bench.peers import Peers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.adapters import ROWS, Row, Versions, as_markdown, cases, skipped
+from bench.harness import Result
 from bench.machine import ROOT
-from bench.measure import Result
 
 if TYPE_CHECKING:
     from bench.datasets import Dataset
-    from bench.fetching.peers import Peers
-    from bench.measure import Case
+    from bench.harness import Case
+    from bench.peers import Peers
 
 MODULES = {module for row in ROWS for module in row.needs}
 EVERYTHING: dict[str, Versions] = {sys.executable: dict.fromkeys(MODULES, "1.0")}

@@ -9,11 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from bench.datasets import Dataset
-from bench.feeder import CLIENTS, PARTS, groups, main
-from bench.feeding.measuring import Cell, Turn
-from bench.feeding.setup import Load, Setup
-from bench.feeding.systems import BARE, ENGINE, SHARED, SYSTEMS, TCP, TF_SERVICE
-from bench.feeding.tables import as_markdown, targets
+from bench.feeder import CLIENTS, PARTS, Cell, Turn, as_markdown, groups, main, targets
+from bench.feeder_systems import (
+    BARE,
+    ENGINE,
+    SHARED,
+    SYSTEMS,
+    TCP,
+    TF_SERVICE,
+    Load,
+    Setup,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench import suite
+from bench.harness import Report, digests
 from bench.machine import ROOT
-from bench.publish import filled, names, pages
-from bench.published import TABLES, duration
-from bench.results import digests, write
+from bench.publish import TABLES, duration, filled, names, pages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +35,7 @@ def test_what_stands_around_a_table_is_kept() -> None:
 
 def test_a_file_of_results_belongs_to_a_table() -> None:
     files = {path.stem for path in (ROOT / suite.RESULTS).glob("*.json")}
-    assert files == {table.name for table in suite.TABLES}
+    assert files == {plain_table.name for plain_table in suite.TABLES}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_each_file_of_results_is_held_by_its_digest() -> None:
 
 
 def test_a_figure_that_was_rewritten_is_noticed(tmp_path: Path) -> None:
-    write(tmp_path, "x", {"rows": [1.5]}, "| 1.5 |")
+    Report("| 1.5 |", {"rows": [1.5]}).write(tmp_path, "x")
     path = tmp_path / "x.json"
     assert json.loads(path.read_text())["digests"] == digests(path)
     for name in ("x.json", "x.md"):

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.measure import Case, Failure, Result
-from bench.readers.rates import Load
-from bench.sweep import CAPPED, OWN, as_markdown, cases_of, is_there, judge, targets
+from bench.harness import Case, Failure, Result, table_of
+from bench.readers.downloads import Load
+from bench.sweep import CAPPED, COLUMNS, OWN, aims, cases_of, is_there, judge
 
 
 def results(place: str, rates: dict[str, float]) -> list[Result]:
@@ -21,22 +21,22 @@ def report(megabytes: float, first_byte: float | None = 0.02) -> dict[str, float
 
 
 def test_figures_of_a_capped_store_should_be_near() -> None:
-    found = targets(results(CAPPED, {OWN: 204.0, "aiohttp alone": 200.0}))
-    assert [round(target.measured, 6) for target in found] == [0.02, 0.0]
+    found = aims(results(CAPPED, {OWN: 204.0, "aiohttp alone": 200.0}))
+    assert [round(target.measured or 0.0, 6) for target in found] == [0.02, 0.0]
     assert all(target.met for target in found)
-    far = targets(results(CAPPED, {OWN: 220.0, "aiohttp alone": 200.0}))
+    far = aims(results(CAPPED, {OWN: 220.0, "aiohttp alone": 200.0}))
     assert [target.met for target in far] == [False, True]
 
 
 def test_without_a_cap_the_rate_should_be_no_lower() -> None:
     for rate, met in ((500.0, True), (400.0, True), (300.0, False)):
-        (target,) = targets(results("no cap", {OWN: rate, "aiohttp alone": 400.0}))
+        (target,) = aims(results("no cap", {OWN: rate, "aiohttp alone": 400.0}))
         assert target.met == met
 
 
 def test_a_table_has_a_row_for_each_tool() -> None:
     found = results(CAPPED, {OWN: 204.0, "aiohttp alone": 200.0})
-    assert as_markdown(found).count(CAPPED) == 2
+    assert table_of(COLUMNS, found).count(CAPPED) == 2
     assert is_there(OWN)
 
 

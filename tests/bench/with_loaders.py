@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.adapters import ROWS, Row
+from bench.readers.frameworks import FRAMEWORKS, Framework
 
 if TYPE_CHECKING:
     from bench.datasets import Dataset
-    from bench.fetching.peers import Peers
+    from bench.peers import Peers
 
 HERE = [
     row
     for row in ROWS
-    if row.reader not in {"tf_data", "web_dataset"}
-    and "in one worker" not in row.name
-    and not row.more.get("workers")
+    if row.reader in FRAMEWORKS and "in one worker" not in row.name and not row.more.get("workers")
 ]
-"""Rows that can be read in a process of tests: by ``time_way``, and without a fork beside JAX."""
+"""Rows that can be read in a process of tests: by a framework, without a fork beside JAX."""
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # TensorFlow's
@@ -29,15 +27,16 @@ def test_each_way_reads_every_record_once(row: Row, peers: Peers, dataset: Datas
     if dataset.kind not in row.kinds:
         pytest.skip(f"{row.name} has no form for {dataset.kind}")
     reader = reader_of(row)
+    reader.prepare()
     for case in row.cases(dataset.kind, dataset, peers):
         arguments = {**case.arguments, "engine": "thread"}
-        ways = reader.WAYS | getattr(reader, "ALONE", {})
-        counts = [reader.count(batch) for batch in ways[arguments["way"]](arguments)]
+        ways = {**reader.ways, **reader.alone}
+        counts = [reader.tally(batch) for batch in ways[arguments["way"]](arguments)]
         records, label_sums = zip(*counts, strict=True)
         assert (sum(records), sum(label_sums)) == (dataset.records, dataset.label_sum)
 
 
-def reader_of(row: Row) -> Any:
+def reader_of(row: Row) -> Framework:
     for module in row.needs:
         pytest.importorskip(module)
-    return import_module(f"bench.readers.{row.reader}")
+    return FRAMEWORKS[row.reader]

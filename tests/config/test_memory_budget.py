@@ -8,12 +8,7 @@ from pydantic import ByteSize
 from streamrec.config import DatasetSettings, validate
 from streamrec.config import memory_budget as memory
 from streamrec.config.daemon import DaemonSettings
-from streamrec.config.memory_budget import (
-    daemon_budget,
-    memory_budget,
-    record_limit,
-    shared_limit,
-)
+from streamrec.config.memory_budget import daemon_budget, memory_budget, record_limit, shared_limit
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from bench.shuffling.quality import quality
+from bench.shuffle import quality
 from streamrec.datasets.convert import Conversion, Destination, Shuffle, _finish, convert
 from streamrec.datasets.external_shuffle import LEAST_MEMORY
 from streamrec.datasets.reshard import Resharding, reshard

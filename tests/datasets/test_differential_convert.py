@@ -11,13 +11,7 @@ import pytest
 
 from tests.cli.support import streamrec as cli
 from tests.sources.folders import CLASSES, picture_folder
-from tests.sources.real_sources import (
-    OF_FLOWERS,
-    TYPES,
-    flowers,
-    options_of,
-    real_source,
-)
+from tests.sources.real_sources import OF_FLOWERS, TYPES, flowers, options_of, real_source
 from tests.sources.texts import PAGES, vocabulary_file
 
 if find_spec("tensorflow") is None:

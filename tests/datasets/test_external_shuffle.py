@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.shuffling.quality import quality
+from bench.shuffle import quality
 from streamrec.datasets import external_shuffle
 from streamrec.datasets.external_shuffle import LEAST_MEMORY, ExternalShuffle
 from streamrec.errors import ConfigError, StoreError

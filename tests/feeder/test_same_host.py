@@ -15,15 +15,7 @@ from streamrec.errors import FeederLost
 from streamrec.feeder.client.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.client.shared import create_memory
 from streamrec.feeder.server.server import Feeder
-from streamrec.wire.messages import (
-    BatchMessage,
-    Credit,
-    Fault,
-    Release,
-    Shared,
-    Subscribe,
-    Welcome,
-)
+from streamrec.wire.messages import BatchMessage, Credit, Fault, Release, Shared, Subscribe, Welcome
 from streamrec.wire.protocol import Role
 from tests.feeder import fake_dataset
 from tests.feeder.client.test_client import all_now, all_of, check, dataset_at, listening

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, DataError
 from streamrec.sources import text_pieces as pieces_module
-from streamrec.sources.documents import (
-    Document,
-    document_end,
-    documents_of,
-    list_files,
-)
+from streamrec.sources.documents import Document, document_end, documents_of, list_files
 from streamrec.sources.source import files_of
 from streamrec.sources.text_pieces import TextPiece, text_pieces
 from tests.sources.test_delimited import fail

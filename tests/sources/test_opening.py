@@ -9,12 +9,7 @@ import pytest
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError
-from streamrec.sources.opening import (
-    KINDS,
-    kind_of,
-    open_source,
-    options_of_kinds,
-)
+from streamrec.sources.opening import KINDS, kind_of, open_source, options_of_kinds
 from streamrec.sources.picture_folder import PictureFolder
 from tests.by_day import each_once
 from tests.pages import DOCS

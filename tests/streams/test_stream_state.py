@@ -12,13 +12,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings
-from streamrec.errors import (
-    ConfigError,
-    MalformedPosition,
-    OtherDataset,
-    OtherOrder,
-    OtherVersion,
-)
+from streamrec.errors import ConfigError, MalformedPosition, OtherDataset, OtherOrder, OtherVersion
 from tests.by_day import each_once
 from tests.feeder.support import serving
 from tests.pipeline.small_datasets import identities, settings_of, write

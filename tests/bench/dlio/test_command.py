@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from bench.dlio.__main__ import case, judge
-from bench.dlio.tables import as_markdown
+from bench.dlio.__main__ import as_markdown, case, judge
 from bench.dlio.workloads import READERS, WORKLOADS
-from bench.measure import Failure, Result
+from bench.harness import Failure, Result
 from bench.services import Served
 
 RESNET = WORKLOADS[0]

@@ -35,14 +35,7 @@ from tests.feeder import fake_dataset
 from tests.feeder.certificates import Authority
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.proxy import Proxy
-from tests.feeder.support import (
-    PATIENCE,
-    ServedFeeder,
-    eventually,
-    served,
-    server_settings,
-    until,
-)
+from tests.feeder.support import PATIENCE, ServedFeeder, eventually, served, server_settings, until
 from tests.pipeline.small_datasets import settings_of, write
 from tests.support import asynchronous
 

@@ -14,14 +14,7 @@ from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server import conversation
 from streamrec.feeder.server.server import Feeder
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire.messages import (
-    BatchMessage,
-    Credit,
-    Goaway,
-    Message,
-    Ping,
-    Subscribe,
-)
+from streamrec.wire.messages import BatchMessage, Credit, Goaway, Message, Ping, Subscribe
 from streamrec.wire.protocol import Connection, Role
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import (

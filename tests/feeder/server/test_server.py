@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.errors import (
-    ConfigError,
-    FeederDraining,
-    FeederLost,
-    StoreUnavailable,
-)
+from streamrec.errors import ConfigError, FeederDraining, FeederLost, StoreUnavailable
 from streamrec.feeder.client.client import AsyncFeed
 from streamrec.feeder.server.listener import Listener
 from streamrec.feeder.server.server import Feeder

@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from streamrec.errors import (
-    MalformedImage,
-    PictureTooLarge,
-    UnsupportedFormat,
-    WrongFeatureType,
-)
+from streamrec.errors import MalformedImage, PictureTooLarge, UnsupportedFormat, WrongFeatureType
 from streamrec.formats.images import jpeg
 from streamrec.formats.images.image import (
     decode_and_crop_jpeg,

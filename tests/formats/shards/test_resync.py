@@ -10,13 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec import kernel
-from streamrec.errors import (
-    CorruptLength,
-    CorruptRecord,
-    DataError,
-    RecordTooLarge,
-    TruncatedShard,
-)
+from streamrec.errors import CorruptLength, CorruptRecord, DataError, RecordTooLarge, TruncatedShard
 from streamrec.formats.shards import resync
 from streamrec.formats.shards.resync import length_of_crc
 from streamrec.formats.shards.tfrecord import FrameScanner, frame

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec import kernel
-from streamrec.errors import (
-    CorruptLength,
-    CorruptRecord,
-    DataError,
-    RecordTooLarge,
-    TruncatedShard,
-)
+from streamrec.errors import CorruptLength, CorruptRecord, DataError, RecordTooLarge, TruncatedShard
 from streamrec.formats.shards.tfrecord import (
     FOOTER,
     HEADER,

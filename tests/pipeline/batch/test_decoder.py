@@ -10,11 +10,7 @@ from streamrec.errors import ConfigError, FunctionFailed, MissingFeature, OutOfM
 from streamrec.formats.examples.descriptions import USUAL_GROWTH, describe
 from streamrec.formats.examples.example import SequenceExample, encode_example
 from streamrec.formats.examples.image_spec import Image
-from streamrec.formats.examples.specs import (
-    FixedLenFeature,
-    FixedLenSequenceFeature,
-    RaggedFeature,
-)
+from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature, RaggedFeature
 from streamrec.formats.images.image import encode_png
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.batch.decoder import Chunk, Decoder, blank, is_padded

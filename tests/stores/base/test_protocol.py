@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, ObjectChanged
-from streamrec.stores.base.protocol import (
-    bare_url,
-    check_pin,
-    check_range,
-    in_thread,
-    split_bucket,
-)
+from streamrec.stores.base.protocol import bare_url, check_pin, check_range, in_thread, split_bucket
 from tests.support import asynchronous
 
 

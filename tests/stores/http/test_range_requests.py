@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ObjectChanged, StoreError, StoreMisbehaved
-from streamrec.stores.http.range_requests import (
-    MAX_SKIP,
-    RangedGet,
-    check_response,
-    size_from_416,
-)
+from streamrec.stores.http.range_requests import MAX_SKIP, RangedGet, check_response, size_from_416
 
 
 def request(start: int, stop: int, etag: str | None = None) -> RangedGet:

@@ -1,1 +1,0 @@
-"""The clients of :mod:`bench.feeder_connections`, ``feeder_hostile`` and ``feeder_leaving``."""

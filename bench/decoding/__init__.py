@@ -1,1 +1,0 @@
-"""The cases, tables and chart of :mod:`bench.kernel`."""

@@ -1,1 +1,0 @@
-"""The parts of :mod:`bench.remote`: streams from object stores, beside other readers."""

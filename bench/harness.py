@@ -1,0 +1,655 @@
+"""The harness of all benchmarks: cases, results, tables, charts, files and the command line.
+
+A benchmark is a function with options of click, which measures and returns a :class:`Report`::
+
+    @benchmark("padding", repeat=3)
+    @click.option("--size", default=1.0)
+    def main(run: Run, size: float) -> Report: ...
+
+``run`` has what is common to all: the rounds, the cases that are selected, the directory of data.
+A :class:`Case` is a program of :mod:`bench.readers` with its arguments. Each is measured in a fresh
+process, in rounds, so that drift hits all alike. What a program prints a judge makes figures of: a
+flat mapping, by name. A table is a sequence of :class:`Column`, over results or mappings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import compileall
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import wraps
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import click
+
+from bench import machine
+from bench.machine import ROOT
+from streamrec.flow.bridge import new_event_loop
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bench.datasets import Dataset
+
+T = TypeVar("T")
+BEGAN = time.monotonic()
+READING_TIMEOUT = 900.0
+"""Seconds that one reading may take; the slowest case takes a few minutes."""
+TAIL = 1500
+"""Number of characters of a reader's standard error that a failure shows."""
+MISSING = "-"
+RATE = "megabytes_per_second"
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, with the seconds since the benchmark began."""
+    click.echo(f"{time.monotonic() - BEGAN:7.1f} s  {text}", err=True)
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the event loop that streams have."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+
+class Failure(Exception):
+    """A reader failed, or did not read exactly the dataset."""
+
+
+class Comparison(NamedTuple):
+    """The cases, by title, whose best rate in the same run a case's rate is compared with."""
+
+    label: str
+    cases: tuple[str, ...]
+
+
+class Counters(Protocol):
+    """The counters of a store."""
+
+    def clear(self) -> None: ...
+
+    def statistics(self) -> Mapping[str, Any]: ...
+
+
+Judge = Callable[["Case", Mapping[str, Any]], dict[str, float]]
+"""Makes figures of a case's report, or raises :class:`Failure`."""
+ServiceInfo = tuple[Mapping[str, Any], Mapping[str, int]]
+"""Arguments that a service adds to the reader's, and the ids of its processes by name."""
+
+
+@contextlib.contextmanager
+def no_service() -> Iterator[ServiceInfo]:
+    yield {}, {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of a table: a program and its arguments.
+
+    Args:
+        group: Heading of the table.
+        name: Name of the row, unique in its group.
+        program: Module below ``bench``, and the name of a program in it.
+        arguments: Arguments of the program, plain values.
+        python: Interpreter that runs it.
+        environment: Variables that it has besides those of this process.
+        service: Service that starts before each measurement, and ends after it.
+        companions: Ids of the other processes that work for the program, by name.
+        counters: Counters of one measurement, which become ``store`` of the report.
+        comparisons: Comparisons that the table shows.
+    """
+
+    group: str
+    name: str
+    program: str
+    arguments: Mapping[str, Any]
+    python: str = sys.executable
+    environment: Mapping[str, str] = field(default_factory=dict)
+    service: Callable[[], AbstractContextManager[ServiceInfo]] = no_service
+    companions: Mapping[str, int] = field(default_factory=dict)
+    counters: Counters | None = None
+    comparisons: tuple[Comparison, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Return the group and the name, which no other case has."""
+        return f"{self.group}: {self.name}"
+
+    def command(self, **more: Any) -> list[str]:
+        """Return the command line; ``more`` are arguments besides those of the case."""
+        program = f"bench.{self.program}".split()
+        return [self.python, "-m", *program, json.dumps({**self.arguments, **more})]
+
+
+@dataclass
+class Result:
+    """The measurements, a mapping of figures for each round, and the failures of one case."""
+
+    case: Case
+    measurements: list[dict[str, float]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def values(self, figure: str) -> list[float]:
+        """Return the values of all rounds, none where the case has no such figure."""
+        return [found[figure] for found in self.measurements if figure in found]
+
+    def median(self, figure: str) -> float | None:
+        values = self.values(figure)
+        return median(values) if values else None
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Return the median, the least and the largest value of each figure."""
+        summaries = {}
+        for name in self.measurements[0] if self.measurements else {}:
+            values = self.values(name)
+            summaries[name] = {"median": median(values), "min": min(values), "max": max(values)}
+        return summaries
+
+
+def measure(
+    cases: Sequence[Case], judge: Judge, rounds: int, progress: Callable[[str], None] = say
+) -> list[Result]:
+    """Measure every case once a round, in another order each time."""
+    # An installer does this, too. With PYTHONDONTWRITEBYTECODE each process would compile it anew.
+    compileall.compile_dir(ROOT / "streamrec", quiet=2)
+    results = [Result(case) for case in cases]
+    for number in range(rounds):
+        for place, result in enumerate(Random(number).sample(results, len(results)), 1):
+            done = number * len(cases) + place
+            progress(f"{done} of {len(cases) * rounds}: {result.case.title}")
+            try:
+                result.measurements.append(judge(result.case, run_case(result.case)))
+            except Failure as failure:
+                result.failures.append(str(failure))
+    return results
+
+
+def run_case(case: Case) -> dict[str, Any]:
+    """Run a case's program, and return what it reports."""
+    with case.service() as (more, helpers):
+        command = case.command(**more, companions={**case.companions, **helpers})
+        quiet = {"AWS_EC2_METADATA_DISABLED": "true", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment = {**os.environ, **case.environment, **quiet}
+        how: dict[str, Any] = {"cwd": ROOT, "env": environment, "timeout": READING_TIMEOUT}
+        if case.counters is not None:
+            case.counters.clear()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, **how)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"not done after {READING_TIMEOUT:g} s") from None
+    if done.returncode:
+        said = without_folders(done.stderr, ROOT)
+        raise Failure(f"exit code {done.returncode}: {said[-TAIL:].strip()}")
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if case.counters is not None:
+        report["store"] = case.counters.statistics()
+    return report
+
+
+_LIBRARIES = r"(?:(?:site|dist)-packages|lib(?:64)?/python[23][\d.]*t?|bin)/"
+_FOLDER = re.compile(rf'(?:(?<=")/(?:[^"\n]*/)?|/(?:[^\s"\':]*/)?){_LIBRARIES}')
+"""The folders before the files of a package, of the standard library, or of a program. Paths in the
+quotes of a traceback may hold spaces."""
+
+
+def without_folders(text: str, checkout: Path) -> str:
+    """Return a reader's standard error with paths as they would be on any machine.
+
+    Args:
+        text: Text such as a traceback, of any interpreter.
+        checkout: Directory of the repository. Paths in it become relative to it, those of packages
+            and of the standard library relative to their folder; of programs the name remains.
+    """
+    text = _FOLDER.sub("", text)
+    for folder in {checkout, checkout.resolve()}:
+        text = text.replace(f"{folder}/", "")
+    return text
+
+
+def reading_figures(report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
+    """Check that a reader has read exactly the dataset, and return its report as figures.
+
+    Args:
+        report: Report of :class:`bench.stopwatch.Stopwatch`.
+        dataset: Dataset that the reader was given.
+
+    Raises:
+        Failure: It has read something else.
+    """
+    names = ["records", "label_sum"] if report["nbytes"] is None else ["nbytes"]
+    came, there = ({name: facts[name] for name in names} for facts in (report, dataset.facts()))
+    if came != there:
+        raise Failure(f"read {came}, where there is {there}")
+    seconds, first = report["seconds"], report["first_batch_seconds"]
+    megabytes = dataset.nbytes / 1e6
+    figures = {
+        "seconds": seconds,
+        RATE: megabytes / seconds,
+        "client_idle_megabytes": report["idle_megabytes"],
+    }
+    if first is not None:
+        figures["first_batch_seconds"] = first
+        figures["longest_wait_seconds"] = report["longest_wait_seconds"]
+        rest = 1 - report["first_batch_share"]
+        figures[f"{RATE}_after_first_batch"] = megabytes * rest / (seconds - first)
+    if report["nbytes"] is None:
+        figures["records_per_second"] = dataset.records / seconds
+    for name, cpu in report["cpu_seconds"].items():
+        figures[f"{name}_cpu_seconds_per_gigabyte"] = cpu / (dataset.nbytes / 1e9)
+    for name, peak in report["peak_megabytes"].items():
+        figures[f"{name}_peak_megabytes"] = peak
+    return figures
+
+
+def ratio(
+    result: Result, comparison: Comparison, results: Sequence[Result], rate: str = RATE
+) -> float | None:
+    """Return the case's median rate over the best median rate of the compared cases."""
+    rates = [one.median(rate) for one in results if one.case.title in comparison.cases]
+    best = max((found for found in rates if found is not None), default=None)
+    own = result.median(rate)
+    return own / best if own is not None and best is not None else None
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, its first column aligned to the left, the others to the right.
+
+    Cells are padded, so that it can be read as plain text, too.
+    """
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    rule = ["-" * widths[0], *("-" * (max(width, 2) - 1) + ":" for width in widths[1:])]
+    return "\n".join(_line(cells, widths) for cells in (head, rule, *rows))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = zip(cells, widths, strict=True)
+    padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+    return f"| {' | '.join(padded)} |"
+
+
+def number(value: float | None) -> str:
+    """Format a number with at least three digits."""
+    if value is None:
+        return MISSING
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Args:
+        head: Heading.
+        key: Name of a figure, of which a result has the median; or a function of the row.
+        form: Makes a cell of the value; or a format, to which a missing value is ``-``.
+    """
+
+    head: str
+    key: str | Callable[[Any], Any]
+    form: str | Callable[[Any], str] = number
+
+    def cell(self, row: Any) -> str:
+        if callable(self.key):
+            value = self.key(row)
+        else:
+            value = row.median(self.key) if isinstance(row, Result) else row.get(self.key)
+        if callable(self.form):
+            return self.form(value)
+        return MISSING if value is None else self.form.format(value)
+
+
+def table_of(columns: Sequence[Column], rows: Sequence[Any]) -> str:
+    """Return a table with a line for each row: a result, or a mapping of figures."""
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    return table([column.head for column in columns], cells)
+
+
+def tables_of(columns: Sequence[Column], results: Sequence[Result], heading: str = "### {}") -> str:
+    """Return a table below a heading for each group of cases."""
+    groups = dict.fromkeys(result.case.group for result in results)
+    members = {group: [one for one in results if one.case.group == group] for group in groups}
+    return "\n\n".join(
+        f"{heading.format(group)}\n\n{table_of(columns, rows)}" for group, rows in members.items()
+    )
+
+
+def name_of(result: Result) -> str:
+    """Return the cell that names a case, with its failure if it had one."""
+    if not result.failures:
+        return result.case.name
+    refused = any("ConfigError" in failure for failure in result.failures)
+    return f"{result.case.name} ({'refused' if refused else 'failed'})"
+
+
+def spread(figure: str, between: str = "-", form: str = "") -> Callable[[Result], str]:
+    """Return a column's function: the least and the largest value of a figure."""
+
+    def cell(result: Result) -> str:
+        values = result.values(figure)
+        if not values:
+            return MISSING
+        ends = [format(end, form) if form else number(end) for end in (min(values), max(values))]
+        return between.join(ends)
+
+    return cell
+
+
+@dataclass(frozen=True)
+class Aim:
+    """An aim, and what was measured, if anything; ``least`` is true where more is better."""
+
+    name: str
+    unit: str
+    aim: float
+    measured: float | None
+    least: bool = True
+
+    @property
+    def met(self) -> bool:
+        measured = float("nan") if self.measured is None else self.measured
+        return measured >= self.aim if self.least else measured <= self.aim
+
+    def facts(self) -> dict[str, Any]:
+        return {**asdict(self), "met": self.met}
+
+
+AIMS = (
+    Column("", lambda aim: aim.name, str),
+    Column("aim", lambda a: f"{'at least' if a.least else 'at most'} {a.aim:g} {a.unit}", str),
+    Column("measured", lambda aim: aim.measured),
+    Column("met", lambda aim: "yes" if aim.met else "no", str),
+)
+
+
+# -- charts ----------------------------------------------------------------------------------------
+
+OWN, CEILING, OTHER = "#1b7f5c", "#b8b8b8", "#c9722e"
+"""Colors of streamrec, of what no reader can exceed, and of the other readers."""
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of so many inches.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # The same results give the same file.
+    mpl.rcParams.update({"svg.hashsalt": "streamrec", "svg.fonttype": "none", "font.size": 8})
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_bars(panel: Any, bars: Sequence[tuple[str, float, str, str]]) -> None:
+    """Draw horizontal bars, the first on top: of each the name, value, color and text."""
+    names, values, colors, texts = zip(*bars, strict=True)
+    places = range(len(names))
+    panel.barh(places, values, color=colors, height=0.7)
+    panel.set_yticks(places, names)
+    panel.invert_yaxis()
+    panel.spines[["top", "right"]].set_visible(False)
+    for place, value, text in zip(places, values, texts, strict=True):
+        panel.annotate(f" {text}", (value, place), va="center", fontsize=7)
+
+
+def draw_lines(
+    panels: Mapping[str, Sequence[tuple[Any, Any, dict[str, Any]]]],
+    x_label: str,
+    title: str,
+    target: Path,
+) -> None:
+    """Draw panels of lines, two beside each other: of each line x, y and how it is drawn.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    rows = -(-len(panels) // 2)
+    figure = new_figure(7.5, 1.5 + 2 * rows)
+    axes = figure.subplots(rows, 2, sharex=True)
+    for panel, (label, lines) in zip(axes.flat, panels.items(), strict=True):
+        for x, y, how in lines:
+            panel.plot(x, y, **{"linewidth": 1, **how})
+        panel.set_title(label, fontsize=9, loc="left")
+        panel.set_ylim(bottom=0)
+        panel.yaxis.get_major_locator().set_params(integer=True)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in axes[-1]:
+        panel.set_xlabel(x_label)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    save_figure(figure, title, target)
+
+
+def save_figure(figure: Figure, title: str, target: Path) -> None:
+    """Write the figure as an SVG file; a file that exists is replaced."""
+    figure.suptitle(title)
+    figure.savefig(target, format="svg", metadata={"Date": None})
+
+
+# -- files of results ------------------------------------------------------------------------------
+
+
+def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return everything that was measured, a row for each case."""
+    return [
+        {
+            "case": result.case.name,
+            "group": result.case.group,
+            "ratios": {one.label: ratio(result, one, results) for one in result.case.comparisons},
+            "summary": result.summary(),
+            "measurements": result.measurements,
+            "failures": result.failures,
+        }
+        for result in results
+    ]
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write plain values, floats with six digits; a file that exists is replaced."""
+    rounded = json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.6g}"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(rounded))
+
+
+def seal(path: Path) -> None:
+    """Add to a JSON file the digests of what was measured and of the files beside it.
+
+    A test holds the files against them, so that nobody changes a figure but by measuring.
+    """
+    content = json.loads(path.read_text())
+    path.write_text(_text({**content, "digests": digests(path)}))
+
+
+def digests(path: Path) -> dict[str, str]:
+    """Return the digests of a JSON file's content and of the files of its name beside it."""
+    content = json.loads(path.read_text())
+    content.pop("digests", None)
+    beside = sorted(set(path.parent.glob(f"{path.stem}.*")) - {path})
+    files = {path.name: _text(content).encode()} | {one.name: one.read_bytes() for one in beside}
+    return {name: blake2b(data, digest_size=8).hexdigest() for name, data in files.items()}
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1) + "\n"
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass
+class Report:
+    """What a benchmark has found.
+
+    Args:
+        text: Content of the Markdown file; nothing: none is written.
+        facts: Content of the JSON file, behind the date and the machine.
+        aims: Aims; the table of those that were measured stands behind the text.
+        draw: Draws the chart into an SVG file.
+        failed: True for the exit code 1; by default it is 1 where a case failed.
+        name: Name of the files, without the suffix; by default the benchmark's.
+        shown: Text that is printed where there is no Markdown.
+    """
+
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    aims: Sequence[Aim] = ()
+    draw: Callable[[Path], None] | None = None
+    failed: bool | None = None
+    name: str = ""
+    shown: str = ""
+
+    def write(self, output: Path, benchmark: str) -> None:
+        """Write JSON, Markdown, and a chart where matplotlib is installed."""
+        path = output / f"{self.name or benchmark}.json"
+        on = {**machine.describe()}
+        on["libraries"] |= self.facts.pop("libraries", {})
+        write_json(path, {"benchmark": benchmark, "date": now(), "machine": on, **self.facts})
+        if self.text:
+            path.with_suffix(".md").write_text(self.text + "\n")
+        if self.draw is not None:
+            try:
+                self.draw(path.with_suffix(".svg"))
+            except ImportError:
+                click.echo("No chart: matplotlib is missing; pip install 'streamrec[bench]'.")
+        seal(path)
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """What the command line says, and what was measured so far.
+
+    Args:
+        repeat: Number of rounds.
+        only: Texts in the titles of the cases to measure; none: all.
+        data: Directory that keeps datasets from run to run.
+        output: Directory of the results.
+    """
+
+    repeat: int = 1
+    only: Sequence[str] = ()
+    data: Path = field(default_factory=Path)
+    output: Path | None = None
+    results: list[Result] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    """Lines on what could not be measured, each with a remedy."""
+
+    def selects(self, title: str) -> bool:
+        return not self.only or any(part in title for part in self.only)
+
+    def choose(self, cases: Sequence[Case]) -> list[Case]:
+        """Return the cases that are selected."""
+        return [case for case in cases if self.selects(case.title)]
+
+    def measure(self, cases: Sequence[Case], judge: Judge, repeat: int | None = None) -> None:
+        """Measure the selected cases, and keep their results."""
+        rounds = self.repeat if repeat is None else repeat
+        chosen = self.choose(cases)
+        self.results += measure(chosen, judge, rounds) if chosen else []
+
+    def finish(self, report: Report, benchmark: str) -> bool:
+        """Print a report, write it, and return whether all went well."""
+        skipped = list(dict.fromkeys(self.skipped))
+        aims = [aim for aim in report.aims if aim.measured is not None]
+        if aims:
+            report.text = f"{report.text.rstrip()}\n\n### aims\n\n{table_of(AIMS, aims)}"
+            report.facts["aims"] = [aim.facts() for aim in aims]
+        if self.results:
+            report.facts |= {"skipped": skipped, "rows": rows_of(self.results)}
+        click.echo(report.text or report.shown)
+        for line in skipped:
+            click.echo(f"Skipped: {line}")
+        for result in self.results:
+            for failure in result.failures:
+                click.echo(f"{result.case.title}: {shorten(failure)}")
+        if self.output is not None:
+            report.write(self.output, benchmark)
+        if report.failed is None:
+            return not any(result.failures for result in self.results)
+        return not report.failed
+
+
+def shorten(failure: str) -> str:
+    """Return a failure on a line, of a traceback its last line; the JSON has the whole text."""
+    first, *more = failure.splitlines()
+    return f"{first.partition(':')[0]}: {more[-1]}" if more else first
+
+
+def default_data() -> Path:
+    return Path(tempfile.gettempdir(), f"streamrec-bench-{os.getuid()}")
+
+
+PATH = click.Path(path_type=Path)
+OUTPUT = click.Option(["--output"], type=PATH, help="Directory that the results are written to.")
+DATA = click.Option(
+    ["--data"], type=PATH, default=default_data, help="Directory where the datasets are kept."
+)
+ONLY = click.Option(
+    ["--only"], multiple=True, help="Text in the titles of the cases to measure; all by default."
+)
+ROUNDS = "Number of rounds; each case runs once a round."
+PEERS = click.option(
+    "--peers-python",
+    default=sys.executable,
+    help="Python interpreter that has the peers; this one by default.",
+)
+
+
+def benchmark(
+    name: str, *, repeat: int = 0, only: bool = False, data: bool = False
+) -> Callable[[Callable[..., Report]], click.Command]:
+    """Return a decorator that makes a command of a function that measures.
+
+    Args:
+        name: Name of the files of results.
+        repeat: Number of rounds by default; zero: the command has no ``--repeat``.
+        only: True for ``--only``.
+        data: True for ``--data``.
+    """
+
+    def make(main: Callable[..., Report]) -> click.Command:
+        @wraps(main)
+        def command(**options: Any) -> None:
+            common: dict[str, Any] = {
+                key: options.pop(key) for key in ("repeat", "only", "output") if key in options
+            }
+            if data:
+                common["data"] = options.pop("data").absolute()
+            run = Run(**common)
+            sys.exit(not run.finish(main(run, **options), name))
+
+        made = click.command(help=(sys.modules[main.__module__].__doc__ or "").partition("\n")[0])(
+            command
+        )
+        rounds = click.Option(["--repeat"], default=repeat, show_default=True, help=ROUNDS)
+        shown = {OUTPUT: True, rounds: bool(repeat), DATA: data, ONLY: only}
+        made.params[:0] = [option for option, is_shown in shown.items() if is_shown]
+        return made
+
+    return make

@@ -1,0 +1,602 @@
+"""The cases of :mod:`bench.remote`: streams and other readers of images from stores and nginx."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from bench.datasets import LABELS
+from bench.harness import Case, Comparison, Failure, no_service, reading_figures
+from bench.services import STORE_KEYS, burner, feeder
+from streamrec.config import DatasetSettings, validate
+from streamrec.config.memory_budget import memory_budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from bench.datasets import Dataset
+    from bench.harness import ServiceInfo
+    from bench.peers import Peers
+    from bench.services import Served
+
+BATCH_SIZE = 64
+BUCKET = "images"
+NAME = "images-{:05}.tfrecord"
+COUNTED = ("hedges", "hedges_won", "retries", "cut", "concurrency")
+"""Statistics of a stream that become quantities, where it has them."""
+FAR = (32, 64, 96, 128)
+"""Numbers of requests in flight for downloads where there is latency to hide."""
+NEAR = (16, 32, 64, 96)
+"""Numbers of requests in flight for downloads without latency."""
+DOWNLOAD = "download, {} in flight"
+FEW_BATCHES = 4
+"""Number of batches that are taken where only the first one counts."""
+STREAM, DOWNLOADS = "readers.streams stream", "readers.downloads download"
+WEB_DATASET, MOSAIC = "readers.loaders web_dataset", "readers.loaders mosaic"
+IDLE = "beside an idle trainer"
+STEPS = "beside a trainer: 10 ms of Python after each batch"
+HELD = "beside a trainer: a thread of Python that never stops"
+MATRICES = "beside a trainer: a thread of matrix products and Python"
+BURNING = "beside another process that never stops"
+ALONE = "trainer without data"
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+GROWTH = "many shards"
+MEMORY = "memory"
+COUNTS = (10, 1_000, 100_000)
+WINDOWS = {"64MiB": "8MiB", "256MiB": "32MiB", "1GiB": "128MiB"}
+"""Shuffle window for each memory budget."""
+LANES = (1, 48, 192)
+TIMES_BUDGET = 4
+"""Number of times its budget that a stream reads at most while its memory is measured."""
+
+# -- images, and where they are --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Images:
+    """Shards of images: those of a dataset, served again and again under other names.
+
+    Args:
+        template: Dataset whose shards are served.
+        passes: Number of times that each of them is served.
+    """
+
+    template: Dataset
+    passes: int
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """Return the recipe by which the store makes the shards."""
+        templates = [str(path) for path in self.template.paths]
+        return {"templates": templates, "name": NAME, "objects": self.template.shards * self.passes}
+
+    def part(self, passes: int) -> Dataset:
+        """Return the facts of the first passes as those of a dataset."""
+        one = self.template
+        return replace(
+            one,
+            shards=one.shards * passes,
+            records=one.records * passes,
+            nbytes=one.nbytes * passes,
+            label_sum=one.label_sum * passes,
+        )
+
+    def names(self, passes: int) -> list[tuple[str, int]]:
+        """Return the name and the size in bytes of each shard."""
+        sizes = [path.stat().st_size for path in self.template.paths] * passes
+        return [(NAME.format(number), size) for number, size in enumerate(sizes)]
+
+    def braces(self, passes: int) -> str:
+        """Return the names as one range in braces."""
+        last = self.template.shards * passes - 1
+        return f"images-{{00000..{last:05}}}.tfrecord"
+
+    def linked(self, root: Path) -> Path:
+        """Return a directory of links by all names, for servers that serve files."""
+        directory = root / f"{self.template.name}-x{self.passes}"
+        if not directory.is_dir():
+            unfinished = root / f".{directory.name}.unfinished"
+            unfinished.mkdir(parents=True, exist_ok=True)
+            paths = self.template.paths * self.passes
+            for (name, _), path in zip(self.names(self.passes), paths, strict=True):
+                link = unfinished / name
+                link.unlink(missing_ok=True)
+                link.symlink_to(path)
+            unfinished.rename(directory)
+        return directory
+
+
+def of_download(group: str) -> tuple[Comparison, ...]:
+    """Return the comparison with the best of the downloads in the group."""
+    titles = tuple(f"{group}: {DOWNLOAD.format(count)}" for count in {*FAR, *NEAR})
+    return (Comparison("of download", titles),)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The stores that hold the shards, for one group of the table.
+
+    Args:
+        group: Heading of the table.
+        served: Store that holds the images.
+        environment: Variables by which clients trust the store.
+        peers: Store that holds the images in the peers' formats.
+    """
+
+    group: str
+    served: Served
+    environment: Mapping[str, str] = field(default_factory=dict)
+    peers: Served | None = None
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """Return the storage options of the store that holds the images."""
+        return {"endpoint_url": self.served.endpoint, **STORE_KEYS}
+
+    def case(
+        self,
+        name: str,
+        program: str,
+        arguments: Mapping[str, Any],
+        *,
+        of: Served | None = None,
+        **more: Any,
+    ) -> Case:
+        """Return a case that reads from the store, or from the one of the peers."""
+        served = of or self.served
+        how: dict[str, Any] = {
+            "environment": self.environment,
+            "companions": {"store": served.pid},
+            "counters": served,
+            "comparisons": of_download(self.group),
+        }
+        options = {"storage_options": self.storage_options}
+        return Case(self.group, name, program, {**arguments, **options}, **{**how, **more})
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to iterate over a stream.
+
+    Args:
+        name: Name of the row.
+        loop: Library whose event loop runs ``async for``; ``None`` for a plain ``for``.
+        engine: Engine of the stream.
+        ahead: True where the engine process starts while the trainer does other things.
+    """
+
+    name: str
+    loop: str | None
+    engine: str | None = None
+    ahead: bool = False
+
+
+FOR = Way("for", None)
+WAYS = (
+    Way("async for", "uvloop"),
+    FOR,
+    Way("for, engine started ahead", None, ahead=True),
+    Way('for, engine="thread"', None, "thread"),
+)
+
+
+def stream_arguments(images: Images, passes: int, way: Way, **more: Any) -> dict[str, Any]:
+    """Return the arguments of the stream's reader, beside an idle trainer.
+
+    The source is a glob where all passes are read.
+    """
+    names = "images-*.tfrecord" if passes == images.passes else images.braces(passes)
+    return {
+        "source": f"s3://{BUCKET}/{names}",
+        "features": images.template.features,
+        "batch_size": BATCH_SIZE,
+        "passes": passes,
+        "loop": way.loop,
+        "engine": way.engine,
+        "ahead": way.ahead,
+        "iterations": 0,
+        "beside": None,
+        **more,
+    }
+
+
+def judge(case: Case, report: Mapping[str, Any], images: Images) -> dict[str, float]:
+    """Check that the reader has read exactly its passes, and return its report as quantities.
+
+    Args:
+        case: Case whose arguments hold the number of ``passes`` and, where the format is not
+            TFRecord, the number of ``stored_bytes``.
+        report: Report that :class:`bench.stopwatch.Stopwatch` prints.
+        images: Images that the reader was given.
+
+    Raises:
+        Failure: It has read something else.
+    """
+    dataset = images.part(case.arguments["passes"])
+    found = reading_figures(report, dataset)
+    found["gigabytes"] = dataset.nbytes / 1e9
+    statistics = report.get("statistics", {})
+    found |= {name: float(statistics[name]) for name in COUNTED if name in statistics}
+    store = report.get("store")
+    if store is not None:
+        used = case.arguments.get("stored_bytes", dataset.nbytes)
+        if store["bytes_sent"] < used:
+            raise Failure(f"the store sent {store['bytes_sent']} bytes, of which {used} were used")
+        found["requests"] = store["requests"]
+        found["peak_in_flight"] = store["peak_in_flight"]
+        found["read_over_used"] = store["bytes_sent"] / used
+    return found
+
+
+def judge_beginning(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
+    """Check the number of batches taken, and return the seconds to the first one.
+
+    Raises:
+        Failure: It took more, or fewer.
+    """
+    expected = case.arguments["batches"] * BATCH_SIZE
+    if report["records"] != expected:
+        raise Failure(f"took {report['records']} records, and not {expected}")
+    return {"first_batch_seconds": report["first_batch_seconds"]}
+
+
+# -- whole readings --------------------------------------------------------------------------------
+
+
+def behind_store(images: Images, place: Place) -> list[Case]:
+    """Return downloads with several numbers of requests in flight, and streams with defaults."""
+    return [
+        *(_download(images, place, DOWNLOAD, count) for count in FAR),
+        *(
+            place.case(way.name, STREAM, stream_arguments(images, images.passes, way))
+            for way in WAYS
+        ),
+    ]
+
+
+def first_batches(images: Images, place: Place) -> list[Case]:
+    """Return streams that end after a few batches: they take a second, and run many times."""
+    return [
+        place.case(
+            way.name, STREAM, stream_arguments(images, images.passes, way, batches=FEW_BATCHES)
+        )
+        for way in WAYS
+    ]
+
+
+def ceiling(images: Images, place: Place) -> list[Case]:
+    """Return downloads that drop the bytes: they show that the store limits no other reader."""
+    name = "receive and drop, {} in flight"
+    return [_download(images, place, name, count, keep=False) for count in NEAR[:2]]
+
+
+def with_tail(images: Images, place: Place) -> list[Case]:
+    """Return streams from a store where some requests stall, also without hedging or an order."""
+    loop, plain, *_ = (stream_arguments(images, images.passes, way) for way in WAYS)
+    first = WAYS[0].name
+    arguments_of = {
+        first: loop,
+        FOR.name: plain,
+        f"{first}, no hedging": {**loop, "hedging": False},
+        f"{first}, ordered=False": {**loop, "ordered": False},
+    }
+    return [place.case(name, STREAM, arguments) for name, arguments in arguments_of.items()]
+
+
+def through_feeder(images: Images, place: Place) -> list[Case]:
+    """Return downloads, a stream, and a stream of a feeder that reads from the store."""
+    features = images.template.features
+    settings = {
+        "source": f"s3://{BUCKET}/*",
+        "batch_size": BATCH_SIZE,
+        "storage_options": place.storage_options,
+        "features": {name: {"kind": "fixed", **plain} for name, plain in features.items()},
+    }
+
+    @contextlib.contextmanager
+    def serving() -> Iterator[ServiceInfo]:
+        with feeder("images", settings) as (address, pid):
+            yield {"address": address}, {"feeder": pid}
+
+    whole = stream_arguments(images, images.passes, FOR)
+    return [
+        *(_download(images, place, DOWNLOAD, count) for count in FAR),
+        place.case(FOR.name, STREAM, whole),
+        place.case("for, through a feeder", STREAM, whole, service=serving),
+    ]
+
+
+def _download(images: Images, place: Place, name: str, count: int, *, keep: bool = True) -> Case:
+    objects = [(BUCKET, key, size) for key, size in images.names(images.passes)]
+    arguments = {"objects": objects, "in_flight": count, "keep": keep, "passes": images.passes}
+    return place.case(name.format(count), DOWNLOADS, arguments)
+
+
+def from_files(
+    images: Images, group: str, server: tuple[str, int], environment: Mapping[str, str]
+) -> list[Case]:
+    """Return downloads and streams from a web server: URLs instead of a bucket, and no latency.
+
+    Args:
+        images: Images that the server serves.
+        group: Heading of the table.
+        server: Endpoint of the server, and the id of its process.
+        environment: Variables by which clients trust the server.
+    """
+    endpoint, pid = server
+    whole = images.passes
+    urls = [(f"{endpoint}/{name}", size) for name, size in images.names(whole)]
+    download = {"urls": urls, "keep": True, "passes": whole}
+    place = {"source": f"{endpoint}/{images.braces(whole)}", "storage_options": None}
+    rows: list[tuple[str, str, dict[str, Any]]] = [
+        *((DOWNLOAD.format(n), DOWNLOADS, {**download, "in_flight": n}) for n in NEAR),
+        *((way.name, STREAM, stream_arguments(images, whole, way, **place)) for way in WAYS),
+    ]
+    how: dict[str, Any] = {
+        "environment": environment,
+        "comparisons": of_download(group),
+        "companions": {"store": pid},
+    }
+    return [Case(group, *row, **how) for row in rows]
+
+
+def slow_peers(template: Dataset, place: Place, peers: Peers) -> list[Case]:
+    """Return cases of other loaders, over one pass of the images, and of a loop over s3fs."""
+    assert place.peers is not None
+    endpoint = place.peers.endpoint
+    environment = {
+        **place.environment,
+        "S3_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": STORE_KEYS["key"],
+        "AWS_SECRET_ACCESS_KEY": STORE_KEYS["secret"],
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    common = {"passes": 1, "batch_size": BATCH_SIZE}
+    rows: list[tuple[str, str, dict[str, Any]]] = []
+    if peers.has_web_dataset:
+        paths = sorted(peers.tars(template).iterdir())
+        urls = [f"{endpoint}/{path.parent.name}/{path.name}" for path in paths]
+        tars = {**common, "stored_bytes": _nbytes(paths), "urls": urls}
+        rows += [
+            (
+                f"WebDataset over curl, {n} workers",
+                "readers.loaders web_dataset",
+                {**tars, "workers": n},
+            )
+            for n in (0, 2, 4)
+        ]
+    if peers.has_mosaic:
+        directory = peers.mds(template)
+        stored = _nbytes(list(directory.iterdir()))
+        mds = {**common, "stored_bytes": stored, "remote": f"s3://{directory.name}"}
+        rows += [
+            (f"MosaicML Streaming, {n} workers", MOSAIC, {**mds, "workers": n}) for n in (0, 2)
+        ]
+    theirs: dict[str, Any] = {"python": peers.python, "environment": environment}
+    s3fs = {"bucket": BUCKET, "shards": template.shards, **common}
+    return [
+        place.case("s3fs file and loop", "readers.loaders s3fs", s3fs),
+        *(place.case(*row, of=place.peers, **theirs) for row in rows),
+    ]
+
+
+def _nbytes(paths: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in paths)
+
+
+# -- beside busy trainers --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Load:
+    """A load that a stream runs beside."""
+
+    group: str
+    work: Mapping[str, Any] = field(default_factory=dict)
+    service: Callable[[], AbstractContextManager[ServiceInfo]] = no_service
+
+
+def beside_trainers(
+    images: Images, place: Place, iterations: int, *, passes: int, few: int
+) -> list[Case]:
+    """Return a case for each load and each way to iterate, and the trainer without data.
+
+    Args:
+        images: Images that are read.
+        place: Place that they are read from; its group does not matter.
+        iterations: Iterations of the trainer's loop in 10 ms.
+        passes: Passes that a plain ``for`` reads.
+        few: Passes that ``async for`` reads, which shares the trainer's interpreter.
+    """
+    steps = {"iterations": iterations}
+    loads = (
+        Load(IDLE),
+        Load(STEPS, steps),
+        Load(HELD, {"beside": "python"}),
+        Load(MATRICES, {"beside": "matrix"}),
+        Load(BURNING, service=burner),
+    )
+    ways = {FOR: passes, WAYS[0]: few}
+    rows = [_beside(images, place, load, way, n) for load in loads for way, n in ways.items()]
+    counts = images.part(passes)
+    alone = {"records": counts.records, "label_sum": counts.label_sum, "batch_size": BATCH_SIZE}
+    arguments = {**alone, **steps, "beside": None, "passes": passes}
+    rows.insert(2 * len(ways), Case(STEPS, ALONE, "readers.streams trainer", arguments))
+    return rows
+
+
+def _beside(images: Images, place: Place, load: Load, way: Way, passes: int) -> Case:
+    of_idle = Comparison("of idle", (f"{IDLE}: {way.name}",))
+    of_burning = Comparison("of a machine as busy", (f"{BURNING}: {way.name}",))
+    of_alone = Comparison("of no data", (f"{load.group}: {ALONE}",))
+    comparisons = {IDLE: (), BURNING: (of_idle,), STEPS: (of_idle, of_alone)}
+    return replace(place, group=load.group).case(
+        way.name,
+        STREAM,
+        stream_arguments(images, passes, way, **load.work),
+        environment={**place.environment, **ONE_THREAD},
+        service=load.service,
+        comparisons=comparisons.get(load.group, (of_idle, of_burning)),
+    )
+
+
+# -- more and more shards, and memory over settings and sizes of shards ----------------------------
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A bucket of shards that the store makes.
+
+    Args:
+        bucket: Name of the bucket.
+        template: Dataset whose files the shards are made of.
+        objects: Number of shards.
+        copies: Copies of a file of the template in each shard; where more than one, of the first.
+    """
+
+    bucket: str
+    template: Dataset
+    objects: int
+    copies: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return the format of a shard's name, which takes its number."""
+        return "shard-{:06}.tfrecord"
+
+    @property
+    def templates(self) -> int:
+        """Return the number of the template's files that are used."""
+        return self.template.shards if self.copies == 1 else 1
+
+    @property
+    def shard_bytes(self) -> int:
+        """Return the size of a shard."""
+        return self.template.nbytes // self.template.shards * self.copies
+
+    @property
+    def per_template(self) -> int:
+        """Return the number of records in a file of the template."""
+        return self.template.records // self.template.shards
+
+    @property
+    def records(self) -> int:
+        """Return the number of records in all shards."""
+        return self.per_template * self.copies * self.objects
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """Return the recipe by which the store makes the shards."""
+        paths = [str(path) for path in self.template.paths[: self.templates]]
+        name = {"name": self.name, "objects": self.objects, "copies": self.copies}
+        return {"templates": paths, **name}
+
+    def arguments(self, way: Way, most_records: int | None, *, listed: bool) -> dict[str, Any]:
+        """Return the reader's arguments: a glob of the shards if ``listed``, else their names."""
+        url = f"s3://{self.bucket}/"
+        return {
+            "source": f"{url}*",
+            "names": None if listed else url + self.name,
+            "shards": self.objects,
+            "templates": self.templates,
+            "per_template": self.per_template,
+            "labels": LABELS,
+            "most_records": most_records,
+            "features": self.template.features,
+            "batch_size": BATCH_SIZE,
+            "loop": way.loop,
+            "engine": way.engine,
+            "settings": {},
+        }
+
+
+def growing(buckets: list[Shards], store: Served) -> Iterator[Case]:
+    """Yield cases that take the first batch of more and more shards, listed or named."""
+    for way, listed, shards in itertools.product((WAYS[0], FOR), (True, False), buckets):
+        arguments = shards.arguments(way, 1, listed=listed)
+        group = f"{GROWTH}, {way.name}, {'a glob' if listed else 'a list of names'}"
+        yield _case(group, f"{shards.objects:,}", arguments, store)
+
+
+def footprints(buckets: list[Shards], store: Served, most_bytes: float) -> Iterator[Case]:
+    """Yield all budgets, lanes and sizes of shards, shuffled and not, and defaults with ``for``."""
+    for shards in buckets:
+        for budget, lanes, shuffle in itertools.product(WINDOWS, LANES, (False, True)):
+            settings = {"memory_budget": budget, "lanes": lanes, "shuffle": shuffle}
+            settings["shuffle_window"] = WINDOWS[budget]
+            yield _footprint(shards, WAYS[0], settings, store, most_bytes)
+        yield _footprint(shards, FOR, {}, store, most_bytes)
+
+
+def _footprint(
+    shards: Shards, way: Way, settings: dict[str, Any], store: Served, most_bytes: float
+) -> Case:
+    budget = settings.get("memory_budget", "default")
+    lanes = settings.get("lanes", "auto")
+    shuffled = ", shuffled" if settings.get("shuffle") else ""
+    looped = "" if settings else ", for"
+    size = f"{shards.shard_bytes / 1e6:,.0f} MB"
+    name = f"{budget} budget, {lanes} lanes, shards of {size}{shuffled}{looped}"
+    plain = memory_budget(validate(DatasetSettings, {"source": "s3://x", **settings}))
+    most_bytes = min(most_bytes, TIMES_BUDGET * plain)
+    most = round(most_bytes / shards.shard_bytes * shards.per_template * shards.copies)
+    arguments = shards.arguments(way, min(most, shards.records), listed=True)
+    arguments = {**arguments, "settings": settings, "budget": plain}
+    return _case(MEMORY, name, arguments, store)
+
+
+def _case(group: str, name: str, arguments: Mapping[str, Any], store: Served) -> Case:
+    place = Place(group, store)
+    counters = _CountersWithRanges(store)
+    return place.case(
+        name, "readers.streams footprint", arguments, counters=counters, comparisons=()
+    )
+
+
+@dataclass(frozen=True)
+class _CountersWithRanges:
+    """The counters of a store, with the largest range that was requested."""
+
+    store: Served
+
+    def clear(self) -> None:
+        self.store.clear()
+
+    def statistics(self) -> dict[str, Any]:
+        ranges = [request["range"] for request in self.store.requests() if request["range"]]
+        return {**self.store.statistics(), "largest_range": max(map(_size, ranges), default=0)}
+
+
+def _size(header: str) -> int:
+    start, _, last = header.removeprefix("bytes=").partition("-")
+    return int(last) - int(start) + 1 if start and last else 0
+
+
+def judge_footprint(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
+    """Return the reader's report as quantities; the reader itself has checked every row.
+
+    Raises:
+        Failure: It read less than it should.
+    """
+    arguments = case.arguments
+    expected = BATCH_SIZE if arguments["most_records"] == 1 else arguments["most_records"]
+    if report["records"] < expected:
+        raise Failure(f"read {report['records']} records of {expected}")
+    peaks = report["peak_megabytes"]
+    client = max(peaks["client"], peaks.get("engine", 0.0))
+    found = {
+        "seconds": report["seconds"],
+        "first_batch_seconds": report["first_batch_seconds"],
+        "requests": report["store"]["requests"],
+        "largest_range_mebibytes": report["store"]["largest_range"] / (1 << 20),
+        "idle_megabytes": report["idle_megabytes"],
+        "client_peak_megabytes": peaks["client"],
+        "peak_megabytes": client,
+    }
+    if "budget" in arguments:
+        found["beyond_budget_megabytes"] = client - arguments["budget"] / 1e6
+    return found

@@ -1,1 +1,0 @@
-"""Ways to write shards anew, and the shards that they are given."""
