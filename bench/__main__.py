@@ -14,18 +14,13 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from bench.harness import PATH, say
 from bench.machine import ROOT
-from bench.suite import TABLES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.suite import Table
+from bench.suite import TABLES, Table
 
 NAMES = [table.name for table in TABLES]
 

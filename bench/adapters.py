@@ -15,12 +15,15 @@ not installed are skipped.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
 from bench import datasets
+from bench.datasets import Dataset
 from bench.harness import (
     PEERS,
     RATE,
@@ -28,6 +31,7 @@ from bench.harness import (
     Column,
     Comparison,
     Report,
+    Result,
     Run,
     benchmark,
     ratio,
@@ -35,15 +39,7 @@ from bench.harness import (
     table_of,
 )
 from bench.machine import module_versions
-from bench.peers import find_peers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from bench.datasets import Dataset
-    from bench.harness import Result
-    from bench.peers import Peers
+from bench.peers import Peers, find_peers
 
 SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float, int]] = {
     "recsys": (datasets.recsys, 272.0, 512),

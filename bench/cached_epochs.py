@@ -7,18 +7,16 @@ of them with and without each cache. It prints the records/s of the second epoch
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
 import streamrec as sr
 from bench.harness import Column, Report, Run, benchmark, table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 WORDS = [b"%d" % number for number in range(5000)]
 VOCABULARY = {word: number for number, word in enumerate(WORDS)}
@@ -53,7 +51,6 @@ def write(folder: Path, count: int, words: int) -> None:
 
 
 def second_epoch(source: Path, features: Any, **settings: Any) -> float:
-    """Return the records/s of a second shuffled epoch."""
     with sr.open(source, features, batch_size=64, shuffle=True, engine="thread", **settings) as s:
         for _ in s:
             pass

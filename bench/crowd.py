@@ -16,8 +16,9 @@ import sys
 import threading
 import time
 from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.machine import ROOT
 from bench.stopwatch import descriptors, resident_megabytes
@@ -30,10 +31,6 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.wire.messages import Hello
 from streamrec.wire.protocol import Connection, Role
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-
 
 AT_ONCE = 50
 """Clients that connect at a time."""
@@ -58,7 +55,6 @@ class Readers:
         self._going.set()
 
     async def rate(self, seconds: float) -> float:
-        """Return the records a second of the next seconds."""
         loop = asyncio.get_running_loop()
         began, records = loop.time(), self.records
         await asyncio.sleep(seconds)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +15,6 @@ from bench.harness import say
 from streamrec.datasets.writer import TFRecordWriter
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
 FEWEST_SHARDS = 8
 SHARD_BYTES = 134_000_000
@@ -195,7 +193,6 @@ def write_shards(
 
 
 def read_into_page_cache(made: Iterable[Dataset]) -> None:
-    """Read all files of the datasets once."""
     say("reading the data into the page cache")
     for path in (path for dataset in made for path in dataset.paths):
         path.read_bytes()

@@ -12,9 +12,10 @@ takes longer the exit code is 1. It measures the kernel that ``STREAMREC_KERNEL`
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -24,6 +25,7 @@ from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType
+from streamrec.values.columns import ByteArray
 from streamrec.values.record_rows import RecordRows
 from tests.kernel import extremes
 from tests.kernel.wire_bytes import (
@@ -38,11 +40,6 @@ from tests.kernel.wire_bytes import (
     tag,
     varint,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from streamrec.values.columns import ByteArray
 
 MOST = 3.0
 """Most times as long that twice as much may take; quadratic work takes 4 times as long."""

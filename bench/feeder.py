@@ -15,18 +15,32 @@ is connected meanwhile. bench/results/README.md says how each number is made.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from statistics import median
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 import streamrec as sr
 from bench import datasets, machine
-from bench.feeder_systems import BARE, ENGINE, SHARED, SYSTEMS, TCP, TF_SERVICE, Load, Setup
+from bench.datasets import Dataset
+from bench.feeder_systems import (
+    BARE,
+    ENGINE,
+    SHARED,
+    SYSTEMS,
+    TCP,
+    TF_SERVICE,
+    Load,
+    Process,
+    Setup,
+    System,
+)
 from bench.feeding.clients import nbytes
 from bench.harness import (
     AIMS,
@@ -48,13 +62,6 @@ from bench.harness import (
 from bench.readers.streams import specs
 from bench.services import self_signed
 from bench.stopwatch import TICKS, children
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from bench.datasets import Dataset
-    from bench.feeder_systems import Process, System
 
 SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float, int]] = {
     "images": (datasets.images, 321.6, 64),
@@ -136,10 +143,7 @@ def loads_of(data: Path, kinds: Sequence[str], size: float) -> Iterator[Load]:
 
 
 def groups(
-    loads: Sequence[Load],
-    systems: Sequence[System],
-    parts: Sequence[str],
-    counts: Sequence[int],
+    loads: Sequence[Load], systems: Sequence[System], parts: Sequence[str], counts: Sequence[int]
 ) -> Iterator[list[Cell]]:
     """Yield the cells that are measured by turns."""
     for part in parts:
@@ -200,7 +204,6 @@ class Cell:
         return f"{self.part}, {self.load.name}, {self.clients} clients: {self.system.name}"
 
     def median(self, quantity: str) -> float | None:
-        """Return the median of all turns."""
         values = [getattr(turn, quantity) for turn in self.turns]
         return median(values) if values else None
 

@@ -16,20 +16,16 @@ import asyncio
 import tempfile
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bench import datasets
-from bench.crowd import finished, reading
+from bench.crowd import Readers, finished, reading
 from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from bench.machine import title
-from bench.services import daemon
+from bench.services import Daemon, daemon
 from bench.stopwatch import descriptors, proportional_megabytes, tree
-
-if TYPE_CHECKING:
-    from bench.crowd import Readers
-    from bench.services import Daemon
 
 SHARDS, RECORDS, SIZE = 8, 2000, 2000
 SESSION = 8 << 20

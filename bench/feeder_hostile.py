@@ -16,11 +16,11 @@ import asyncio
 import subprocess
 import tempfile
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import click
 
@@ -28,14 +28,9 @@ from bench.crowd import KINDS, Readers, program, reading
 from bench.feeder_connections import write_shards
 from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from bench.machine import ROOT, title
-from bench.services import daemon
+from bench.services import Daemon, daemon
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from bench.services import Daemon
-
-    Rounds = dict[str, list[dict[str, float]]]
+Rounds = dict[str, list[dict[str, float]]]
 
 TOKEN = "a-token-of-the-bench"
 COLUMNS = (

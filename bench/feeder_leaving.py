@@ -30,9 +30,10 @@ import resource
 import tempfile
 import time
 from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -44,17 +45,12 @@ from bench.crowd import beating, program, reading
 from bench.feeder_connections import write_shards
 from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from bench.machine import ROOT, title
-from bench.services import daemon
+from bench.services import Daemon, daemon
 from bench.stopwatch import TICKS, tree, usage
 from streamrec.config.cores import usable_cores
 from streamrec.flow.loop_delay import LoopDelay, watching
 from streamrec.flow.timings import BOUNDS
 from streamrec.formats.examples.descriptions import describe
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.services import Daemon
 
 SESSION = 64 << 20
 """Bytes of memory of the plain client's session."""

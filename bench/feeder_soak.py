@@ -23,11 +23,12 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -35,15 +36,10 @@ import numpy as np
 import streamrec as sr
 from bench.harness import OTHER, OWN, Column, Report, Run, benchmark, draw_lines, say, table_of
 from bench.machine import title
-from bench.services import STORE_KEYS, daemon, store
+from bench.services import STORE_KEYS, Daemon, daemon, store
 from bench.soak import write_shards
 from bench.stopwatch import descriptors, proportional_megabytes, resident_megabytes, threads, tree
 from streamrec.errors import FeederRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from bench.services import Daemon
 
 TOKEN = "a-token-of-the-bench"
 SERVER = {
@@ -114,7 +110,6 @@ class Visit(NamedTuple):
     """Time of :func:`time.monotonic`."""
 
     def read(self, seconds_a_batch: float = 0.0) -> None:
-        """Read from a rank of its own until the time is over."""
         rng = random.Random(self.seed)
         with sr.connect(
             self.address,
@@ -177,7 +172,6 @@ class Fleet:
             self._start()
 
     def close(self) -> None:
-        """Kill all who are here."""
         for pid in self._here:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -231,7 +225,6 @@ class Dumps:
         self._rest = ""
 
     def ask(self) -> None:
-        """Ask each process of the daemon for a dump."""
         os.kill(self._daemon.pid, signal.SIGUSR1)
 
     def tasks(self) -> int:
@@ -318,7 +311,6 @@ def sent_bytes(snapshot: Mapping[str, Any]) -> int:
 
 
 def sample(running: Daemon) -> dict[str, float]:
-    """Return what all processes of a daemon hold now."""
     pids = tree(running.pid)
     return {
         "processes": len(pids),
@@ -346,7 +338,6 @@ def compared(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]
 
 
 def grown(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return the quantities that have grown."""
     found = compared(rows)
     return [
         name

@@ -9,22 +9,18 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, Any, Self
 
+from bench.datasets import Dataset
 from bench.harness import TAIL, Failure, without_folders
 from bench.machine import ROOT
-from bench.services import toml
+from bench.services import Certificate, toml
 from streamrec.config.daemon import DaemonSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from bench.datasets import Dataset
-    from bench.services import Certificate
 
 REPEATING = ROOT / "bench" / "feeding" / "repeating"
 """Directory of the module that makes all streams of a process repeat their first batches."""
@@ -111,7 +107,6 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the process has not ended."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -167,7 +162,6 @@ class Load:
 
     @property
     def name(self) -> str:
-        """Return the kind and the form."""
         return f"{self.dataset.kind}, {'parsed' if self.is_parsed else 'raw'}"
 
     @property

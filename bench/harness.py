@@ -62,7 +62,6 @@ def say(text: str) -> None:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the event loop that streams have."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
 
@@ -564,7 +563,6 @@ class Run:
         return not self.only or any(part in title for part in self.only)
 
     def choose(self, cases: Sequence[Case]) -> list[Case]:
-        """Return the cases that are selected."""
         return [case for case in cases if self.selects(case.title)]
 
     def measure(self, cases: Sequence[Case], judge: Judge, repeat: int | None = None) -> None:

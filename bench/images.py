@@ -12,20 +12,16 @@ that are in memory. All have two threads. What is not installed is left out, and
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image
 
 import streamrec as sr
-from bench.harness import AIMS, Aim, Case, Column, Report, Run, benchmark, say, table_of
+from bench.harness import AIMS, Aim, Case, Column, Report, Result, Run, benchmark, say, table_of
 from streamrec.datasets import pictures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bench.harness import Result
 
 RATE = "pictures_per_second"
 SECONDS = 3.0
@@ -128,7 +124,6 @@ def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """Yield a case for each group and each reader that is installed and reads it."""
     for group in GROUPS:
         for reader in filter(installed, LIBRARIES):
             if reader != ONE_FORMAT or group.bare == reader:
@@ -138,7 +133,6 @@ def cases(folder: Path) -> Iterator[Case]:
 
 
 def installed(reader: str) -> bool:
-    """Return whether the module that a reader needs is installed."""
     try:
         return find_spec(LIBRARIES[reader]) is not None
     except ModuleNotFoundError:  # of the package that holds it
@@ -155,7 +149,6 @@ def judge(_: Case, report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def aims_of(found: Sequence[Result]) -> Iterator[Aim]:
-    """Yield the aims of each group."""
     rates = {result.case.title: result.median(RATE) for result in found}
     for group in GROUPS:
         own = rates.get(f"{group.name}: streamrec")

@@ -13,9 +13,10 @@ import asyncio
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -29,9 +30,6 @@ from streamrec.formats.shards.index import Index, ShardEntry, index_url
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.order.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.order.window import Windows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LANES = 48
 WINDOW = 256 << 20

@@ -13,14 +13,17 @@ itself. bench/results/README.md says how each number is made.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
 from bench import datasets, machine
+from bench.datasets import Dataset
 from bench.harness import (
     CEILING,
     MISSING,
@@ -31,6 +34,7 @@ from bench.harness import (
     Column,
     Comparison,
     Report,
+    Result,
     Run,
     benchmark,
     draw_bars,
@@ -61,13 +65,6 @@ from bench.kernel_cases import (
     rates,
     title,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from bench.datasets import Dataset
-    from bench.harness import Result
 
 SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float]] = {
     "recsys": (datasets.recsys, 8 * 17.0),

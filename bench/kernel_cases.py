@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bench.datasets import Dataset
 from bench.harness import RATE, Case, Comparison, Failure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bench.datasets import Dataset
 
 FRAMES = "frames and CRC"
 PARSING = "Examples to columns"
@@ -63,12 +60,10 @@ class Setup:
 
 
 def title(level: str, kind: str, name: str) -> str:
-    """Return the title of a case."""
     return f"{level}, {kind}: {name}"
 
 
 def by_size(name: str, batch_size: int) -> str:
-    """Return the name of a reader among those of all batch sizes."""
     return f"{name}, batches of {batch_size}"
 
 
@@ -113,7 +108,6 @@ class _Group:
     def case(
         self, name: str, program: str, *, shards: int = 1, kernel: str | None = None, **more: Any
     ) -> Case:
-        """Return a case that reads the first shards."""
         dataset = self.dataset
         large = dataset.nbytes > LARGE * dataset.records
         arguments = {

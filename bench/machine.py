@@ -6,14 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamrec.measure.benchmark import describe_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = ("aiobotocore", "aiohttp", "botocore", "crc32c", "numpy", "protobuf", "s3fs", "uvloop")

@@ -15,8 +15,9 @@ import os
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import botocore.session
 import click
@@ -26,9 +27,6 @@ import streamrec as sr
 from bench.harness import Report, Run, benchmark
 from bench.machine import ROOT
 from streamrec.formats.shards.tfrecord import frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KEYS = {"key": "test", "secret": "testsecret"}
 SHARDS, RECORDS, SIZE = 32, 200, 64 << 10
@@ -97,7 +95,6 @@ def fill(endpoint: str) -> str:
 
 
 def record(shard: int, number: int) -> bytes:
-    """Return a record that begins with its number."""
     return np.full(SIZE // 8, shard * RECORDS + number, "<u8").tobytes()
 
 

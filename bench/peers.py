@@ -8,17 +8,12 @@ import shutil
 import subprocess
 import tarfile
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
-from bench.datasets import IMAGE_BYTES, LABELS
+from bench.datasets import IMAGE_BYTES, LABELS, Dataset
 from bench.harness import say
 from bench.machine import ROOT, versions_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.datasets import Dataset
 
 PACKAGES = ("torch", "webdataset", "mosaicml-streaming")
 
@@ -44,7 +39,6 @@ class Peers:
 
     @property
     def has_mosaic(self) -> bool:
-        """Return whether MosaicML Streaming can be measured."""
         return None not in (self.versions["torch"], self.versions["mosaicml-streaming"])
 
     def missing(self) -> list[str]:

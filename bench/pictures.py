@@ -16,8 +16,10 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -29,15 +31,9 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure.budget import Budget
 from streamrec.measure.figures import Limits
 from streamrec.measure.job import run_job
-from streamrec.measure.spans import Spans
+from streamrec.measure.spans import Span, Spans
+from streamrec.stores.base.protocol import Store
 from streamrec.stores.open import Stores
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from streamrec.measure.spans import Span
-    from streamrec.stores.base.protocol import Store
 
 SHARDS, RECORDS, RECORD_BYTES = 12, 8, 16_000
 SHARD_BYTES = RECORDS * (RECORD_BYTES + 16)
@@ -108,7 +104,6 @@ def main(_: Run, *, images: Path | None) -> Report:
 
 
 def store() -> DevStore:
-    """Return a store with the shards."""
     running = DevStore(latency=FIRST_BYTE, bandwidth=SHARD_BYTES / BODY)
     shard = frame(np.random.default_rng(0).bytes(RECORD_BYTES)) * RECORDS
     for number in range(SHARDS):
@@ -159,7 +154,6 @@ async def read_naively(
 
 
 async def read_shard(store: Store, url: str, spans: Spans) -> None:
-    """Read a shard by one request."""
     memory, arrivals = bytearray(SHARD_BYTES), []
     began = time.monotonic()
     async with store.open_range(url, 0, SHARD_BYTES) as body:

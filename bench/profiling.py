@@ -9,16 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bench.harness import number, say, table
+from bench.harness import Case, number, say, table
 from bench.machine import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from bench.harness import Case
 
 RATE = 200
 """Samples a second."""

@@ -13,8 +13,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -24,11 +26,6 @@ from bench.dlio.workloads import WORKLOADS
 from bench.harness import number
 from bench.machine import ROOT
 from streamrec.formats.shards.index import Index, ShardEntry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
 
 BLOCK = re.compile(r"<!-- table: (?P<name>[a-z_]+) -->\n.*?<!-- end of the table -->", re.DOTALL)
 
@@ -85,11 +82,9 @@ class Results:
     rows: Sequence[Mapping[str, Any]]
 
     def group(self, name: str) -> list[Mapping[str, Any]]:
-        """Return the rows of a group."""
         return [row for row in self.rows if row["group"] == name]
 
     def row(self, group: str, case: str) -> Mapping[str, Any]:
-        """Return the row of a case."""
         [found] = [row for row in self.group(group) if row["case"] == case]
         return found
 
@@ -100,7 +95,6 @@ def content(name: str) -> Any:
 
 
 def results(name: str) -> Results:
-    """Return the rows of a file of results."""
     return Results(content(name)["rows"])
 
 
@@ -195,7 +189,6 @@ def remote() -> str:
 
 
 def nginx() -> str:
-    """Return the rates from nginx."""
     return readers("nginx", {f"{NGINX}, plain": "", f"{NGINX}, TLS": "TLS: "}, cpu=True)
 
 
@@ -347,7 +340,6 @@ def index() -> str:
 
 
 def _index_bytes(shards: int, size: int) -> int:
-    """Return the bytes of the index of shards of one chunk."""
     entries = (ShardEntry(f"part-{i:05}", size, 1, [0], [0], [0]) for i in range(shards))
     return len(Index(tuple(entries)).encode())
 

@@ -16,11 +16,14 @@ bench/README.md says how each number is made.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, pairwise
+from pathlib import Path
 from statistics import quantiles
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -33,8 +36,10 @@ from bench.harness import (
     PEERS,
     RATE,
     Aim,
+    Case,
     Column,
     Report,
+    Result,
     Run,
     benchmark,
     draw_bars,
@@ -48,20 +53,11 @@ from bench.harness import (
     table,
     table_of,
 )
-from bench.peers import find_peers
+from bench.peers import Peers, find_peers
 from bench.profiling import profiled, py_spy
 from bench.readers.streams import iterations_in
 from bench.remote_cases import BUCKET, GROWTH, HELD, MATRICES, MEMORY, STEPS, STREAM, Images, Place
-from bench.services import nginx, self_signed, store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from bench.harness import Case, Result
-    from bench.peers import Peers
-    from bench.services import Certificate, Served
+from bench.services import Certificate, Served, nginx, self_signed, store
 
 TEMPLATE_MEGABYTES = 1072.0
 """Most megabytes of images that are made; they are served again and again by other names."""
@@ -115,7 +111,6 @@ class Setup:
     profiles: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, rows: Sequence[Case]) -> None:
-        """Measure cases that read images."""
         self.run.measure(rows, partial(cases.judge, images=self.images))
 
     def store(self, **options: Any) -> AbstractContextManager[Served]:
@@ -189,7 +184,6 @@ def profile(setup: Setup) -> None:
 
 
 def busy(setup: Setup) -> None:
-    """Measure streams beside trainers."""
     passes, few = (max(1, round(setup.images.passes * share)) for share in (BUSY_SHARE, FEW_SHARE))
     with setup.store() as served:
         place, iterations = Place("", served), iterations_in(STEP_SECONDS)

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from bench.datasets import LABELS
-from bench.harness import Case, Comparison, Failure, no_service, reading_figures
-from bench.services import STORE_KEYS, burner, feeder
+from bench.datasets import LABELS, Dataset
+from bench.harness import Case, Comparison, Failure, ServiceInfo, no_service, reading_figures
+from bench.peers import Peers
+from bench.services import STORE_KEYS, Served, burner, feeder
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import memory_budget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from bench.datasets import Dataset
-    from bench.harness import ServiceInfo
-    from bench.peers import Peers
-    from bench.services import Served
 
 BATCH_SIZE = 64
 BUCKET = "images"
@@ -70,7 +64,6 @@ class Images:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """Return the recipe by which the store makes the shards."""
         templates = [str(path) for path in self.template.paths]
         return {"templates": templates, "name": NAME, "objects": self.template.shards * self.passes}
 
@@ -86,7 +79,6 @@ class Images:
         )
 
     def names(self, passes: int) -> list[tuple[str, int]]:
-        """Return the name and the size in bytes of each shard."""
         sizes = [path.stat().st_size for path in self.template.paths] * passes
         return [(NAME.format(number), size) for number, size in enumerate(sizes)]
 
@@ -111,7 +103,6 @@ class Images:
 
 
 def of_download(group: str) -> tuple[Comparison, ...]:
-    """Return the comparison with the best of the downloads in the group."""
     titles = tuple(f"{group}: {DOWNLOAD.format(count)}" for count in {*FAR, *NEAR})
     return (Comparison("of download", titles),)
 
@@ -134,7 +125,6 @@ class Place:
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """Return the storage options of the store that holds the images."""
         return {"endpoint_url": self.served.endpoint, **STORE_KEYS}
 
     def case(
@@ -475,12 +465,10 @@ class Shards:
 
     @property
     def shard_bytes(self) -> int:
-        """Return the size of a shard."""
         return self.template.nbytes // self.template.shards * self.copies
 
     @property
     def per_template(self) -> int:
-        """Return the number of records in a file of the template."""
         return self.template.records // self.template.shards
 
     @property

@@ -11,10 +11,12 @@ holds on a machine that is busy, as most are.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,10 +24,6 @@ from bench.harness import PATH, Report, Run, benchmark, run_async, table
 from bench.verdicts import CASES, NEAR, Case, first_look, of_feeder, served, settings_of
 from streamrec.measure.figures import Figures
 from streamrec.measure.verdict import judge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 CHUNK = 5
 """Runs against one store."""

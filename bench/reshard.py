@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
+import numpy.typing as npt
 
 from bench.harness import (
     RATE,
@@ -33,6 +35,7 @@ from bench.harness import (
     Column,
     Failure,
     Report,
+    Result,
     Run,
     benchmark,
     say,
@@ -44,13 +47,6 @@ from streamrec.datasets.shard_source import ShardSource
 from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 from streamrec.values.columns import BytesColumn, offsets_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from bench.harness import Result
 
 BATCH_SIZE = 256
 KINDS = {"2 KB": 2_000, "110 KB": 110_000}
@@ -89,11 +85,9 @@ class SortedShards:
 
     @property
     def nbytes(self) -> int:
-        """Return the size of all records."""
         return self.records * self.record_bytes
 
     def write(self) -> None:
-        """Write the shards."""
         self.directory.mkdir()
         each = max(1, BLOCK // self.record_bytes)
         random = np.random.default_rng(0)
@@ -160,12 +154,10 @@ def main(run: Run, *, megabytes: float, shuffle_megabytes: float, large_gigabyte
 
 
 def _disk(run: Run, kind: str, shards: SortedShards) -> None:
-    """Reshard from the local disk to the local disk."""
     _locally(run, f"disk to disk: {kind}", shards, LOCAL)
 
 
 def _shuffle(run: Run, kind: str, shards: SortedShards) -> None:
-    """Shuffle with a tenth of the data's size as memory."""
     group, ways = f"shuffle, a tenth in memory: {kind}", ("copy of files", "reshard --shuffle")
     _locally(run, group, shards, ways, memory=shards.nbytes // 10)
 

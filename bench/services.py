@@ -212,7 +212,6 @@ class Daemon(NamedTuple):
         return plain
 
     def until(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Return the first snapshot that fulfils a condition."""
         while not condition(snapshot := self.snapshot()):
             time.sleep(0.1)
         return snapshot

@@ -25,15 +25,17 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
 from statistics import mean, median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
+import numpy.typing as npt
 
 import streamrec as sr
 from bench.datasets import images
@@ -48,12 +50,7 @@ from streamrec.plan.order.window import FRAME_OVERHEAD, Windows
 from streamrec.values.record_rows import Chunks
 from tests.plan.oracle import Oracle
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
 
 EVEN = 128
 """Number of lanes that divides the shards of all datasets, and has one shard open a lane."""
@@ -77,12 +74,10 @@ class Data:
 
     @property
     def records(self) -> int:
-        """Return the number of records in all shards."""
         return self.shards * self.records_per_shard
 
     @property
     def classes_of(self) -> Numbers:
-        """Return the class of each record."""
         return np.arange(self.records) * self.classes // self.records
 
     def in_memory(self, nbytes: int) -> int:
@@ -151,7 +146,6 @@ def by_record(lanes: int) -> Callable[[Data, int, int], Numbers]:
 
 
 def _lane(data: Data, order: RecordOrder, windows: ChunkWindows, lane: int) -> Numbers:
-    """Return the records of a lane's first epoch in the order in which they leave its windows."""
     extents = takewhile(lambda extent: extent.epoch == 0, order.extents(lane, 0))
     read = np.concatenate(
         [
@@ -206,7 +200,6 @@ def shuffled_windows(cycle: int) -> Callable[[Data, int, int], Numbers]:
 
 
 def perfect(data: Data, nbytes: int, seed: int) -> Numbers:  # noqa: ARG001 - it needs all of it
-    """Return a permutation of all records."""
     return np.random.default_rng(seed).permutation(data.records)
 
 
@@ -315,7 +308,6 @@ def main(run: Run, *, seeds: int, first_batch: bool, megabytes: float) -> Report
 
 
 def mean_figures(data: Data, seeds: int) -> dict[str, dict[str, float]]:
-    """Return the mean figures of each order over several seeds."""
     found = {}
     for title, order in ORDERS.items():
         say(f"{data.name}: {title}")

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamrec as sr
 from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
@@ -23,9 +24,6 @@ from streamrec.measure.benchmark import measure_first_byte, measure_listing
 from streamrec.measure.budget import Budget, stores_of
 from streamrec.measure.figures import Limits
 from streamrec.measure.simulation import SimulatedStore, parse_simulation, simulated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MB = 1_000_000
 PAGE = 1000

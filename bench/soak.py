@@ -19,13 +19,14 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from subprocess import PIPE
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -36,10 +37,7 @@ from bench.machine import ROOT
 from bench.services import STORE_KEYS, store
 from streamrec.feeder.client.client import BlockingFeed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    Points = Sequence[Mapping[str, Any]]
+Points = Sequence[Mapping[str, Any]]
 
 SHARDS, RECORDS, SIZE = 8, 500, 20_000
 BUDGET = "32MiB"
@@ -183,7 +181,6 @@ def read_line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def early(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the point after the first part of the clients."""
     clients = FIRST_PART * points[-1]["clients"]
     return next(point for point in points if point["clients"] >= clients)
 

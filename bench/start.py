@@ -17,22 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import click
-
-import streamrec as sr
-from bench.console import output_option, repeat_option
+from bench.datasets import write_shards
+from bench.harness import Column, Report, Run, benchmark, say, table_of
 from bench.machine import title
-from bench.markdown import number, table
-from bench.progress import say
-from bench.results import facts, write
 from bench.services import STORE_KEYS, store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 SHARDS, RECORDS, BATCH = 4, 64, 8
 LATENCIES = (0.0, 0.05)
@@ -66,7 +59,7 @@ with sr.open(features=features, batch_size={BATCH}, **settings) as stream:
 """Reads what ``settings`` says, which :func:`by_engine` puts before it."""
 
 
-class Case(NamedTuple):
+class Program(NamedTuple):
     """A program to measure, and what it reads."""
 
     store: str
@@ -79,35 +72,36 @@ class Case(NamedTuple):
         return f"{self.store}, {self.engine}" if self.engine else self.store
 
 
-@click.command()
-@repeat_option(15)
-@output_option
-def main(*, repeat: int, output: Path | None) -> None:
-    """Measure all cases in turn, print a table, and write JSON and Markdown."""
+COLUMNS = (
+    Column("program", "case", str),
+    Column("import s", "import"),
+    Column("open s", "open"),
+    Column("first batch s", "first batch"),
+    Column("CPU s", "first batch, CPU"),
+    Column("CPU ratio", "ratio"),
+)
+
+
+@benchmark("start", repeat=15)
+def main(run: Run) -> Report:
     with contextlib.ExitStack() as kept:
         cases = list(cases_below(Path(kept.enter_context(tempfile.TemporaryDirectory())), kept))
         measured: dict[str, list[dict[str, float]]] = {case.name: [] for case in cases}
-        for count in range(repeat):
-            say(f"round {count + 1} of {repeat}")
+        for count in range(run.repeat):
+            say(f"round {count + 1} of {run.repeat}")
             for case in cases:
                 measured[case.name].append(measure(case.program))
     rows = [row(case, measured[case.name], measured[BASE]) for case in cases]
-    text = as_markdown(rows)
-    click.echo(text)
-    if output is not None:
-        write(output, "start", facts("start", settings={"rounds": repeat}, rows=rows), text)
+    text = f"{title()}\n\n{table_of(COLUMNS, rows)}"
+    return Report(text, {"settings": {"rounds": run.repeat}, "rows": rows})
 
 
-def cases_below(root: Path, kept: contextlib.ExitStack) -> Iterator[Case]:
+def cases_below(root: Path, kept: contextlib.ExitStack) -> Iterator[Program]:
     """Write the shards, start the stores, and yield the cases."""
-    bucket = root / "bucket"
-    bucket.mkdir()
-    for shard in range(SHARDS):
-        with sr.TFRecordWriter(str(bucket / f"{shard}.tfrecord")) as writer:
-            for record in range(RECORDS):
-                writer.write({"x": [float(record)] * 64, "y": record})
-    yield Case(BASE, "", BASE_PROGRAM)
-    yield from by_engine("files", f"{bucket}/*.tfrecord", {})
+    records = [{"x": [float(record)] * 64, "y": record} for record in range(RECORDS)]
+    source = write_shards(root / "bucket", SHARDS, records)
+    yield Program(BASE, "", BASE_PROGRAM)
+    yield from by_engine("files", source, {})
     for latency in LATENCIES:
         served = kept.enter_context(store(root, latency=latency, bandwidth=None))
         place = f"{1000 * latency:.0f} ms"
@@ -117,11 +111,11 @@ def cases_below(root: Path, kept: contextlib.ExitStack) -> Iterator[Case]:
         yield from by_engine(f"GCS, {place}", "gs://bucket/*.tfrecord", gcs)
 
 
-def by_engine(place: str, source: str, options: Mapping[str, str]) -> Iterator[Case]:
+def by_engine(place: str, source: str, options: Mapping[str, str]) -> Iterator[Program]:
     """Yield a case for each engine."""
     for engine in ENGINES:
         settings = {"source": source, "engine": engine, "storage_options": dict(options)}
-        yield Case(place, engine or "default", f"settings = {settings!r}\n{PROGRAM}")
+        yield Program(place, engine or "default", f"settings = {settings!r}\n{PROGRAM}")
 
 
 def measure(program: str) -> dict[str, float]:
@@ -135,7 +129,7 @@ def measure(program: str) -> dict[str, float]:
     return marks
 
 
-def row(case: Case, measured: list[dict[str, float]], base: list[dict[str, float]]) -> Any:
+def row(case: Program, measured: list[dict[str, float]], base: list[dict[str, float]]) -> Any:
     """Return the medians of a case, and its ratio of CPU time to the base."""
     medians = {name: median(one[name] for one in measured) for name in measured[0]}
     cpu = "first batch, CPU"
@@ -147,14 +141,6 @@ def row(case: Case, measured: list[dict[str, float]], base: list[dict[str, float
         **medians,
         "ratio": ratio,
     }
-
-
-def as_markdown(rows: list[dict[str, Any]]) -> str:
-    """Return the machine, and a table of the medians."""
-    columns = ("import", "open", "first batch", "first batch, CPU", "ratio")
-    head = ("program", "import s", "open s", "first batch s", "CPU s", "CPU ratio")
-    cells = [(one["case"], *(number(one.get(name)) for name in columns)) for one in rows]
-    return f"{title()}\n\n{table(head, cells)}"
 
 
 if __name__ == "__main__":

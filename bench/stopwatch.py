@@ -12,11 +12,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 GIGABYTES = 2

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+from pathlib import Path
 
 RESULTS = "bench/results"
 """Directory of the results, from the root of the repository."""
@@ -94,10 +91,7 @@ TABLES = (
         quick="--repeat 1",
     ),
     Table(
-        "attribution",
-        "what the attribution of time costs",
-        "bench.attribution",
-        quick="--repeat 1",
+        "attribution", "what the attribution of time costs", "bench.attribution", quick="--repeat 1"
     ),
     Table(
         "verdicts",

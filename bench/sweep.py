@@ -12,7 +12,9 @@ All tools run in turns.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -25,6 +27,7 @@ from bench.harness import (
     Comparison,
     Failure,
     Report,
+    Result,
     Run,
     benchmark,
     ratio,
@@ -32,12 +35,6 @@ from bench.harness import (
     table_of,
 )
 from bench.services import store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from bench.harness import Result
 
 OWN = "streamrec bench"
 TOOLS = {OWN: "streamrec", "curl": "curl", "aiohttp alone": "aiohttp", "wrk": "wrk"}
@@ -107,12 +104,10 @@ def cases_of(
 
 
 def is_there(name: str) -> bool:
-    """Return whether a tool is installed."""
     return TOOLS[name] in ("streamrec", "aiohttp") or shutil.which(TOOLS[name]) is not None
 
 
 def judge(_: Case, report: Mapping[str, Any]) -> dict[str, float]:
-    """Return the report as quantities."""
     if not report["nbytes"]:
         raise Failure("no bytes were received")
     found = {RATE: report["nbytes"] / 1e6 / report["seconds"]}

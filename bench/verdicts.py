@@ -16,10 +16,11 @@ import os
 import tempfile
 import time
 import tomllib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -30,14 +31,9 @@ from bench.services import STORE_KEYS, daemon, store
 from streamrec.config import DatasetSettings
 from streamrec.measure.benchmark import Benchmark
 from streamrec.measure.budget import Budget, read_prices
-from streamrec.measure.figures import Limits, Target
+from streamrec.measure.figures import Figures, Job, Limits, Target, Verdict
 from streamrec.measure.job import run_job
 from streamrec.measure.rates import steady_rate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from streamrec.measure.figures import Figures, Job, Verdict
 
 SECONDS = 10.0
 """Seconds of a job after the change, and of a feeder's."""
@@ -237,7 +233,6 @@ def _rate(case: Case, job: Job, record: float) -> float:
 
 
 def _followed(settings: DatasetSettings, verdict: Verdict) -> DatasetSettings:
-    """Return the settings with what the verdict says pasted into them."""
     plain = {**settings.model_dump(exclude_unset=True), **tomllib.loads(verdict.paste)}
     return DatasetSettings.model_validate(plain)
 
@@ -297,13 +292,11 @@ async def served(case: Case) -> AsyncIterator[dict[str, Any]]:
 
 
 def settings_of(case: Case, source: Mapping[str, Any]) -> DatasetSettings:
-    """Return the settings of a case."""
     plain = {**source, "batch_size": case.batch, **case.settings}
     return DatasetSettings.model_validate(plain)
 
 
 def write_template(path: Path, case: Case) -> None:
-    """Write the contents of all shards of a case."""
     random = np.random.default_rng(0)
     with sr.TFRecordWriter(str(path)) as writer:
         for _ in range(case.records):

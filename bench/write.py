@@ -24,9 +24,10 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -40,6 +41,7 @@ from bench.harness import (
     Column,
     Comparison,
     Failure,
+    Judge,
     Report,
     Result,
     Run,
@@ -55,11 +57,6 @@ from bench.services import STORE_KEYS, store
 from streamrec.datasets.verify import check
 from streamrec.flow.bridge import Bridge
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bench.harness import Judge
 
 FILES, DOCUMENTS, ROWS = 1_000, 3_000, 200_000
 """The pictures, the documents of text and the rows of the table, where ``--size`` is 1."""
@@ -92,10 +89,7 @@ CONVERSIONS = {
         ("read, decoded and encoded", "streamrec write --encode jpeg"),
     ),
     "text for BERT": ("text.txt", (SCRIPT, "streamrec write --kind bert")),
-    "table of CSV": (
-        "table.csv",
-        ("streamrec write --workers 1", "streamrec write --workers 2"),
-    ),
+    "table of CSV": ("table.csv", ("streamrec write --workers 1", "streamrec write --workers 2")),
 }
 """The source of each group, and its ways, the first of which the other is compared with."""
 BY_CPU = "records_per_cpu_second"
@@ -220,12 +214,10 @@ def cases_of(place: Place, warm_up: str, settings: Settings) -> list[Case]:
 
 
 def is_there(case: Case, versions: Mapping[str, str | None]) -> bool:
-    """Return whether the module that a case needs is installed."""
     return case.name not in MODULES or versions[MODULES[case.name]] is not None
 
 
 def conversions_of(directory: Path, peers_python: str) -> Iterator[Case]:
-    """Yield the cases of conversions."""
     for group, (source, ways) in CONVERSIONS.items():
         compared = Comparison(f"of {ways[0]}", (f"{group}: {ways[0]}",))
         for way in ways:
@@ -321,7 +313,6 @@ def judge_conversion(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def rates(report: Mapping[str, Any], records: int, nbytes: int) -> dict[str, float]:
-    """Return the rates by the clock and by CPU time."""
     cpu = max(report["cpu_seconds"], 1e-3)
     return {
         "seconds": report["seconds"],

@@ -12,20 +12,16 @@ cache, and as objects from a store on loopback.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 from bench.dlio.workloads import BUCKET, READERS, WORKLOADS, Reader, Workload, overrides
-from bench.harness import Case, Column, Failure, Report, Run, benchmark, spread, table_of
+from bench.harness import Case, Column, Failure, Report, Result, Run, benchmark, spread, table_of
 from bench.machine import versions_in
 from bench.services import STORE_KEYS, Served, store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from bench.harness import Result
 
 # TensorFlow's filesystem of S3 went to tensorflow-io: by it DLIO lists and reads objects.
 PACKAGES = ("dlio-benchmark", "tensorflow-cpu", "tensorflow-io", "nvidia-dali-cuda120", "torch")
@@ -82,12 +78,7 @@ def main(run: Run, *, latency: float, bandwidth: float, dlio_python: str) -> Rep
 
 
 def case(
-    place: str,
-    served: Served | None,
-    workload: Workload,
-    reader: Reader,
-    python: str,
-    root: Path,
+    place: str, served: Served | None, workload: Workload, reader: Reader, python: str, root: Path
 ) -> Case:
     """Return the case of a reader of a workload's data, from local files or from the store."""
     folder = workload.folder if served else root / BUCKET / workload.folder

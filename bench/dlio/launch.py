@@ -10,13 +10,11 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.stopwatch import helpers_usage, usage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def write_index(command: Sequence[str]) -> int:

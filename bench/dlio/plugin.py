@@ -5,15 +5,13 @@ DLIO's loader for TensorFlow takes the batches of any reader, so there is no loa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
 from dlio_benchmark.common.enumerations import Shuffle
 from dlio_benchmark.reader.reader_handler import FormatReader
 
 import streamrec as sr
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FEATURES = {"image": sr.FixedLenFeature((), "bytes"), "size": sr.FixedLenFeature((), "int64")}
 """The features of each record that DLIO writes: both are parsed, as DLIO's own reader does."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from bench.harness import say
 from bench.machine import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 BUCKET = "mlperf"
 
@@ -52,7 +50,6 @@ class Workload:
 
     @property
     def megabytes(self) -> float:
-        """Return the size of all samples in 10^6 bytes."""
         return self.files * self.samples * self.record_bytes / 1e6
 
     @property
@@ -131,8 +128,7 @@ WORKLOADS = (
 READERS = (
     Reader("streamrec", {"reader.reader_classname": "bench.dlio.plugin.StreamrecReader"}),
     Reader(
-        'streamrec, engine="thread"',
-        {"reader.reader_classname": "bench.dlio.plugin.ThreadReader"},
+        'streamrec, engine="thread"', {"reader.reader_classname": "bench.dlio.plugin.ThreadReader"}
     ),
     Reader("DLIO's own, tf.data", {}),
     Reader(

@@ -52,7 +52,6 @@ class Counted(NamedTuple):
 
 
 def take(batches: Iterator[Any], count: Callable[[Any], int], start: float, stop: float) -> Counted:
-    """Take batches until a time."""
     records, waits = 0, []
     while (asked := monotonic()) < stop:
         came = count(next(batches))
@@ -198,7 +197,6 @@ def arrays(batch: sr.Batch) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def nbytes(batch: sr.Batch) -> int:
-    """Return the bytes of all arrays of a batch."""
     return sum(array.nbytes for array in arrays(batch).values())
 
 
@@ -258,7 +256,6 @@ def _arrow(column: Any) -> Any:
 
 
 def open_flight(arguments: dict[str, Any]) -> Iterator[Any]:
-    """Read what a ticket asks for."""
     import pyarrow.flight as fl
 
     with fl.connect(arguments["address"]) as client:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from bench.feeding import KEPT
 from bench.feeding.clients import Kind, answer_commands, arrays, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Shards(IterableDataset[dict[str, Any]]):
@@ -60,12 +58,10 @@ def connected(arguments: dict[str, Any]) -> Iterator[Any]:
 
 
 def count(batch: dict[str, Any]) -> int:
-    """Return the number of records."""
     return len(batch["label"]) if "label" in batch else len(batch["records.offsets"]) - 1
 
 
 def nbytes(batch: dict[str, Any]) -> int:
-    """Return the bytes of all tensors."""
     return sum(tensor.nbytes for tensor in batch.values())
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bench.stopwatch import Arguments, main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CLASSES = 10
 HEIGHT, WIDTH = 375, 500

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import crc32c
 import numpy as np
+import numpy.typing as npt
 
 import streamrec as sr
 from bench.readers.streams import specs
@@ -16,11 +18,6 @@ from bench.stopwatch import Arguments, Done, main, repeat
 from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.values.record_rows import RecordBlock, RecordRows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import numpy.typing as npt
 
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 FRAME = HEADER.size + FOOTER.size

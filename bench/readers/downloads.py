@@ -8,10 +8,10 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 import numpy as np
@@ -27,9 +27,6 @@ from streamrec.measure.figures import Limits
 from streamrec.measure.sweep import measure_cell
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.http.http_store import HttpStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RANGE_BYTES = 8 << 20
 TIMES = 200
@@ -64,7 +61,6 @@ def objects_of(arguments: dict[str, Any]) -> list[tuple[URL, int]]:
 
 
 def ranges(objects: list[tuple[URL, int]]) -> Iterator[tuple[URL, str]]:
-    """Yield the URL and the Range header of each request."""
     for url, size in objects:
         for start in range(0, size, RANGE_BYTES):
             yield url, f"bytes={start}-{min(start + RANGE_BYTES, size) - 1}"

@@ -6,16 +6,14 @@ a framework, is done by :func:`prepare`, before the time begins.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench.stopwatch import Arguments, Stopwatch, main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 TOGETHER = 64
 """Records that the collator of Hugging Face's reader is given, as the Trainer gives a batch's."""
@@ -59,7 +57,6 @@ def start_torch() -> None:
 
 
 def loader_of(batches: Any, **options: Any) -> Any:
-    """Return a DataLoader of batches as they are."""
     data: Any = import_module("torch.utils.data")
     return data.DataLoader(batches, batch_size=None, **options)
 

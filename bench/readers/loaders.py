@@ -6,14 +6,12 @@ Each needs its own packages; but for s3fs none needs streamrec. The first two ha
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from importlib import import_module
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.stopwatch import Arguments, Stopwatch, main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def read_web_dataset(arguments: Arguments) -> dict[str, Any]:

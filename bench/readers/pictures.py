@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import cycle, islice, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bench import stopwatch
 from bench.stopwatch import Arguments, Done
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 THREADS = 2
 BATCH_SIZE = 32

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.stopwatch import Arguments, main, resident_megabytes, usage
 from streamrec.datasets.reshard import Resharding, reshard
 from streamrec.datasets.shard_source import ShardSource
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COPIES = 8
 """Shards that a plain copier of a store's objects copies at once."""
@@ -45,8 +43,6 @@ def copy_objects(arguments: dict[str, Any]) -> None:
 
 
 def resharded(**how: Any) -> Callable[[dict[str, Any]], None]:
-    """Return a way that reshards."""
-
     def write(arguments: dict[str, Any]) -> None:
         options = arguments["storage_options"]
         memory = arguments.get("memory", MEMORY)

@@ -8,8 +8,9 @@ import os
 import pkgutil
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,6 @@ import streamrec as sr
 from bench.stopwatch import Arguments, Stopwatch, main, resident_megabytes
 from streamrec import stores
 from streamrec.flow.bridge import new_event_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 BUILDING = 1.5
 """Seconds that a trainer takes to build its model after it has started its engine."""

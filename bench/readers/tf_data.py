@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from bench.stopwatch import Arguments, Done, Stopwatch, main, repeat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 FRAME = 16
 """Number of bytes of a frame without its payload."""

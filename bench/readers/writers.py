@@ -9,16 +9,14 @@ from __future__ import annotations
 import io
 import os
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from bench.stopwatch import Arguments, main, tree, usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 Columns = dict[str, Any]
 """Columns by feature name: arrays, or lists of byte strings."""
@@ -85,7 +83,6 @@ KINDS = {
 
 
 def nbytes_of(columns: Columns) -> int:
-    """Return the bytes of all values."""
     return sum(
         sum(map(len, column)) if isinstance(column, list) else int(column.nbytes)
         for column in columns.values()
@@ -183,7 +180,6 @@ class Place:
 
 
 def columns_by_block(columns: Columns, place: Place) -> Callable[[], object]:
-    """Write blocks of columns with streamrec."""
     import streamrec as sr
 
     parts = list(blocks(columns))

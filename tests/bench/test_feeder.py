@@ -10,16 +10,7 @@ from click.testing import CliRunner
 
 from bench.datasets import Dataset
 from bench.feeder import CLIENTS, PARTS, Cell, Turn, as_markdown, groups, main, targets
-from bench.feeder_systems import (
-    BARE,
-    ENGINE,
-    SHARED,
-    SYSTEMS,
-    TCP,
-    TF_SERVICE,
-    Load,
-    Setup,
-)
+from bench.feeder_systems import BARE, ENGINE, SHARED, SYSTEMS, TCP, TF_SERVICE, Load, Setup
 
 if TYPE_CHECKING:
     from pathlib import Path

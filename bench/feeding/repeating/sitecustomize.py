@@ -7,14 +7,12 @@ the way from a ready batch to the client: nothing is read, checked or decoded af
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.feeding import KEPT
+from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.run import Run
-
-if TYPE_CHECKING:
-    from streamrec.pipeline.batch.batch import Batch
 
 read_on = Run.take
 enter_of = Run.__aenter__
