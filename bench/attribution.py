@@ -25,8 +25,8 @@ import streamrec as sr
 from bench.datasets import write_shards
 from bench.harness import Column, Report, Run, benchmark, run_async, say, table_of
 from streamrec.config import DatasetSettings, validate
-from streamrec.flow.stages import WaitClock
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.stages import WaitClock
 from streamrec.formats.examples.descriptions import describe
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.terms.memory_needs import Measures
