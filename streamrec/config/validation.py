@@ -105,7 +105,6 @@ METHODS = {
     "interleave": "streamrec.open reads shards side by side; give lanes=",
     "map": "give map=, a function from columns to columns",
     "padded_batch": "give batch_size=, and FixedLenSequenceFeature in features",
-    "prefetch": _READS_AHEAD,
     "repeat": "give epochs=, where None repeats for ever",
     "shard": "give rank= and world_size=",
     "shuffle": _WINDOW,

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamrec.errors import ConfigError, StreamrecError
@@ -22,6 +23,8 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamrec.plan.state.fingerprint import Fingerprint
 
 
@@ -124,6 +127,76 @@ class AsyncSession(Session, Protocol):
 
     async def aclose(self) -> None:
         """Stop, and leave nothing behind; closing again changes nothing."""
+
+
+class ComingSession:
+    """A session for plain code that a thread starts, while its owner does something else.
+
+    All but ``statistics`` and ``close`` wait until it has come, and raise the error by which it has
+    not.
+
+    Args:
+        start: Starts the session, in the thread.
+    """
+
+    is_async: Literal[False] = False
+
+    def __init__(self, start: Callable[[], PlainSession]) -> None:
+        self._come: Future[PlainSession] = Future()
+        # A daemon: a store that does not answer must not keep the interpreter from its end.
+        threading.Thread(
+            target=_start_into, args=(self._come, start), name="streamrec-prefetch", daemon=True
+        ).start()
+
+    def come(self) -> PlainSession:
+        """Wait for the session, and return it."""
+        return self._come.result()
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Everything that determines the order of the batches."""
+        return self.come().fingerprint
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Facts of the dataset."""
+        return self.come().settings
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The state to begin with."""
+        return self.come().position
+
+    def receive(self) -> Batch:
+        """Return the next batch."""
+        return self.come().receive()
+
+    def subscribe(self) -> None:
+        """Start the next run."""
+        self.come().subscribe()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the present run; none before the session has come."""
+        come = self._come
+        return come.result().statistics() if come.done() and not come.exception() else {}
+
+    def close(self) -> None:
+        """Close the session, or have it closed as soon as it has come: nobody waits for it."""
+        self._come.add_done_callback(_close_come)
+
+
+def _start_into(come: Future[PlainSession], start: Callable[[], PlainSession]) -> None:
+    try:
+        session = start()
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the session raises it
+        come.set_exception(error)
+    else:
+        come.set_result(session)
+
+
+def _close_come(come: Future[PlainSession]) -> None:
+    if not come.exception():
+        come.result().close()
 
 
 def is_left(session: PlainSession | AsyncSession) -> bool:

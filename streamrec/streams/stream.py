@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
@@ -20,7 +21,7 @@ from streamrec.flow.loop_delay import LoopShare
 from streamrec.masking import masked
 from streamrec.plan.state.position import Position
 from streamrec.streams import loops, ranks, workers
-from streamrec.streams.loops import Lookahead
+from streamrec.streams.loops import ComingSession, Lookahead
 from streamrec.streams.small_budget import warn_of_small_budget
 from streamrec.streams.sources import length_of
 from streamrec.streams.start import functions_of, name_of, start, start_async
@@ -147,6 +148,20 @@ class Stream(Stateful, Generic[Item]):
         finally:
             self._blocked += perf_counter() - began
         return self._take(batch)
+
+    def prefetch(self) -> None:
+        """Begin to read for a plain loop, and return at once: while a model is built, for example.
+
+        What fails is raised where the loop begins. A stream that is open reads ahead anyway, so
+        there this does nothing. An ``async for`` begins anew: ``async with`` begins to read there.
+        """
+        with self._turn:
+            if self._is_left:
+                self._close()
+            if self._session is None:
+                self._functions = functions_of(self._description)
+                beginning = partial(start, self._description, *self._start(), self._functions)
+                self._hold(ComingSession(beginning))
 
     def peek(self, count: int = 1) -> list[Batch]:
         """Return the next batches, as far as this run has them, and leave them to be taken.
@@ -335,17 +350,31 @@ class Stream(Stateful, Generic[Item]):
     def _sync(self) -> PlainSession:
         if self._is_left:
             self._close()
-        if self._session is None:
+        session = self._session
+        if session is None:
             self._functions = functions_of(self._description)
-            session = start(self._description, *self._start(), self._functions)
-            self._session = session
-            # The session does not hold the stream, so a stream that is dropped is collected and
-            # stops.
-            self._finalizer = weakref.finalize(self, session.close)
-        return loops.plain(self._session)
+            session = self._hold(start(self._description, *self._start(), self._functions))
+        elif isinstance(session, ComingSession):
+            session = self._hold(self._come(session))
+        return loops.plain(session)
+
+    def _come(self, coming: ComingSession) -> PlainSession:
+        """Wait for a session that was prefetched; after a failure the next call starts another."""
+        try:
+            return coming.come()
+        except StreamrecError:
+            self._close()
+            raise
+
+    def _hold(self, session: PlainSession) -> PlainSession:
+        """Own a session, which does not hold the stream: a stream that is dropped stops."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._session, self._finalizer = session, weakref.finalize(self, session.close)
+        return session
 
     async def _async(self) -> AsyncSession:
-        if self._is_left:
+        if self._is_left or isinstance(self._session, ComingSession):
             await self.aclose()
         if self._session is None:
             self._functions = functions_of(self._description)
