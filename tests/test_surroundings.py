@@ -22,7 +22,7 @@ from streamrec.demo import job
 from streamrec.errors import ConfigError
 from streamrec.feeder.engine.engine import Engine, child_environment
 from streamrec.stores.cache.configured_cache import open_cache
-from streamrec.stores.writing import write_object
+from streamrec.stores.folder import write_object
 from streamrec.values.columns import BytesColumn
 
 

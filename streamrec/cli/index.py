@@ -53,7 +53,7 @@ def _write(
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_places
     from streamrec.masking import masked
-    from streamrec.stores.writing import write_object
+    from streamrec.stores.folder import write_object
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)
     with Bridge() as loop, progress_bar("bytes") as progress:

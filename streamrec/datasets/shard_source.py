@@ -19,8 +19,7 @@ from streamrec.flow.cleanup import all_of
 from streamrec.masking import masked, masked_repr
 from streamrec.plan.order.shard_names import owned_shards
 from streamrec.plan.state.fingerprint import relative_names
-from streamrec.stores.base.protocol import ObjectInfo, bare_url
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import ObjectInfo, bare_url, read_range
 from streamrec.stores.base.source_text import content_name
 from streamrec.stores.open import Stores
 from streamrec.streams.read_records import batches

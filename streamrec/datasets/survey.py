@@ -20,8 +20,7 @@ from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.sample import spread
-from streamrec.stores.base.protocol import ObjectInfo
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import ObjectInfo, read_range
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:

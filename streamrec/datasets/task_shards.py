@@ -19,7 +19,7 @@ from streamrec.formats.shards.index import ChunkFinder
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
 from streamrec.plan.order.shard_names import owned_shards
-from streamrec.stores.writing import new_object
+from streamrec.stores.folder import new_object
 from streamrec.values.record_rows import RecordBlock, RecordRows
 
 if TYPE_CHECKING:

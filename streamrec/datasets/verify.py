@@ -34,8 +34,7 @@ from streamrec.formats.shards.index import (
 )
 from streamrec.formats.shards.tfrecord import HEADER, FrameScanner, footers
 from streamrec.masking import masked, masked_repr
-from streamrec.stores.base.protocol import ObjectInfo
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import ObjectInfo, read_range
 from streamrec.stores.base.source_text import names_alone, names_apart, split_chain
 from streamrec.stores.open import Stores
 from streamrec.wire.error_fields import to_fields

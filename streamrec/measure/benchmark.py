@@ -30,7 +30,7 @@ from streamrec.measure.processing import measure_processing
 from streamrec.measure.sweep import Places, measure_sweep, plateau_of
 from streamrec.measure.verdict import judge
 from streamrec.report.words import memory, rate
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import read_range
 from streamrec.stores.base.source_text import expand, is_glob
 
 if TYPE_CHECKING:

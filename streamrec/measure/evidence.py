@@ -12,7 +12,7 @@ from streamrec.flow.stages import TABLE
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.figures import Ceiling
 from streamrec.measure.rates import busy_part, read_rate, steady_rate, used_part
-from streamrec.plan.reading.concurrency import Limit, kept_back_by
+from streamrec.plan.reading.concurrency import Limit, main_limit
 from streamrec.report.verdict import (
     CONTRADICTS,
     LEAST,
@@ -129,7 +129,7 @@ def _name_by_setting(
     ceiling: Ceiling, accused: Bottleneck | None, job: Job, rate: float
 ) -> Ceiling:
     """Call the ceiling of the requests by the setting that bounds them, where that is to blame."""
-    cause = kept_back_by(job.concurrency_seconds)
+    cause = main_limit(job.concurrency_seconds)
     if (
         accused not in ("memory budget", "max_concurrency")
         or ceiling.resource not in REQUESTS
@@ -279,7 +279,7 @@ def _tell_requests(job: Job | None) -> list[str]:
 
 def longest_reason(job: Job) -> str:
     """Return the cause for which a job had no more requests, for longest; empty: it is not told."""
-    cause = kept_back_by(job.concurrency_seconds)
+    cause = main_limit(job.concurrency_seconds)
     if cause is None or job.concurrency is None:
         return job.concurrency_reason or ""
     return f"for {cause[1]:.0%} of the wait for the store, {cause[0].text}"

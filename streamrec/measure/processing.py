@@ -27,8 +27,7 @@ from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.order.window import FRAME_OVERHEAD
 from streamrec.plan.state.fingerprint import Fingerprint
 from streamrec.plan.state.position import Position
-from streamrec.stores.base.protocol import in_thread
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import in_thread, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

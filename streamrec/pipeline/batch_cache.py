@@ -25,9 +25,8 @@ from streamrec.pipeline.batch import payload
 from streamrec.pipeline.batch.decoder import Work
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.terms.memory_needs import COUNTERS, NO_CEILING
-from streamrec.stores.base.protocol import in_thread
-from streamrec.stores.base.versions import is_strong
-from streamrec.stores.cache.pieces import Piece
+from streamrec.stores.base.protocol import in_thread, is_strong
+from streamrec.stores.cache.shelves import Piece
 from streamrec.values.columns import size_of
 from streamrec.wire.frame import HEADER, TRAILER, Header
 from streamrec.wire.messages import BatchMessage, Kind
@@ -206,7 +205,7 @@ class CachedRun(Run):
                     if plan.end_step is None:  # else it depends on the step, and is known
                         await self._in_thread(self._cache.keep_end)
                     raise
-                await self._send(batch, self._kept, copies=2)
+                await self._send(batch, self._keep_and_transform, copies=2)
 
     async def _in_thread(self, call: Callable[[Position], Batch | None]) -> Batch | None:
         return await in_thread(call, self._sent, executor=self._cache.threads)
@@ -223,7 +222,7 @@ class CachedRun(Run):
 
     # -- in threads --------------------------------------------------------------------------------
 
-    def _kept(self, batch: Batch, before: Position, work: Work) -> Batch:
+    def _keep_and_transform(self, batch: Batch, before: Position, work: Work) -> Batch:
         self._cache.keep(batch, before)
         return self._transform(batch, before, work)
 
@@ -274,7 +273,7 @@ class BatchKeys:
         parts = self._stream, numbers.encode(), position.rows.tobytes()
         return blake2b(b"\n".join(parts), digest_size=16).hexdigest()
 
-    def kept(self, batch: Batch) -> Batch:
+    def normalize(self, batch: Batch) -> Batch:
         """Return a batch as it is kept: with the position and epoch of the earliest one like it."""
         position = self._earlier(batch.next_position)
         return replace(batch, epoch=batch.epoch - self._epochs, next_position=position)
@@ -390,7 +389,7 @@ class BatchCache:
         key = self._keys.key(before)
         if self._bytes_of(key) is not None:  # reading it has removed it, if it was damaged
             return
-        message = payload.encode(self._keys.kept(batch))
+        message = payload.encode(self._keys.normalize(batch))
         header = Header(Kind.BATCH, len(message.metadata), message.payload_size)
         if _size(header) > MOST:
             return

@@ -156,7 +156,7 @@ class Identity:
             return orders
         open_shards = open_at_once(len(self.shards), self.lanes, int(settings.shuffle_window))
         self.kind = by_shard(open_shards)
-        return orders[0].divided(open_shards)
+        return orders[0].divide(open_shards)
 
     def _order_by(self, index: Index, seed: int) -> RecordOrder:
         settings = self._settings

@@ -12,8 +12,7 @@ from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_
 from streamrec.formats.shards.resync import LARGEST
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, FrameScanner
 from streamrec.masking import masked
-from streamrec.stores.base.protocol import ObjectInfo, in_thread
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import ObjectInfo, in_thread, read_range
 from streamrec.values.record_rows import RecordRows
 
 if TYPE_CHECKING:

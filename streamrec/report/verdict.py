@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from streamrec.flow.stages import GROUPS, RESOURCES, STAGES, TABLE
-from streamrec.plan.reading.concurrency import Limit, kept_back_by
+from streamrec.plan.reading.concurrency import Limit, main_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -254,7 +254,7 @@ def _cause_of_engine(evidence: Evidence) -> Bottleneck | None:
     """
     if evidence.throttled and evidence.throttled >= MOST * evidence.requests:
         return "throttling"
-    cause, part = kept_back_by(evidence.kept_back) or (None, 0.0)
+    cause, part = main_limit(evidence.kept_back) or (None, 0.0)
     return CAUSES.get(cause) if cause and part >= MOST else None
 
 

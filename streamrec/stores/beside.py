@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.config.places import is_http
 from streamrec.errors import AccessDenied, ConfigError
-from streamrec.stores.base.protocol import ObjectInfo
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import ObjectInfo, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

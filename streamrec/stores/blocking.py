@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import all_of
-from streamrec.stores.base.protocol import Cleaning, Copying, ObjectInfo, in_thread
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import Cleaning, Copying, ObjectInfo, in_thread, read_range
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from streamrec.flow.timings import Timings
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked
 from streamrec.stores.base.foreign_errors import one_slash, pattern_in
-from streamrec.stores.base.protocol import ObjectInfo, in_thread, let_pass
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import ObjectInfo, in_thread, let_pass, read_range
 from streamrec.stores.base.source_text import (
     expand,
     fixed_prefix,

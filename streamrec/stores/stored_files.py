@@ -16,7 +16,7 @@ from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.formats.shards.index import is_companion
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.foreign_errors import translate_errors
-from streamrec.stores.base.protocol import ObjectInfo, check_pin, split_bucket
+from streamrec.stores.base.protocol import ObjectInfo, check_pin, file_version, split_bucket
 from streamrec.stores.base.regular_file import check_regular, open_regular
 from streamrec.stores.base.source_text import (
     expand,
@@ -28,7 +28,6 @@ from streamrec.stores.base.source_text import (
     with_one_name,
 )
 from streamrec.stores.base.troubles import tell
-from streamrec.stores.base.versions import file_version
 from streamrec.stores.blocking import BlockingStores
 
 if TYPE_CHECKING:

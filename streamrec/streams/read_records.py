@@ -14,8 +14,7 @@ from streamrec.errors import ConfigError, TruncatedShard
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.state.resume_point import Beginning
-from streamrec.stores.base.protocol import ObjectInfo
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import ObjectInfo, read_range
 from streamrec.stores.open import Stores
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import Entry, ThreadSession

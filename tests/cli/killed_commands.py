@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.cli.program import run
 from streamrec.devstore import DevStore
-from streamrec.stores.base import part_upload
+from streamrec.stores.base import new_object
 from tests.by_day import each_once, is_day
 from tests.datasets.datasets import comparable, contents
 from tests.sources.folders import picture_folder
@@ -164,7 +164,7 @@ def check(settings: list[str], store: DevStore | None, kills: int, choice: rando
 def main(directory: str, kills: int, seed: int) -> None:
     os.chdir(directory)
     picture_folder(Path("pictures"))
-    part_upload.PART = PART
+    new_object.PART = PART
     # Here, so that no fork imports.
     importlib.import_module("aiobotocore.session").get_session()
     importlib.import_module("s3fs")

@@ -12,10 +12,8 @@ from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.devstore import DevStore
 from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.formats.shards.index import Index
-from streamrec.stores.base.new_object import GuardedObject
-from streamrec.stores.base.part_upload import PartUpload
-from streamrec.stores.folder import Folder
-from streamrec.stores.writing import new_object
+from streamrec.stores.base.new_object import GuardedObject, PartUpload
+from streamrec.stores.folder import Folder, new_object
 from streamrec.streams.read_records import read_records
 from tests.datasets.datasets import manifest, names, records
 

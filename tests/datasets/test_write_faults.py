@@ -16,7 +16,7 @@ from streamrec.datasets.sharded_writer import ShardedWriter
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
-from streamrec.stores.base import part_upload
+from streamrec.stores.base import new_object
 from streamrec.values.columns import BytesColumn
 from tests.by_day import stops
 from tests.datasets.datasets import comparable, contents, names
@@ -153,7 +153,7 @@ def test_a_run_that_ends_at_any_request(
     how: dict[str, Any], source: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next run ends with the same bytes, and leaves no object and no upload behind."""
-    monkeypatch.setattr(part_upload, "PART", 9000)
+    monkeypatch.setattr(new_object, "PART", 9000)
     with DevStore() as store:
         store.objects.create_bucket("b")
         outage = Outage(store, monkeypatch)

@@ -32,8 +32,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.cache.piece_cache import PieceCache
-from streamrec.stores.cache.pieces import Piece
-from streamrec.stores.cache.shelves import ProcessMemory
+from streamrec.stores.cache.shelves import Piece, ProcessMemory
 from streamrec.stores.open import Stores
 from streamrec.values.columns import BytesColumn, Ragged, Sparse, offsets_of
 from tests.by_day import stops
@@ -563,7 +562,7 @@ def test_a_batch_is_kept_as_one_of_the_first_epoch_that_is_like_its_own() -> Non
     origin = Origin(np.zeros(0, np.int32), np.zeros(0, np.int64))
     batch = Batch({}, 0, 5, origin, plan.position)
     keys = BatchKeys(plan, [])
-    kept = keys.kept(batch)
+    kept = keys.normalize(batch)
     assert (kept.epoch, kept.next_position.epoch) == (1, 1)
     assert kept.next_position.lanes.tolist() == plan_of(epoch=1, shards=5).position.lanes.tolist()
     restore = keys.restore(kept, replace(plan.position, step=plan.position.step + 7))

@@ -29,7 +29,7 @@ from streamrec.pipeline.sample import (
     sample_records,
     spread,
 )
-from streamrec.stores.base import read_range
+from streamrec.stores.base import protocol
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
 
@@ -83,7 +83,7 @@ async def test_a_store_that_is_busy_for_a_while(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(StoreUnavailable) as unavailable:
         await first_records(store, ["a"])
     assert unavailable.value.fields() == {"url": "a", "offset": 0}
-    assert len(store.asked) == 4 + read_range.RETRIES + 1
+    assert len(store.asked) == 4 + protocol.RETRIES + 1
     store.faults = deque([AccessDenied("no", url="a")])
     with pytest.raises(AccessDenied) as denied:
         await first_records(store, ["a"])

@@ -66,7 +66,7 @@ class Oracle:
         """Return the kept records of the lane's windows, from each open shard in turn."""
         left = [
             self._open_shard_epoch(open_shard, lane, epoch)
-            for open_shard in self.order.divided(self.open_shards)
+            for open_shard in self.order.divide(self.open_shards)
         ]
         out: list[Record] = []
         turn = 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
-from streamrec.stores.base.versions import same_version
+from streamrec.stores.base.protocol import same_version
 from streamrec.stores.blocking import publish
 from tests.support import asynchronous
 

@@ -13,10 +13,9 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError
-from streamrec.stores.base.new_object import GuardedObject
-from streamrec.stores.base.part_upload import PartUpload
+from streamrec.stores.base.new_object import GuardedObject, PartUpload
+from streamrec.stores.folder import new_object, write_object
 from streamrec.stores.http.http_store import RangeClient
-from streamrec.stores.writing import new_object, write_object
 from tests.stores.conformance import (
     DATA,
     AccessConformance,

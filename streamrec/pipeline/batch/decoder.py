@@ -308,7 +308,7 @@ class Decoder:
             return self._columns(rows)
         if self._mapped is None or not len(rows):
             return self._map(self._functions.map, rows, epochs, work)
-        return self._kept(self._functions.map, self._mapped, rows, epochs, work)
+        return self._map_cached(self._functions.map, self._mapped, rows, epochs, work)
 
     def _map(
         self, map_: Function, rows: RecordRows, epochs: Indices | int, work: Work | None
@@ -320,7 +320,7 @@ class Decoder:
         origin = Origin(rows.shards, rows.ordinals)
         return map_.apply(columns, origin, self._urls.__getitem__, epochs)
 
-    def _kept(
+    def _map_cached(
         self,
         map_: Function,
         cache: MappedCache,

@@ -19,7 +19,7 @@ import numpy as np
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.pipeline.batch import payload
-from streamrec.stores.cache.pieces import Piece
+from streamrec.stores.cache.shelves import Piece
 from streamrec.values.aligned import empty
 from streamrec.wire.frame import ALIGNMENT
 from streamrec.wire.messages import BatchMessage

@@ -11,7 +11,7 @@ from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.flow.pool import Account
 from streamrec.masking import masked_repr
 from streamrec.plan.reading.ranges import RangeRequest
-from streamrec.stores.base.versions import same_version
+from streamrec.stores.base.protocol import same_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamrec.pipeline.batch.decoder import Chunk, empty_chunk
 from streamrec.plan.order.coordinates import LANE, OWN, POINT
-from streamrec.plan.order.round_robin import first_come, first_come_before, merge, taken_before
+from streamrec.plan.order.round_robin import first_come, first_come_before, merge, merge_before
 from streamrec.values.record_rows import interleave
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Batcher:
         self._lanes = lanes
         self._ordered = ordered
         self._plan = merge if ordered else first_come
-        self._taken_before = taken_before if ordered else first_come_before
+        self._counts_before = merge_before if ordered else first_come_before
         self._merged = [lane.start.taken for lane in lanes]
         self._delivered = self._merged.copy()
         self._places = np.array([lane.start.numbers for lane in lanes], np.int64)
@@ -82,7 +82,7 @@ class Batcher:
         self._first += rows
         delivered = self._merged
         if self.pending:
-            delivered = self._taken_before(self._chunk.keys[self._first :], delivered)
+            delivered = self._counts_before(self._chunk.keys[self._first :], delivered)
         else:
             self._chunk, self._first = empty_chunk(), 0
         for lane, total in enumerate(delivered):

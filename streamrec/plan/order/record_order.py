@@ -342,7 +342,7 @@ class RecordOrder:
         return np.array(counts, np.int64)
 
 
-def taken(lanes: int, counts: Numbers | None, rows: int) -> Numbers:
+def lane_counts(lanes: int, counts: Numbers | None, rows: int) -> Numbers:
     """Return how many records each of a rank's lanes has given after so many delivered rows.
 
     Args:
@@ -412,10 +412,10 @@ class ChunkWindows:
     def _of(self, lane: int, epoch: int) -> Numbers:
         bounds = self._bounds.get(lane)
         if bounds is None or bounds[0] != epoch:
-            bounds = self._bounds[lane] = epoch, self._found(lane, epoch)
+            bounds = self._bounds[lane] = epoch, self._window_bounds(lane, epoch)
         return bounds[1]
 
-    def _found(self, lane: int, epoch: int) -> Numbers:
+    def _window_bounds(self, lane: int, epoch: int) -> Numbers:
         """Group extents into windows: each takes extents as long as they fit, and at least one."""
         sizes, before = self.order.weights(lane, epoch)
         ends: list[int] = np.cumsum(sizes).tolist()  # there may be 200,000: lists are faster here

@@ -72,7 +72,7 @@ def first_come(
 
 
 def first_come_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:
-    """Return the same as :func:`taken_before`, for rows that :func:`first_come` has merged."""
+    """Return the same as :func:`merge_before`, for rows that :func:`first_come` has merged."""
     lanes = len(merged)
     counts = np.bincount(keys % lanes, minlength=lanes)
     return [given - count for given, count in zip(merged, counts.tolist(), strict=True)]
@@ -117,7 +117,7 @@ def _with_gaps(
     return Merge(given.tolist(), keys + begin * len(taken), blocking)
 
 
-def taken_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:
+def merge_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:
     """Return the number of records that each lane had given before the last merged rows.
 
     Args:

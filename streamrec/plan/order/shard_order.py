@@ -206,7 +206,7 @@ class ShardOrder:
         """Return the order of lanes that all began at that epoch."""
         return replace(self, origin=origin)
 
-    def divided(self, open_shards: int) -> tuple[ShardOrder, ...]:
+    def divide(self, open_shards: int) -> tuple[ShardOrder, ...]:
         """Divide each lane into its open shards; return their orders, which share caches."""
         return tuple(
             replace(self, open_shards=open_shards, open_shard=open_shard)

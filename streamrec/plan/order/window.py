@@ -147,7 +147,7 @@ class Buckets:
     lanes: int
     seed: int
 
-    def wanted(self, lane: int, first: int, count: int) -> npt.NDArray[np.uint16]:
+    def slot_buckets(self, lane: int, first: int, count: int) -> npt.NDArray[np.uint16]:
         """Return the buckets of a lane's next output slots; 0 has the shortest rows.
 
         Args:
@@ -170,7 +170,7 @@ class Buckets:
             lengths: int64 ``[records]``: bytes of each record.
             drawn: A permutation: the order of records within a bucket.
         """
-        wanted = self.wanted(lane, first, len(lengths))
+        wanted = self.slot_buckets(lane, first, len(lengths))
         slots = np.argsort(wanted, kind="stable")
         by_length = drawn[np.argsort(lengths[drawn], kind="stable")]
         bucket = np.empty_like(wanted)

@@ -60,7 +60,7 @@ _TEXTS = {
 }
 
 
-def kept_back_by(seconds: Mapping[str, float]) -> tuple[Limit, float] | None:
+def main_limit(seconds: Mapping[str, float]) -> tuple[Limit, float] | None:
     """Return the cause that kept the engine from more requests for longest, and its part of 1.
 
     Time in which the consumer had what it needs does not count.

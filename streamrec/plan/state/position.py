@@ -436,7 +436,7 @@ def pack(rows: Numbers) -> str:
     widths = np.array([most.bit_length() for most in above.max(axis=1).tolist()])
     octets = above.astype("<i8").view(np.uint8).reshape(*rows.shape, 8)
     bits = np.unpackbits(octets, axis=2, count=int(widths.max()), bitorder="little")
-    stored = np.packbits(bits[_stored_bits(widths, rows.shape[1])], bitorder="little")
+    stored = np.packbits(bits[_bit_mask(widths, rows.shape[1])], bitorder="little")
     heads = map(_head, widths.tolist(), lowest.tolist())
     return b85encode(b"".join(heads) + stored.tobytes()).decode()
 
@@ -460,7 +460,7 @@ def unpack(text: Any, rows: int, columns: int) -> Numbers:
     count = columns * int(widths.sum())
     if len(data) != -(-count // 8):
         raise MalformedPosition(_NOT_ALL)
-    stored = _stored_bits(widths, columns)
+    stored = _bit_mask(widths, columns)
     bits = np.zeros(stored.shape, np.uint8)
     flat = np.frombuffer(data, np.uint8)
     bits[stored] = np.unpackbits(flat, count=count, bitorder="little")
@@ -495,7 +495,7 @@ def _decode(text: Any) -> bytes:
         return b""
 
 
-def _stored_bits(widths: Numbers, columns: int) -> npt.NDArray[np.bool_]:
+def _bit_mask(widths: Numbers, columns: int) -> npt.NDArray[np.bool_]:
     """Return which bits are stored: ``[rows, columns, bits of the widest row]``."""
     bits = np.arange(int(widths.max()))
     return np.broadcast_to(bits < widths[:, None, None], (len(widths), columns, len(bits)))

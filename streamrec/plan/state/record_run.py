@@ -10,7 +10,7 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.order.coordinates import LANE, OWN
-from streamrec.plan.order.record_order import taken
+from streamrec.plan.order.record_order import lane_counts
 from streamrec.plan.state.position import LAST_EPOCH
 
 if TYPE_CHECKING:
@@ -100,22 +100,22 @@ class RecordRun:
         """Return the number of records in that step's batch; the last ones may have fewer."""
         if self.counts is None:
             return self.batch_size or 1
-        return int((self.taken(step + 1) - self.taken(step)).sum())
+        return int((self.counts_before(step + 1) - self.counts_before(step)).sum())
 
-    def taken(self, step: int) -> Numbers:
+    def counts_before(self, step: int) -> Numbers:
         """Return the number of records that each lane has given before that step."""
         rows, lanes = (step - self.step) * (self.batch_size or 1), len(self.lanes)
         if self.counts is None:
-            return taken(lanes, None, rows)
+            return lane_counts(lanes, None, rows)
         if self.remainder == "pad":
-            return np.minimum(self.counts, taken(lanes, None, rows))
-        return taken(lanes, self.counts, min(rows, int(self.counts.sum())))
+            return np.minimum(self.counts, lane_counts(lanes, None, rows))
+        return lane_counts(lanes, self.counts, min(rows, int(self.counts.sum())))
 
     def epoch_at(self, step: int) -> int:
         """Return the lowest epoch of the lanes' next records at that step."""
         return min(
             self.order.epoch_of(lane, self.order.before(lane, self.epoch) + count)
-            for lane, count in zip(self.lanes, self.taken(step).tolist(), strict=True)
+            for lane, count in zip(self.lanes, self.counts_before(step).tolist(), strict=True)
         )
 
     def borrows_padding(self, step: int) -> bool:
@@ -125,7 +125,7 @@ class RecordRun:
 
     def starts(self, step: int) -> Structured:
         """Return the lanes' coordinates at that step, as in a position."""
-        order, counts = self.order, self.taken(step)
+        order, counts = self.order, self.counts_before(step)
         if self.borrows_padding(step):
             # The last record that was delivered gives the padding its content, so it is read again.
             counts[np.flatnonzero(counts == counts.max())[-1]] -= 1

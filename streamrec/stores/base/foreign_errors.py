@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config.places import escape
 from streamrec.config.schemes import SCHEMES, prefixes_in
 from streamrec.errors import StoreError, StreamrecError
-from streamrec.stores.base.refusals import refusal, seconds_to_wait
 from streamrec.stores.base.regular_file import NotAFile
-from streamrec.stores.base.troubles import tell
+from streamrec.stores.base.troubles import refusal, seconds_to_wait, tell
 from streamrec.surroundings import working_directory
 
 if TYPE_CHECKING:

@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import numpy as np
+
 from streamrec.config.schemes import SCHEMES
-from streamrec.errors import ConfigError, ObjectChanged
+from streamrec.errors import ConfigError, ObjectChanged, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import wait_out
+from streamrec.flow.retry import Backoff, retry
+from streamrec.flow.silence import Silence
 from streamrec.masking import masked_repr
 from streamrec.stores.base.troubles import tell
-from streamrec.stores.base.versions import same_version
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import AsyncIterator, Callable, Sequence
     from concurrent.futures import Executor
     from contextlib import AbstractAsyncContextManager
 
-    from streamrec.values.columns import Bytes
+    from streamrec.values.columns import ByteArray, Bytes
+
 
 _T = TypeVar("_T")
 
@@ -56,7 +64,7 @@ class ObjectInfo:
     size: int | None = None
     """Bytes."""
     etag: str | None = None
-    """The version, made by :func:`streamrec.stores.base.versions.version_of`."""
+    """The version, made by :func:`streamrec.stores.base.protocol.version_of`."""
     encoding: str | None = None
     """The stored object's Content-Encoding, such as ``gzip``; ranges are then those of the encoded
     bytes. ``None``: no encoding, or not looked up yet."""
@@ -300,3 +308,128 @@ async def in_thread(
     """Run a blocking function in a thread, and return only when it is done, even if cancelled."""
     loop = asyncio.get_running_loop()
     return await wait_out(loop.run_in_executor(executor, function, *arguments))
+
+
+_WEAK = "W/"
+
+
+def version_of(
+    *,
+    etag: str | None = None,
+    generation: str | int | None = None,
+    modified: str | None = None,
+    size: int | None = None,
+) -> str | None:
+    """Return the version of an object: its generation, else its ETag, else time and size.
+
+    A version is text in the form of an ETag, because it is written into indexes and compared with
+    what older ones hold: ``"abc"``, ``W/"abc"``, or a generation of Google's in bare digits.
+    Everything that names a version makes it here: listings, responses, files and filesystems.
+
+    A time counts whole seconds, so two versions may share one: the result is then weak.
+
+    Args:
+        etag: The ETag; some stores write it without quotes in listings.
+        generation: Google's number of a version.
+        modified: The time of the last change, as HTTP or as ISO 8601 writes it.
+        size: The object's size in bytes.
+
+    Returns:
+        The version; ``None`` if nothing is said.
+    """
+    if generation:
+        return str(generation)
+    if etag and (bare := bare_version(etag)):
+        return f'{_WEAK if not is_strong(etag) else ""}"{bare}"'
+    if not modified and size is None:
+        return None
+    return f'{_WEAK}"{_seconds(modified) if modified else "undated"}-{size}"'
+
+
+def file_version(status: os.stat_result) -> str:
+    """Return the version of a local file: its inode, time and size."""
+    return f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
+
+
+def bare_version(version: str) -> str:
+    """Return a version without quotes and the mark of a weak one, for comparison and for keys."""
+    return version.strip().removeprefix(_WEAK).strip('"')
+
+
+def same_version(one: str, other: str) -> bool:
+    """Return whether two versions are equal by weak comparison (RFC 9110, 8.8.3.2)."""
+    return bare_version(one) == bare_version(other)
+
+
+def is_strong(version: str) -> bool:
+    """Return whether equal versions mean equal bytes, which weak ones do not promise."""
+    return bool(version) and not version.strip().startswith(_WEAK)
+
+
+def _seconds(modified: str) -> str:
+    """Return a time in whole seconds since 1970; listings add fractions that responses lack."""
+    from email.utils import parsedate_to_datetime  # files have other versions
+
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            time = parse(modified.strip())
+        except ValueError:
+            continue
+        return str(int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()))
+    return modified.strip()
+
+
+RETRIES = 8
+"""Consecutive failures without a received byte that are retried."""
+SILENCE = 60.0
+"""Seconds that a server may send nothing in the middle of a body."""
+
+
+async def read_range(
+    store: Store, found: ObjectInfo, start: int, stop: int, *, retries: int = RETRIES
+) -> tuple[ByteArray, ObjectInfo]:
+    """Read bytes ``[start, stop)`` of an object, clipped to its end, and its metadata.
+
+    A body that breaks off is resumed at its last byte, in the version that it began with.
+
+    Args:
+        store: The object's store.
+        found: The object, and the version to read if it names one.
+        start: The first byte, from 0.
+        stop: One past the last byte.
+        retries: Consecutive failures without a received byte that are retried.
+
+    Raises:
+        StoreError: It is not retryable, or the last retry failed.
+    """
+    memory, filled, info = np.empty(0, np.uint8), 0, found
+    backoff = Backoff(Random())
+
+    def received(silence: Silence, count: int) -> None:
+        nonlocal filled
+        silence.heard()
+        filled += count
+        backoff.reset()
+
+    async def attempt() -> None:
+        nonlocal memory, info
+        async with store.open_range(info.url, start + filled, stop, etag=info.etag) as body:
+            info = body.info
+            if not filled:
+                memory = np.empty(max(0, min(stop, info.size or 0) - start), np.uint8)
+            try:
+                async with Silence(SILENCE) as silence:
+                    await body.fill(memory.data[filled:], partial(received, silence))
+            except TimeoutError:
+                raise StoreUnavailable(
+                    "the server sent nothing for too long; check the server and the network",
+                    url=info.url,
+                ) from None
+            if filled < len(memory):
+                raise StoreUnavailable("the response ended early; try again", url=info.url)
+
+    try:
+        await retry(attempt, backoff, retries)
+    except StoreError as error:
+        raise error.at(start + filled) from None
+    return memory, info

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from streamrec.errors import ObjectChanged
 from streamrec.flow.cleanup import until_done
-from streamrec.stores.base.protocol import ObjectInfo, check_range, in_thread
-from streamrec.stores.base.versions import is_strong
-from streamrec.stores.cache.pieces import (
+from streamrec.stores.base.protocol import ObjectInfo, check_range, in_thread, is_strong
+from streamrec.stores.cache.shelves import (
     ENCODING,
     PIECE,
     Piece,

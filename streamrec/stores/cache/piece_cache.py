@@ -9,15 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
-from streamrec.stores.cache.pieces import key_of
+from streamrec.stores.cache.shelves import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from streamrec.plan.reading.next_use import NextUse
     from streamrec.stores.base.protocol import ObjectInfo
-    from streamrec.stores.cache.pieces import Piece, ShelvedPiece
-    from streamrec.stores.cache.shelves import CacheFolder, ProcessMemory
+    from streamrec.stores.cache.shelves import CacheFolder, Piece, ProcessMemory, ShelvedPiece
 
 _log = logging.getLogger(__name__)
 

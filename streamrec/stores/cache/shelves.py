@@ -1,4 +1,6 @@
-"""The shelves of pieces: a folder, which the processes of a host share without locks, and memory.
+"""The pieces that a cache keeps, and their shelves: a folder, or memory.
+
+The processes of a host share a folder without locks.
 
 A piece in a folder is a file, and the file's name says which bytes of the object they are, the
 object's size, and its Content-Encoding. Behind the bytes stands the CRC32C of bytes and name. The
@@ -9,6 +11,7 @@ the machine damages, the CRC finds, and the piece is fetched again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -17,14 +20,87 @@ import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import uuid4
 
 from streamrec.kernel import crc32c
-from streamrec.stores.cache.pieces import ENCODING, PIECE, Piece, ShelvedPiece
+from streamrec.stores.base.protocol import bare_url, bare_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from io import BufferedWriter
+
+
+PIECE = 2 << 20
+"""Bytes of a range's largest piece. It is read and checked as a whole, even for a part of it."""
+
+ENCODING = re.compile("[a-z-]{0,24}")
+"""The Content-Encodings of objects that are cached. They are part of a file's name."""
+
+_SIGNATURE = re.compile(r"(?i)x-(?:amz|goog)-.*|awsaccesskeyid|googleaccessid|signature|expires")
+"""The parameters of signed URLs, which differ from one signing to the next."""
+
+
+class Piece(NamedTuple):
+    """Bytes ``[begin, end)`` of one version of an object, with the facts about the object.
+
+    A range is cut at multiples of :data:`PIECE`. So the next epoch, whose ranges begin and end at
+    other bytes, still finds what this one left, whatever the sizes of both were. A batch is an
+    object of its own: one piece, which is not cut.
+    """
+
+    key: str
+    """The version's :func:`key_of`."""
+    begin: int
+    end: int
+    size: int
+    """Bytes of the whole object."""
+    encoding: str = ""
+    """The object's Content-Encoding; empty if it has none."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return self.end - self.begin
+
+
+class ShelvedPiece(NamedTuple):
+    """A piece in a folder or in memory."""
+
+    piece: Piece
+    used_at: float
+    """Seconds since 1970 at which it was last read or written, about."""
+
+
+def key_of(url: str, etag: str, endpoint: str = "") -> str:
+    """Return the digest that names a version of an object: 32 hexadecimal digits.
+
+    Args:
+        url: The object's URL. Its user and its signature are left out.
+        etag: The version; a strong ETag, or a generation.
+        endpoint: The store's endpoint: equal names of another one are other objects.
+    """
+    text = "\n".join([_strip_signature(url), bare_version(etag), endpoint])
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _strip_signature(url: str) -> str:
+    bare = bare_url(url)
+    if not bare.endswith("?..."):
+        return bare
+    pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    return bare + urlencode([pair for pair in pairs if not _SIGNATURE.fullmatch(pair[0])])
+
+
+def piece_at(pieces: Sequence[Piece], at: int) -> Piece | None:
+    """Return the piece that has the byte ``at`` and the most bytes behind it, if any has."""
+    found = [piece for piece in pieces if piece.begin <= at < piece.end]
+    return max(found, key=lambda piece: piece.end, default=None)
+
+
+def end_of_gap(pieces: Sequence[Piece], at: int, stop: int) -> int:
+    """Return where the first piece behind ``at`` begins, or ``stop`` if none does before that."""
+    return min((piece.begin for piece in pieces if at < piece.begin < stop), default=stop)
 
 
 class _Kept(NamedTuple):

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.stores.base.foreign_errors import translate_errors
-from streamrec.stores.base.new_object import GuardedObject, SpooledObject
-from streamrec.stores.base.part_upload import PartUpload, upload
+from streamrec.stores.base.new_object import GuardedObject, PartUpload, SpooledObject, upload
 from streamrec.stores.base.protocol import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamrec.stores.base.part_upload import UploadSession
+    from streamrec.stores.base.new_object import UploadSession
     from streamrec.stores.base.protocol import NewObject
 
 AT_ONCE = 8

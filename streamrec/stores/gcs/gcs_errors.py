@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from streamrec.errors import ConfigError
-from streamrec.stores.base.refusals import refusal
-from streamrec.stores.base.troubles import tell
+from streamrec.stores.base.troubles import refusal, tell
 from streamrec.stores.gcs.google_credentials import CREDENTIALS, missing_file
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
+from streamrec.stores.base.new_object import UploadSession, date_of
 from streamrec.stores.base.pages import Page, walk
-from streamrec.stores.base.part_upload import UploadSession, date_of
 from streamrec.stores.base.protocol import (
     ObjectInfo,
     check_new_object,
@@ -26,9 +26,9 @@ from streamrec.stores.base.protocol import (
     let_pass,
     split_bucket,
     split_object,
+    version_of,
 )
-from streamrec.stores.base.refusals import Expired, plain
-from streamrec.stores.base.versions import version_of
+from streamrec.stores.base.troubles import Expired, plain
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangedGet

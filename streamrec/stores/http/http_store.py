@@ -21,7 +21,7 @@ from streamrec.errors import (
 from streamrec.masking import masked
 from streamrec.stores.base.foreign_errors import meaning_of
 from streamrec.stores.base.protocol import ObjectInfo, check_pin, check_range, let_pass
-from streamrec.stores.base.refusals import code_of, refusal, seconds_to_wait
+from streamrec.stores.base.troubles import code_of, refusal, seconds_to_wait
 from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
     RangedGet,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.errors import StoreError, StoreMisbehaved
 from streamrec.masking import masked_repr
-from streamrec.stores.base.protocol import ObjectInfo, check_pin
-from streamrec.stores.base.versions import is_strong, version_of
+from streamrec.stores.base.protocol import ObjectInfo, check_pin, is_strong, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,9 +21,15 @@ from streamrec.config.places import FILE
 from streamrec.errors import ObjectNotFound, StoreUnavailable
 from streamrec.stores.base.foreign_errors import local_meaning, translate_errors
 from streamrec.stores.base.new_object import BUFFER, GuardedObject
-from streamrec.stores.base.protocol import ObjectInfo, check_pin, check_range, in_thread, let_pass
+from streamrec.stores.base.protocol import (
+    ObjectInfo,
+    check_pin,
+    check_range,
+    file_version,
+    in_thread,
+    let_pass,
+)
 from streamrec.stores.base.regular_file import check_regular, open_regular
-from streamrec.stores.base.versions import file_version
 from streamrec.surroundings import absolute
 
 if TYPE_CHECKING:

@@ -19,14 +19,16 @@ from streamrec.errors import AccessDenied, ConfigError, ObjectChanged, StoreErro
 from streamrec.stores.base.pages import Page, walk
 from streamrec.stores.base.protocol import (
     ObjectInfo,
+    bare_version,
     check_new_object,
     check_range,
     let_pass,
+    same_version,
     split_bucket,
     split_object,
+    version_of,
 )
-from streamrec.stores.base.refusals import Expired, WrongRegion, plain
-from streamrec.stores.base.versions import bare_version, same_version, version_of
+from streamrec.stores.base.troubles import Expired, WrongRegion, plain
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter
 from streamrec.stores.http.http_store import RangeClient

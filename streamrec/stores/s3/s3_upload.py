@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp.payload import Payload
 
+from streamrec.stores.base.new_object import UploadSession, date_of
 from streamrec.stores.base.pages import Page, Pages
-from streamrec.stores.base.part_upload import UploadSession, date_of
 from streamrec.stores.base.protocol import split_bucket
 from streamrec.stores.fsspec.filesystem_writer import shared_filesystem
 from streamrec.stores.http.transport import check_proxies

@@ -11,8 +11,7 @@ from streamrec.formats.images.picture import OutputForm, Window
 from streamrec.pipeline.batch import record_caches as mapped_cache
 from streamrec.pipeline.batch.record_caches import MappedCache, PictureCache
 from streamrec.stores.cache.piece_cache import PieceCache
-from streamrec.stores.cache.pieces import Piece
-from streamrec.stores.cache.shelves import ProcessMemory
+from streamrec.stores.cache.shelves import Piece, ProcessMemory
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse
 from streamrec.values.record_rows import RecordRows
 from tests.pipeline.batch.test_payload import same

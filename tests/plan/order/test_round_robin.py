@@ -9,7 +9,7 @@ from streamrec.plan.order.round_robin import (
     first_come,
     first_come_before,
     merge,
-    taken_before,
+    merge_before,
 )
 from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.order.window import Windows
@@ -32,7 +32,7 @@ def merged_all(lengths: list[int], landings: st.DataObject) -> list[tuple[int, i
         after = [a + b for a, b in zip(taken, plan.counts, strict=True)]
         given = list(taken)
         for i, (number, lane) in enumerate(divided(plan, lanes)):
-            assert taken_before(plan.keys[i:], after) == given
+            assert merge_before(plan.keys[i:], after) == given
             assert number == given[lane]
             given[lane] += 1
             out.append((lane, number))

@@ -37,7 +37,7 @@ def test_the_place_of_a_shard() -> None:
 PLAIN = st.builds(
     ShardOrder, st.integers(1, 40), st.integers(1, 20), st.booleans(), st.integers(0, 5)
 )
-ORDERS = st.one_of(PLAIN, st.tuples(PLAIN, st.integers(1, 5)).map(lambda o: o[0].divided(o[1])[-1]))
+ORDERS = st.one_of(PLAIN, st.tuples(PLAIN, st.integers(1, 5)).map(lambda o: o[0].divide(o[1])[-1]))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_open_shards_share_the_extents_of_a_lane(
 ) -> None:
     """Each its share in turn; and whatever their number, lanes have the same shards."""
     order = ShardOrder(shards, lanes, shuffle, 3)
-    open_shards = order.divided(count)
+    open_shards = order.divide(count)
     for lane in range(lanes):
         whole = extents_of_epoch(order, lane, epoch)
         parts = [extents_of_epoch(open_shard, lane, epoch) for open_shard in open_shards]
@@ -91,7 +91,7 @@ def test_open_shards_share_the_extents_of_a_lane(
 def test_a_lane_of_several_open_shards_has_shards_in_every_epoch(
     lanes: int, more: int, window: int
 ) -> None:
-    open_shards = ShardOrder(lanes + more, lanes).divided(open_at_once(lanes + more, lanes, window))
+    open_shards = ShardOrder(lanes + more, lanes).divide(open_at_once(lanes + more, lanes, window))
     for lane in range(lanes):
         assert len(open_shards) == 1 or any(extents_of_epoch(s, lane, 3) for s in open_shards)
 

@@ -36,7 +36,7 @@ def test_what_a_lower_bucket_gets_is_no_longer_than_what_a_higher_one_gets(
 ) -> None:
     lane = data.draw(st.integers(0, buckets.lanes - 1))
     array, count = np.array(lengths, np.int64), len(lengths)
-    wanted = buckets.wanted(lane, first, count).astype(np.int64)
+    wanted = buckets.slot_buckets(lane, first, count).astype(np.int64)
     order = buckets.order(lane, first, array, np.arange(count))
     by_bucket = array[order][np.lexsort((array[order], wanted))]
     assert by_bucket.tolist() == sorted(lengths)
@@ -53,8 +53,8 @@ def test_a_place_has_its_bucket_wherever_one_begins_to_ask(
     buckets: Buckets, data: st.DataObject, first: int, skip: int, count: int
 ) -> None:
     lane = data.draw(st.integers(0, buckets.lanes - 1))
-    whole = buckets.wanted(lane, first, skip + count).tolist()
-    assert buckets.wanted(lane, first + skip, count).tolist() == whole[skip:]
+    whole = buckets.slot_buckets(lane, first, skip + count).tolist()
+    assert buckets.slot_buckets(lane, first + skip, count).tolist() == whole[skip:]
 
 
 @given(BUCKETS.filter(lambda buckets: buckets.rows % 4 == 0), st.sampled_from([1, 2, 4]))
@@ -65,7 +65,7 @@ def test_all_rows_of_a_batch_are_of_one_bucket_on_every_number_of_ranks(
     buckets = Buckets(buckets.count, buckets.rows, lanes, buckets.seed)
     for rank in range(world_size):
         own = range(rank, lanes, world_size)
-        wanted = np.stack([buckets.wanted(lane, 0, 30) for lane in own], axis=1).ravel()
+        wanted = np.stack([buckets.slot_buckets(lane, 0, 30) for lane in own], axis=1).ravel()
         rows = buckets.rows // world_size
         for step, first in enumerate(range(0, len(wanted) - rows, rows)):
             assert set(wanted[first : first + rows].tolist()) == {bucket_of(buckets, step)}
@@ -73,14 +73,27 @@ def test_all_rows_of_a_batch_are_of_one_bucket_on_every_number_of_ranks(
 
 def test_the_order_of_the_buckets_is_that_of_the_seed() -> None:
     orders = {
-        tuple(Buckets(8, 4, 4, seed).wanted(0, 0, 64).tolist()): Counter(
-            Buckets(8, 4, 4, seed).wanted(0, 0, 64).tolist()
+        tuple(Buckets(8, 4, 4, seed).slot_buckets(0, 0, 64).tolist()): Counter(
+            Buckets(8, 4, 4, seed).slot_buckets(0, 0, 64).tolist()
         )
         for seed in range(5)
     }
     assert len(orders) == 5
     assert all(set(count.values()) == {8} for count in orders.values())
-    assert Buckets(4, 2, 2, 0).wanted(1, 0, 12).tolist() == [3, 1, 2, 0, 3, 0, 1, 2, 3, 2, 0, 1]
+    assert Buckets(4, 2, 2, 0).slot_buckets(1, 0, 12).tolist() == [
+        3,
+        1,
+        2,
+        0,
+        3,
+        0,
+        1,
+        2,
+        3,
+        2,
+        0,
+        1,
+    ]
 
 
 def lengths_in_batches(

@@ -27,7 +27,7 @@ def urls(shards: int) -> list[str]:
 def test_extents_of_a_lane_are_read_in_the_order_of_their_times(
     shards: int, lanes: int, shuffle: bool, open_shards: int, lane: int
 ) -> None:
-    for order in ShardOrder(shards, lanes, shuffle, 3).divided(open_shards):
+    for order in ShardOrder(shards, lanes, shuffle, 3).divide(open_shards):
         extents = [order.extent(lane % lanes, number) for number in range(30)]
         for begin in (0, SIZE - 1):
             times = [next(order.times(e.epoch, e.shard, begin, SIZE)) for e in extents]

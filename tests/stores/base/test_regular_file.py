@@ -10,10 +10,8 @@ import pytest
 import streamrec as sr
 from streamrec.errors import ConfigError, ObjectChanged, ObjectNotFound, StoreError
 from streamrec.feeder.access.tokens import read_file
-from streamrec.stores.base.protocol import ObjectInfo
-from streamrec.stores.base.read_range import read_range
+from streamrec.stores.base.protocol import ObjectInfo, file_version, read_range
 from streamrec.stores.base.regular_file import NotAFile, open_regular
-from streamrec.stores.base.versions import file_version
 from streamrec.stores.open import Stores
 from streamrec.stores.stored_files import PinnedFile, find_files
 from tests.support import asynchronous

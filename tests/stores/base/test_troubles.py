@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import botocore.session
 import fsspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import (
     AccessDenied,
     ConfigError,
+    ObjectChanged,
     ObjectNotFound,
     StoreError,
     StoreMisbehaved,
@@ -27,21 +30,160 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.stores.base.foreign_errors import meaning_of
-from streamrec.stores.base.refusals import _BY_CODE, _BY_STATUS
-from streamrec.stores.base.troubles import TROUBLES, tell
-from streamrec.stores.folder import Folder
+from streamrec.stores.base.troubles import (
+    _BY_CODE,
+    _BY_STATUS,
+    TROUBLES,
+    Expired,
+    WrongRegion,
+    code_of,
+    refusal,
+    seconds_to_wait,
+    tell,
+)
+from streamrec.stores.folder import Folder, write_object
 from streamrec.stores.gcs.gcs_store import GCSStore
 from streamrec.stores.http.http_store import HttpStore
 from streamrec.stores.open import Stores
 from streamrec.stores.s3.s3_store import S3Store
 from streamrec.stores.stored_files import find_files
-from streamrec.stores.writing import write_object
 from tests.stores.conformance import read
 from tests.stores.s3.test_s3_store import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, StoreError),
+        (401, AccessDenied),
+        (403, AccessDenied),
+        (404, ObjectNotFound),
+        (405, StoreError),
+        (407, AccessDenied),
+        (408, StoreUnavailable),
+        (410, ObjectNotFound),
+        (412, ObjectChanged),
+        (429, StoreUnavailable),
+        (500, StoreUnavailable),
+        (501, StoreError),
+        (502, StoreUnavailable),
+        (503, StoreUnavailable),
+        (504, StoreUnavailable),
+    ],
+)
+def test_statuses(status: int, kind: type[StoreError]) -> None:
+    error = refusal("s3://b/x", status)
+    assert type(error) is kind
+    assert error.retryable == (kind is StoreUnavailable)
+    assert error.url == "s3://b/x"
+    assert f"({status})" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "RequestTimeout", StoreUnavailable),
+        (400, "ExpiredToken", AccessDenied),
+        (403, "InvalidObjectState", StoreError),
+        (404, "NoSuchBucket", ObjectNotFound),
+        (404, "NoSuchElephant", ObjectNotFound),
+        (503, "Elephant", StoreUnavailable),
+        (400, "Elephant", StoreError),
+    ],
+)
+def test_codes_say_more_than_statuses(status: int, code: str, kind: type[StoreError]) -> None:
+    error = refusal("s3://b/x", status, code=code)
+    assert type(error) is kind
+    assert f"({status} {code})" in str(error)
+
+
+def test_time_to_wait_is_kept() -> None:
+    error = refusal("s3://b/x", 503, retry_after=7.0)
+    assert isinstance(error, StoreUnavailable)
+    assert error.retry_after == 7.0
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(301, WrongRegion), (400, WrongRegion), (403, AccessDenied)]
+)
+def test_regions(status: int, kind: type[StoreError]) -> None:
+    error = refusal("s3://b/x", status, region="eu-west-3", signed=True)
+    assert type(error) is kind
+    assert getattr(error, "region", "eu-west-3") == "eu-west-3"
+    assert type(refusal("s3://b/x", status, region="eu-west-3")) in (StoreError, AccessDenied)
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "TokenRefreshRequired"])
+def test_expired_credentials(code: str) -> None:
+    assert type(refusal("s3://b/x", 400, code=code, signed=True)) is Expired
+    assert type(refusal("s3://b/x", 400, code=code)) is AccessDenied
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        (
+            b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>m</Message></Error>',
+            "NoSuchKey",
+        ),
+        (b"<Error>\n  <Code>SlowDown</Code>", "SlowDown"),
+        (b"<Error><Code>Slow", None),
+        (b"<html><Code>x</Code></html>", None),
+        (b"", None),
+        (b'{"error": {"code": 404, "errors": [{"reason": "notFound"}]}}', "notFound"),
+        (
+            b'{"error": {"code": 403, "errors": [{\n"reason":"rateLimitExceeded"',
+            "rateLimitExceeded",
+        ),
+        (b'{"reason": "notFound"}', None),
+        (
+            b"Bucket is a requester pays bucket but no user project provided.",
+            "UserProjectMissing",
+        ),
+    ],
+)
+def test_code_of(document: bytes, code: str | None) -> None:
+    assert code_of(document) == code
+
+
+@given(st.binary())
+def test_any_document(document: bytes) -> None:
+    code_of(document)
+    code_of(b"<Error><Code>" + document)
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("3", 3.0),
+        (" 0 ", 0.0),
+        ("1.5", 1.5),
+        ("-1", None),
+        ("inf", None),
+        ("soon", None),
+        ("Thu, 01 Jan 2026 12:00:30 GMT", 30.0),
+        ("Thu, 01 Jan 2026 12:00:30 -0000", 30.0),
+        ("Thu, 01 Jan 2026 11:00:00 GMT", 0.0),
+    ],
+)
+def test_seconds_to_wait(header: str | None, seconds: float | None) -> None:
+    assert seconds_to_wait(header, NOW) == seconds
+
+
+@given(st.text())
+@example("0\x1f")
+def test_any_header(header: str) -> None:
+    assert (seconds_to_wait(header, NOW) or 0.0) >= 0
+
 
 CEPH = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
 CLOSED = "http://127.0.0.1:9"

@@ -14,8 +14,7 @@ from streamrec.errors import ObjectChanged, StoreUnavailable
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.piece_cache import PieceCache
-from streamrec.stores.cache.pieces import PIECE
-from streamrec.stores.cache.shelves import CacheFolder, ProcessMemory
+from streamrec.stores.cache.shelves import PIECE, CacheFolder, ProcessMemory
 from streamrec.stores.gcs.gcs_store import GCSStore
 from tests.read_only import ReadOnly
 from tests.stores.conformance import (

@@ -20,8 +20,7 @@ import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.stores.cache.piece_cache import SLACK, THREADS
-from streamrec.stores.cache.pieces import PIECE, key_of
-from streamrec.stores.cache.shelves import CacheFolder
+from streamrec.stores.cache.shelves import PIECE, CacheFolder, key_of
 from tests.by_day import is_day
 
 if TYPE_CHECKING:

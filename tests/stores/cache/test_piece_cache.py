@@ -14,8 +14,7 @@ from streamrec.plan.reading.next_use import NextUse, places_of
 from streamrec.plan.reading.ranges import RangeRequest
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.stores.cache.piece_cache import SLACK, PieceCache, to_remove
-from streamrec.stores.cache.pieces import Piece, ShelvedPiece
-from streamrec.stores.cache.shelves import CacheFolder, ProcessMemory
+from streamrec.stores.cache.shelves import CacheFolder, Piece, ProcessMemory, ShelvedPiece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,10 +26,9 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base.refusals import code_of, refusal
-from streamrec.stores.folder import Folder
+from streamrec.stores.base.troubles import code_of, refusal
+from streamrec.stores.folder import Folder, write_object
 from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page
-from streamrec.stores.writing import write_object
 from tests.stores.conformance import (
     DATA,
     AccessConformance,
@@ -61,7 +60,7 @@ def store() -> Iterator[DevStore]:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.stores.base.part_upload.PART", PART)
+    monkeypatch.setattr("streamrec.stores.base.new_object.PART", PART)
 
 
 @pytest.mark.parametrize("size", [0, 10, PART - 1, PART, 3 * PART + 7])
@@ -108,7 +107,7 @@ def test_a_lost_answer_to_the_last_step_is_looked_up(store: DevStore) -> None:
 def test_an_abort_that_is_not_answered_is_given_up(
     store: DevStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.stores.base.part_upload.ABORT_SECONDS", 0.01)
+    monkeypatch.setattr("streamrec.stores.base.new_object.ABORT_SECONDS", 0.01)
     store.faults = [FaultRule(method="DELETE", stall_after=0)]
     writer = sr.TFRecordWriter("gs://bucket/x", storage_options=store.gcs_options)
     writer.write(bytes(2 * PART))

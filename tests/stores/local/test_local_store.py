@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError, StoreUnavailable
+from streamrec.stores.folder import write_object
 from streamrec.stores.local import local_store as local
 from streamrec.stores.local.local_store import LocalStore, PartFile, path_of
-from streamrec.stores.writing import write_object
 from tests.stores.conformance import (
     DATA,
     Backend,

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreMisbehaved
-from streamrec.stores.base.new_object import GuardedObject
-from streamrec.stores.base.part_upload import PartUpload
-from streamrec.stores.folder import Folder
+from streamrec.stores.base.new_object import GuardedObject, PartUpload
+from streamrec.stores.folder import Folder, new_object, write_object
 from streamrec.stores.s3.s3_upload import CHUNK, ONE_COPY, _Body, abort_uploads, writing_filesystem
-from streamrec.stores.writing import new_object, write_object
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def store() -> Iterator[DevStore]:
 
 @pytest.fixture(autouse=True)
 def least_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.stores.base.part_upload.PART", PART)
+    monkeypatch.setattr("streamrec.stores.base.new_object.PART", PART)
 
 
 def uploads(store: DevStore) -> list[str]:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.stores.base import part_upload
-from streamrec.stores.base.part_upload import LAG, PartUpload, UploadSession
+from streamrec.stores.base import new_object
+from streamrec.stores.base.new_object import LAG, PartUpload, UploadSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,8 +82,8 @@ class Recorded(UploadSession):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_upload, "PART", 10)
-    monkeypatch.setattr(part_upload, "GROWTH", 4)
+    monkeypatch.setattr(new_object, "PART", 10)
+    monkeypatch.setattr(new_object, "GROWTH", 4)
 
 
 @pytest.fixture
