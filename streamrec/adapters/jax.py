@@ -78,7 +78,7 @@ def as_arrays(
             in which it is so.
     """
     check_stream(stream, "as_arrays")
-    return GlobalBatches(stream, sharding, Pairs.asked(inputs, targets), restart=restart)
+    return GlobalBatches(stream, sharding, Pairs.of_arguments(inputs, targets), restart=restart)
 
 
 def rank_of(sharding: Sharding) -> Rank:
@@ -95,8 +95,8 @@ def rank_of(sharding: Sharding) -> Rank:
     """
     by_process = _parts(sharding)
     parts = sorted(set(by_process.values()))
-    own = by_process.get(jax.process_index())
-    if own is None:
+    ours = by_process.get(jax.process_index())
+    if ours is None:
         raise ConfigError(
             f"no device of the sharding belongs to process {jax.process_index()}; make the mesh of "
             "jax.devices(), or read no stream in this process"
@@ -106,7 +106,7 @@ def rank_of(sharding: Sharding) -> Rank:
             "the sharding gives processes parts of the rows that overlap or differ in size; make a "
             "mesh in which each process has the same rows as another, or as many of its own"
         )
-    return Rank(parts.index(own), len(parts))
+    return Rank(parts.index(ours), len(parts))
 
 
 def _parts(sharding: Sharding) -> dict[int, tuple[int, ...]]:

@@ -233,10 +233,10 @@ def _expect_the_end(iterator: Any) -> None:
     iterator._interrupted_warning = take_the_end  # noqa: SLF001
 
 
-def _refuse_what_is_ignored(given: Mapping[str, Any]) -> None:
+def _refuse_what_is_ignored(arguments: Mapping[str, Any]) -> None:
     """Refuse arguments of ``fit`` that Keras ignores beside data of its class ``DataAdapter``."""
     for name in ("y", "sample_weight", "class_weight"):
-        if given.get(name) is not None:
+        if arguments.get(name) is not None:
             raise ConfigError(
                 f"{name}= has no effect beside a stream; name the targets in as_dataset, and weigh "
                 "the loss in the model"

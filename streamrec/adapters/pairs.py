@@ -38,7 +38,7 @@ class Pairs(NamedTuple):
     targets: Names
 
     @classmethod
-    def asked(cls, inputs: Names | None, targets: Names | None) -> Self | None:
+    def of_arguments(cls, inputs: Names | None, targets: Names | None) -> Self | None:
         """Return what an adapter's arguments ask for; ``None`` if it is not pairs.
 
         Raises:
@@ -47,9 +47,9 @@ class Pairs(NamedTuple):
         if inputs is None and targets is None:
             return None
         if inputs is None or targets is None:
-            given, missing = ("targets", "inputs") if inputs is None else ("inputs", "targets")
+            there, missing = ("targets", "inputs") if inputs is None else ("inputs", "targets")
             raise ConfigError(
-                f"{given}= is given without {missing}=, and a pair takes both; name the features "
+                f"{there}= is given without {missing}=, and a pair takes both; name the features "
                 f"of the {missing}, or leave both out"
             )
         return cls(inputs, targets)

@@ -260,16 +260,19 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         settings: Mapping[str, Any],
     ) -> None:
         super().__init__()
-        taken = sorted(OURS & settings.keys())
-        if taken:
+        reserved = sorted(OURS & settings.keys())
+        if reserved:
             raise ConfigError(
-                f"{', '.join(taken)} cannot be set for a dataset of Ray, whose tasks divide the "
+                f"{', '.join(reserved)} cannot be set for a dataset of Ray, whose tasks divide the "
                 "records; leave it out, and shuffle or filter with the dataset's own methods"
             )
         options = settings.get("storage_options")
         if features == "infer":
-            given = {"compression": settings.get("compression", "auto"), "storage_options": options}
-            features = streamrec.infer_features(source, **given)
+            opening = {
+                "compression": settings.get("compression", "auto"),
+                "storage_options": options,
+            }
+            features = streamrec.infer_features(source, **opening)
         with Bridge() as loop:
             self._shards = loop.call(_list(absolute_sources(source), options_of(options)))
         self._settings = {**settings, "features": features, "batch_size": batch_size}
@@ -308,17 +311,17 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         urls = self._urls()
         tasks = min(tasks, len(urls))
         bounds = [len(urls) * task // tasks for task in range(tasks + 1)]
-        own = {**self._settings, "rank": 0, "world_size": 1, "lanes": 1}
-        return [{**own, "source": urls[a:b]} for a, b in pairwise(bounds)]
+        alone = {**self._settings, "rank": 0, "world_size": 1, "lanes": 1}
+        return [{**alone, "source": urls[a:b]} for a, b in pairwise(bounds)]
 
     def _ranks(self, tasks: int) -> list[dict[str, Any]]:
         """Divide the records of the index: a task is a rank of a stream with as many lanes."""
-        own = {**self._settings, "source": self._urls(), "index": self._index}
-        options = own.get("storage_options")
-        records = streamrec.open(own["source"], index=self._index, storage_options=options)
+        shared = {**self._settings, "source": self._urls(), "index": self._index}
+        options = shared.get("storage_options")
+        records = streamrec.open(shared["source"], index=self._index, storage_options=options)
         tasks = max(1, min(tasks, len(records)))
-        own |= {"world_size": tasks, "lanes": tasks, "remainder": "pad" if tasks > 1 else "keep"}
-        return [{**own, "rank": rank} for rank in range(tasks)]
+        shared |= {"world_size": tasks, "lanes": tasks, "remainder": "pad" if tasks > 1 else "keep"}
+        return [{**shared, "rank": rank} for rank in range(tasks)]
 
     def _urls(self) -> list[str]:
         return [escape(shard.url) for shard in self._shards]

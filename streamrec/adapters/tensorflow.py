@@ -72,7 +72,7 @@ def as_dataset(
             entries would have one name.
     """
     check_stream(stream, "as_dataset")
-    passes, pairs = Passes(stream), Pairs.asked(inputs, targets)
+    passes, pairs = Passes(stream), Pairs.of_arguments(inputs, targets)
     if pairs is None:
         return dataset_of(passes, state)
     if state is not None and state not in pairs.features:

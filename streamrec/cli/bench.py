@@ -21,10 +21,10 @@ from streamrec.cli.options import (
     json_option,
     key_values,
     local_files,
+    output_file_option,
     refuse_unused,
     size_value,
     storage_option,
-    written_file,
 )
 from streamrec.cli.printing import print_json
 
@@ -96,7 +96,7 @@ def simulate(
 @click.command()
 @click.argument("before", shell_complete=local_files)
 @click.argument("after", shell_complete=local_files)
-@written_file("--html", "Write the comparison as one file of HTML.")
+@output_file_option("--html", "Write the comparison as one file of HTML.")
 @json_option
 @debug_option
 def compare(*, before: str, after: str, html: Path | None, as_json: bool) -> None:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from streamrec.cli.options import debug_option, json_option, key_values, size_value, written_file
+from streamrec.cli.options import (
+    debug_option,
+    json_option,
+    key_values,
+    output_file_option,
+    size_value,
+)
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,8 +86,8 @@ _OPTIONS = (
         show_default=True,
         help="The most requests to the store.",
     ),
-    written_file("--html", "Write the report as one file of HTML."),
-    written_file(
+    output_file_option("--html", "Write the report as one file of HTML."),
+    output_file_option(
         "--trace", "Write what the stream did when, for ui.perfetto.dev or chrome://tracing."
     ),
     json_option,

@@ -65,8 +65,8 @@ def _write(
             progress=progress,
         )
         reports = loop.call(checking)
-    found = index_of(reports)
-    data, url = found.encode(), output or index_places([report.url for report in reports])[0]
+    written = index_of(reports)
+    data, url = written.encode(), output or index_places([report.url for report in reports])[0]
     write_object(url, data, storage_options)
     size = sum(report.size for report in reports)
     return {
@@ -74,9 +74,9 @@ def _write(
         "bytes": len(data),
         "shards": len(reports),
         "shard_bytes": size,
-        "records": found.records,
-        "chunks": len(found.chunks().begin),
-        "digest": found.digest(),
+        "records": written.records,
+        "chunks": len(written.chunks().begin),
+        "digest": written.digest(),
     }
 
 

@@ -120,7 +120,7 @@ def refuse_unused(when: str, *names: str) -> None:
             raise click.UsageError(f"{param.opts[0]} has no effect {when}; leave it out")
 
 
-def written_file(option: str, text: str) -> Callable[[Verb], Verb]:
+def output_file_option(option: str, text: str) -> Callable[[Verb], Verb]:
     """Return an option for a file to write, whose directory is checked before minutes are spent."""
     path = click.Path(dir_okay=False, writable=True, path_type=Path)
     return click.option(option, type=path, metavar="FILE", help=text, callback=_in_a_directory)

@@ -18,7 +18,7 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False).encode())
 
 
-def written_line(dataset: Mapping[str, Any]) -> str:
+def dataset_line(dataset: Mapping[str, Any]) -> str:
     """Return the line for people about a dataset that was written."""
     before = "; it was complete already" if dataset["was_complete"] else ""
     return f"{dataset['template']}: {dataset['records']:,} records{before}"

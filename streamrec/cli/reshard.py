@@ -20,7 +20,7 @@ from streamrec.cli.options import (
     storage_option,
     task_option,
 )
-from streamrec.cli.printing import next_line, print_json, progress_bar, written_line
+from streamrec.cli.printing import dataset_line, next_line, print_json, progress_bar
 from streamrec.masking import masked
 
 
@@ -89,7 +89,7 @@ def reshard(*, source: tuple[str, ...], as_json: bool, **options: Any) -> None:
     else:
         templates = [one["template"] for one in datasets]
         click.echo(
-            "\n".join([*map(written_line, datasets), *next_line(templates, options["task"])])
+            "\n".join([*map(dataset_line, datasets), *next_line(templates, options["task"])])
         )
 
 

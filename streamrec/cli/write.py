@@ -19,7 +19,7 @@ from streamrec.cli.options import (
     storage_option,
     task_option,
 )
-from streamrec.cli.printing import next_line, print_json, progress_bar, written_line
+from streamrec.cli.printing import dataset_line, next_line, print_json, progress_bar
 from streamrec.sources.opening import KINDS, options_of_kinds
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _lines(facts: dict[str, Any], task: tuple[int, int]) -> list[str]:
         many = "records were" if facts["skipped"] > 1 else "record was"
         lines.append(f"{facts['skipped']:,} {many} skipped")
     for split in facts["splits"]:
-        line = written_line(split)
+        line = dataset_line(split)
         if facts["dry_run"]:
             line += f", {size(split['bytes'] or 0)}, about {split['shards']:,} shards"
         lines.append(line)

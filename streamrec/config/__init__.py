@@ -9,11 +9,4 @@ TOML and compared. Anything wrong raises :class:`~streamrec.errors.ConfigError`.
 from streamrec.config.dataset import Compression, DatasetSettings, Pack, StreamSettings
 from streamrec.config.validation import Settings, validate
 
-__all__ = [
-    "Compression",
-    "DatasetSettings",
-    "Pack",
-    "Settings",
-    "StreamSettings",
-    "validate",
-]
+__all__ = ["Compression", "DatasetSettings", "Pack", "Settings", "StreamSettings", "validate"]

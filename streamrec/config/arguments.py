@@ -10,68 +10,68 @@ from streamrec.config.places import absolute_source
 from streamrec.errors import ConfigError
 
 
-def place_text(given: object) -> str:
+def place_text(place: object) -> str:
     """Return a URL or path as text.
 
     Raises:
         ConfigError: It is something else.
     """
-    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    text = os.fspath(place) if isinstance(place, os.PathLike) else place
     if isinstance(text, str):
         return text
     raise ConfigError(
-        f"{kind_of(given)} names no shard; give a URL or a path, such as "
+        f"{kind_of(place)} names no shard; give a URL or a path, such as "
         "'s3://bucket/train-*.tfrecord', or a list of them where several are read"
     )
 
 
-def source_texts(given: object) -> str | list[str]:
+def source_texts(source: object) -> str | list[str]:
     """Return a source, or a list of them, as text.
 
     Raises:
         ConfigError: It is something else.
     """
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray | Mapping):
-        return [place_text(one) for one in given]
-    return place_text(given)
+    if isinstance(source, Iterable) and not isinstance(source, str | bytes | bytearray | Mapping):
+        return [place_text(one) for one in source]
+    return place_text(source)
 
 
-def absolute_sources(given: object) -> str | list[str]:
+def absolute_sources(source: object) -> str | list[str]:
     """Return what :func:`source_texts` does, with absolute paths.
 
     Raises:
         ConfigError: It is something else.
     """
-    found = source_texts(given)
-    return absolute_source(found) if isinstance(found, str) else list(map(absolute_source, found))
+    texts = source_texts(source)
+    return absolute_source(texts) if isinstance(texts, str) else list(map(absolute_source, texts))
 
 
-def options_of(given: object) -> dict[str, Any]:
+def options_of(options: object) -> dict[str, Any]:
     """Return a copy of the storage options; ``None`` gives an empty one.
 
     Raises:
         ConfigError: They are something else; what they hold is not shown.
     """
-    if given is None or isinstance(given, Mapping):
-        return dict(given or {})
+    if options is None or isinstance(options, Mapping):
+        return dict(options or {})
     raise ConfigError(
-        f"storage_options is {kind_of(given)}; give a mapping from names to values, such as "
+        f"storage_options is {kind_of(options)}; give a mapping from names to values, such as "
         "{'endpoint_url': 'http://host:9000'}"
     )
 
 
-def count_of(given: object, name: str) -> int:
+def count_of(number: object, name: str) -> int:
     """Return the argument ``name`` if it is an integer from 0 up.
 
     Raises:
         ConfigError: It is something else; the error says ``name``.
     """
-    if isinstance(given, int) and given >= 0:
-        return given
-    raise ConfigError(f"{name} is {given!r}; give a number from 0 up")
+    if isinstance(number, int) and number >= 0:
+        return number
+    raise ConfigError(f"{name} is {number!r}; give a number from 0 up")
 
 
-def kind_of(given: object) -> str:
+def kind_of(value: object) -> str:
     """Return a value's type with its article ("a list"), without the value."""
-    name = type(given).__name__
-    return "None" if given is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -99,9 +99,9 @@ def _in_full(cache: object) -> Any:
             f"is {cache!r}, which would be a folder; give {{'of': {cache!r}}}, or './{cache}' for "
             "a folder of this name"
         )
-    known = CacheSettings.model_fields
-    if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - known.keys())):
-        raise ValueError(f"has no {unknown[0]!r}; give it {', '.join(known)}, or several of them")
+    fields = CacheSettings.model_fields
+    if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - fields.keys())):
+        raise ValueError(f"has no {unknown[0]!r}; give it {', '.join(fields)}, or several of them")
     return {"folder": cache} if isinstance(cache, str | os.PathLike) else cache
 
 

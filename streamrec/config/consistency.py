@@ -19,15 +19,15 @@ Known: TypeAlias = Mapping[str, Any]
 _NO_MIX = "has no effect, since the source has no components to mix; leave it out"
 
 
-def _weights(weights: Schedule | None, known: Known) -> None:
-    source = known.get("source", "")
+def _weights(weights: Schedule | None, others: Known) -> None:
+    source = others.get("source", "")
     if not isinstance(source, dict):
         if weights is not None:
             raise ValueError(_NO_MIX)
         return
     if not weights:
         raise ValueError(f"is missing; give a weight to each component: {', '.join(source)}")
-    if known.get("index") is not None:
+    if others.get("index") is not None:
         raise ValueError(
             "makes a mix, which cannot be read in the order by record; leave out the index"
         )
@@ -60,17 +60,17 @@ def _check_schedule(weights: Schedule, names: set[str]) -> None:
             )
 
 
-def _ends(choice: str, known: Known) -> None:
+def _ends(choice: str, others: Known) -> None:
     """Refuse a mix whose settings do not say where an epoch ends.
 
     Raises:
         ValueError: The settings in ``known`` do not go with this ``choice``.
     """
-    if not isinstance(known.get("source"), dict):
+    if not isinstance(others.get("source"), dict):
         if choice != "repeat":
             raise ValueError(_NO_MIX)
         return
-    epochs, steps = known.get("epochs", 1), known.get("steps_per_epoch")
+    epochs, steps = others.get("epochs", 1), others.get("steps_per_epoch")
     if choice == "repeat" and epochs is not None and steps is None:
         raise ValueError(
             'is "repeat", so the mix has no end by itself; set steps_per_epoch, or epochs to None, '
@@ -82,7 +82,7 @@ def _ends(choice: str, known: Known) -> None:
             "out epochs and steps_per_epoch and iterate again for the next epoch, or set exhausted "
             'to "repeat"'
         )
-    weights: Schedule = known.get("weights") or []
+    weights: Schedule = others.get("weights") or []
     if choice == "rest" and not all(all(parts.values()) for _, parts in weights):
         raise ValueError(
             'is "rest", but a component of weight 0 would never end; give it a weight above 0, or '
@@ -90,34 +90,34 @@ def _ends(choice: str, known: Known) -> None:
         )
 
 
-def _ordered(ordered: bool, known: Known) -> None:
-    if not ordered and isinstance(known.get("source"), dict):
+def _ordered(ordered: bool, others: Known) -> None:
+    if not ordered and isinstance(others.get("source"), dict):
         raise ValueError(
             "is False, but a mix takes its components in a fixed order; leave ordered out"
         )
 
 
-def _length_buckets(buckets: int | None, known: Known) -> None:
-    if buckets is not None and known.get("pack") is not None:
+def _length_buckets(buckets: int | None, others: Known) -> None:
+    if buckets is not None and others.get("pack") is not None:
         raise ValueError(
             "has no effect on packs, which are all of one length; leave out length_buckets or pack"
         )
-    if buckets is not None and not known.get("ordered", True):
+    if buckets is not None and not others.get("ordered", True):
         raise ValueError(
             "needs all lanes in step, but ordered is False; leave out length_buckets or ordered"
         )
 
 
-def _on_corrupt(choice: str, known: Known) -> None:
-    if choice != "raise" and known.get("check_crc") is False:
+def _on_corrupt(choice: str, others: Known) -> None:
+    if choice != "raise" and others.get("check_crc") is False:
         raise ValueError(
             f"is {choice!r}, but with check_crc=False no damage would be noticed; set "
             'check_crc to True, or on_corrupt to "raise"'
         )
 
 
-def _corrupt_budget(budget: float, known: Known) -> None:
-    choice = known.get("on_corrupt", "raise")
+def _corrupt_budget(budget: float, others: Known) -> None:
+    choice = others.get("on_corrupt", "raise")
     if choice == "raise" and budget:
         raise ValueError(
             'has no effect while on_corrupt is "raise"; set on_corrupt to "skip" or '
@@ -130,19 +130,19 @@ def _corrupt_budget(budget: float, known: Known) -> None:
         )
 
 
-def _quarantine(url: str | None, known: Known) -> None:
-    wanted = known.get("on_corrupt", "raise") == "quarantine"
-    if wanted and not url:
+def _quarantine(url: str | None, others: Known) -> None:
+    is_used = others.get("on_corrupt", "raise") == "quarantine"
+    if is_used and not url:
         raise ValueError(
             "is missing, but on_corrupt is 'quarantine'; give a URL to write damaged records to"
         )
-    if url and not wanted:
+    if url and not is_used:
         raise ValueError(
             "has no effect unless on_corrupt is 'quarantine'; set that, or leave quarantine out"
         )
 
 
-def _cache(cache: CacheSettings | None, known: Known) -> None:
+def _cache(cache: CacheSettings | None, others: Known) -> None:
     """Refuse a cache that would keep nothing, or could not tell whether that is still right.
 
     Raises:
@@ -152,7 +152,7 @@ def _cache(cache: CacheSettings | None, known: Known) -> None:
         return
     if cache.key is not None and cache.of != "mapped":
         raise ValueError('has a key, which is for what map makes; leave it out, or set of="mapped"')
-    if cache.of == "mapped" and known.get("map") is None:
+    if cache.of == "mapped" and others.get("map") is None:
         raise ValueError(
             'keeps what map makes, and there is no map; give one, or use a cache of "pictures" or '
             'of "ranges"'
@@ -160,12 +160,12 @@ def _cache(cache: CacheSettings | None, known: Known) -> None:
     if cache.of != "batches":
         return
     for name in ("filter", "map"):
-        if known.get(name) is not None:
+        if others.get(name) is not None:
             raise ValueError(
                 f"keeps batches, and a {name} runs before it and may change without notice; use "
                 'transform, which runs after it, or a cache of "mapped", "pictures" or "ranges"'
             )
-    if not known.get("ordered", True):
+    if not others.get("ordered", True):
         raise ValueError(
             "keeps batches, which ordered=False never makes again; use a cache of "
             '"pictures" or of "ranges"'

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PositiveInt,
-    SecretStr,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr
 
 from streamrec.config.access import ServedSettings, TlsSettings, TokenFiles
 from streamrec.config.cache import absolute_cache
@@ -22,7 +16,7 @@ from streamrec.config.dataset import large_enough
 from streamrec.config.environment import SERVER_PREFIX, overrides
 from streamrec.config.named_files import read_small_file
 from streamrec.config.places import PLACES, absolute, absolute_options, absolute_source
-from streamrec.config.validation import Bytes, Settings, checked
+from streamrec.config.validation import Bytes, Settings, check_values
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -171,7 +165,7 @@ def load_daemon(
     )
     if "server" in values or changed:
         values["server"] = changed
-    settings, wrong = checked(DaemonSettings, values)
+    settings, wrong = check_values(DaemonSettings, values)
     is_right = not faults and not any(setting[0] == "server" for setting in wrong)
     faults += (_with_variable(fault, names.get(setting[1:])) for setting, fault in wrong.items())
     faults += checks(*_right_parts(values), is_right)
@@ -264,11 +258,11 @@ def _right_part(model: type[_Model], table: Any) -> _Model | None:
     """
     if not isinstance(table, dict):
         return None
-    settings, wrong = checked(model, table)
+    settings, wrong = check_values(model, table)
     if settings is None:
         names = {path[0] for path in wrong if path}
         rest = {name: value for name, value in table.items() if name not in names}
-        settings, _ = checked(model, rest)
+        settings, _ = check_values(model, rest)
     return settings
 
 

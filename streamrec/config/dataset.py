@@ -231,8 +231,8 @@ class DatasetSettings(Settings):
 
     @field_validator("dtypes")
     @classmethod
-    def _narrows_something(cls, dtypes: object, known: ValidationInfo) -> object:
-        if dtypes is not None and known.data.get("features", "infer") is None:
+    def _narrows_something(cls, dtypes: object, others: ValidationInfo) -> object:
+        if dtypes is not None and others.data.get("features", "infer") is None:
             raise ValueError("has no effect on raw records; give features, or leave it out")
         return dtypes
 
@@ -248,9 +248,9 @@ class DatasetSettings(Settings):
 
     @field_validator("pack", mode="before")
     @classmethod
-    def _pack(cls, pack: object, known: ValidationInfo) -> object:
+    def _pack(cls, pack: object, others: ValidationInfo) -> object:
         """Make it of its plain form, which is strict for a file alone."""
-        if not isinstance(pack, dict) or known.mode == "json":
+        if not isinstance(pack, dict) or others.mode == "json":
             return pack
         try:
             return TypeAdapter(Pack).validate_python(pack)
@@ -286,9 +286,9 @@ class DatasetSettings(Settings):
 
     @field_validator(*CHECKS)
     @classmethod
-    def _fits(cls, value: Any, known: ValidationInfo) -> Any:
+    def _fits(cls, value: Any, others: ValidationInfo) -> Any:
         """Refuse a value that contradicts the settings before it."""
-        CHECKS[known.field_name or ""](value, known.data)
+        CHECKS[others.field_name or ""](value, others.data)
         return value
 
 
@@ -307,9 +307,9 @@ class StreamSettings(DatasetSettings):
 
     def dataset(self) -> DatasetSettings:
         """Return the settings that do not depend on the reading rank or engine."""
-        own = set(StreamSettings.model_fields) - set(DatasetSettings.model_fields)
+        fields = set(StreamSettings.model_fields) - set(DatasetSettings.model_fields)
         return DatasetSettings.model_construct(
-            **{name: value for name, value in self if name not in own}
+            **{name: value for name, value in self if name not in fields}
         )
 
 

@@ -31,6 +31,5 @@ def needs(user: str, extra: str) -> Iterator[None]:
         if not error.name or error.name.partition(".")[0] == "streamrec":
             raise
         raise ModuleNotFoundError(
-            f"{user} needs {error.name}, which is not installed; {install(extra)}",
-            name=error.name,
+            f"{user} needs {error.name}, which is not installed; {install(extra)}", name=error.name
         ) from None

@@ -101,7 +101,7 @@ class LaunchedRank(NamedTuple):
     """The names of the variables."""
 
 
-def launched(last: str | None = None) -> LaunchedRank | None:
+def find_launched_rank(last: str | None = None) -> LaunchedRank | None:
     """Return the rank by the first launcher that tells one; ``None``: no launcher was there.
 
     A launcher of one rank tells nothing: this rank may start others by itself.
@@ -148,11 +148,11 @@ def local_ranks() -> int:
 def _read(launcher: Launcher) -> tuple[LaunchedRank | None, str]:
     """Return what a launcher tells, or a sentence about what is missing."""
     names, rank, size = _values(launcher)
-    own = [name for name in (*names, *launcher.marks) if os.environ.get(name)]
-    if not own or (size == "1" and not rank and own == [names[-1]]):
+    variables = [name for name in (*names, *launcher.marks) if os.environ.get(name)]
+    if not variables or (size == "1" and not rank and variables == [names[-1]]):
         return None, ""
     if not rank or not size:
-        return None, _missing(launcher, own, rank, size)
+        return None, _missing(launcher, variables, rank, size)
     return _numbers(names, rank, size), ""
 
 
@@ -182,13 +182,13 @@ def _of_all_slices(rank: str, hosts: int) -> tuple[str, str]:
     """Return the number of a TPU host, and of all hosts, where there are several slices."""
     slices = os.environ.get("MEGASCALE_NUM_SLICES", "")
     if slices.isdigit() and rank.isdigit() and hosts:
-        own = int(os.environ.get("MEGASCALE_SLICE_ID", "0"))
-        return str(own * hosts + int(rank)), str(hosts * int(slices))
+        slice_id = int(os.environ.get("MEGASCALE_SLICE_ID", "0"))
+        return str(slice_id * hosts + int(rank)), str(hosts * int(slices))
     return rank, str(hosts or "")
 
 
-def _missing(launcher: Launcher, own: list[str], rank: str, size: str) -> str:
-    there = " and ".join(f"{name}={os.environ[name]!r}" for name in own)
+def _missing(launcher: Launcher, variables: list[str], rank: str, size: str) -> str:
+    there = " and ".join(f"{name}={os.environ[name]!r}" for name in variables)
     lacking = [launcher.rank] * (not rank) + list(launcher.sizes[:1]) * (not size)
     if not lacking:
         return (
@@ -203,19 +203,19 @@ def _missing(launcher: Launcher, own: list[str], rank: str, size: str) -> str:
 
 
 def _numbers(names: tuple[str, ...], rank: str, size: str) -> LaunchedRank:
-    said = " and ".join(f"{name}={os.environ[name]!r}" for name in names)
+    settings = " and ".join(f"{name}={os.environ[name]!r}" for name in names)
     try:
-        found, world_size = int(rank), int(size)
+        number, world_size = int(rank), int(size)
     except ValueError:
         raise ConfigError(
-            f"{said} must be whole numbers; correct them, or give rank= and world_size="
+            f"{settings} must be whole numbers; correct them, or give rank= and world_size="
         ) from None
-    if not 0 <= found < world_size:
+    if not 0 <= number < world_size:
         raise ConfigError(
-            f"{said}: the rank must be from 0 to below the number of ranks; correct them, or give "
-            "rank= and world_size="
+            f"{settings}: the rank must be from 0 to below the number of ranks; correct them, or "
+            "give rank= and world_size="
         )
-    return LaunchedRank(found, world_size, " and ".join(names))
+    return LaunchedRank(number, world_size, " and ".join(names))
 
 
 def _check(answers: list[LaunchedRank]) -> None:

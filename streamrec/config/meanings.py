@@ -20,21 +20,21 @@ WIDTH = 100
 
 def meanings(model: type[Settings]) -> dict[str, str]:
     """Return the meaning of each setting of a class, by name; none where there is no source."""
-    known: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         if kind.__module__.startswith("streamrec."):
-            known |= _own(kind)
-    return {name: known[name] for name in model.model_fields if name in known}
+            texts |= _meanings_of(kind)
+    return {name: texts[name] for name in model.model_fields if name in texts}
 
 
 def with_settings(
     doc: str | None, model: type[Settings], without: Container[str] = ()
 ) -> str | None:
     """Return a docstring with a list of the settings behind it; ``None`` with python -OO."""
-    return doc and f"{inspect.cleandoc(doc)}\n\nSettings:\n\n{_listed(model, without)}\n"
+    return doc and f"{inspect.cleandoc(doc)}\n\nSettings:\n\n{_list_settings(model, without)}\n"
 
 
-def _listed(model: type[Settings], without: Container[str]) -> str:
+def _list_settings(model: type[Settings], without: Container[str]) -> str:
     """Return a list of the settings with their defaults and meanings."""
     paragraphs = []
     for name, meaning in meanings(model).items():
@@ -46,7 +46,7 @@ def _listed(model: type[Settings], without: Container[str]) -> str:
 
 
 @cache
-def _own(kind: type) -> dict[str, str]:
+def _meanings_of(kind: type) -> dict[str, str]:
     """Return the meanings of the settings that a class itself declares."""
     try:
         # The whole file: inspect.getsource takes ten times as long to find the class.

@@ -42,7 +42,7 @@ def read_small_file(path: str | Path, most: int) -> bytes:
         OSError: It cannot be read, or has more bytes.
         ValueError: The path is impossible.
     """
-    found = bytearray()
+    data = bytearray()
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         ready = select.poll()
         ready.register(file, select.POLLIN)
@@ -55,11 +55,11 @@ def read_small_file(path: str | Path, most: int) -> bytes:
             piece = file.read(PIECE)
             if piece is None:  # another reader of the pipe was faster
                 continue
-            found += piece
-            if len(found) > most:
+            data += piece
+            if len(data) > most:
                 raise OSError(errno.EFBIG, f"it has more than {most} bytes")
             if not piece:
-                return bytes(found)
+                return bytes(data)
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -81,11 +81,11 @@ def check_file(path: str | PathLike[str], named: str) -> None:
         ConfigError: It is a FIFO or a device.
     """
     try:
-        found = os.stat(os.path.expanduser(path))  # noqa: PTH111, PTH116 - any text may be given
+        facts = os.stat(os.path.expanduser(path))  # noqa: PTH111, PTH116 - any text may be given
     except (OSError, ValueError):
         return
-    kind = stat.S_IFMT(found.st_mode)
-    if kind in {stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK} and not _is_null(found):
+    kind = stat.S_IFMT(facts.st_mode)
+    if kind in {stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK} and not _is_null(facts):
         raise ConfigError(
             f"{named} names {os.fspath(path)}, which is a FIFO or a device; name a regular file, "
             "or copy the bytes to one first"
@@ -138,5 +138,5 @@ def check_variables(url: str = "") -> None:
             check_file(path, name)
 
 
-def _is_null(found: os.stat_result) -> bool:
-    return found.st_rdev == os.stat(os.devnull).st_rdev  # noqa: PTH116
+def _is_null(facts: os.stat_result) -> bool:
+    return facts.st_rdev == os.stat(os.devnull).st_rdev  # noqa: PTH116

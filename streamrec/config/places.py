@@ -113,8 +113,8 @@ def split_chain(url: str) -> ChainedURL:
     # An own store's ``::`` is part of a key or of an IPv6 address, and begins no chain.
     if "::" not in url or ("://" in url and is_own(url)):
         return ChainedURL("", url, "")
-    found = _CHAIN.fullmatch(url)
-    return ChainedURL(*found.groups()) if found else ChainedURL("", url, "")
+    match = _CHAIN.fullmatch(url)
+    return ChainedURL(*match.groups()) if match else ChainedURL("", url, "")
 
 
 def check_no_archive(url: str) -> None:
@@ -161,12 +161,12 @@ def _in_directory(place: str, directory: str) -> str:
 
 def absolute_options(options: Mapping[str, Any], directory: str | None = None) -> dict[str, Any]:
     """Return options of stores with absolute paths in place of those of files that exist."""
-    found = dict(options)
-    for name in _FILES & found.keys():
-        if isinstance(found[name], str):
-            place = absolute(found[name], directory)
-            found[name] = place if os.path.isfile(place) else found[name]  # noqa: PTH113 - texts
-    return found
+    changed = dict(options)
+    for name in _FILES & changed.keys():
+        if isinstance(changed[name], str):
+            place = absolute(changed[name], directory)
+            changed[name] = place if os.path.isfile(place) else changed[name]  # noqa: PTH113 - texts
+    return changed
 
 
 def _add_slash(directory: str | None) -> str:

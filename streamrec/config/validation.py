@@ -10,14 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from streamrec.errors import ConfigError
@@ -126,11 +119,11 @@ _WANTED = {
 """What a value should be, by pydantic's type of the fault, where its own words puzzle people."""
 
 
-def _in_whole(given: object) -> object:
+def _in_whole(value: object) -> object:
     """Refuse a text that has more than a number and a unit: pydantic leaves out what follows."""
-    if isinstance(given, str) and not re.fullmatch(r"\s*\d*\.?\d+\s*[^\W\d]*\s*", given):
+    if isinstance(value, str) and not re.fullmatch(r"\s*\d*\.?\d+\s*[^\W\d]*\s*", value):
         raise PydanticCustomError("byte_size", "not a number and a unit")
-    return given
+    return value
 
 
 Bytes = Annotated[ByteSize, BeforeValidator(_in_whole)]
@@ -178,7 +171,7 @@ def validate(
         raise ConfigError(f"{where}: {faults}" if where else faults) from None
 
 
-def checked(
+def check_values(
     model: type[_Model], values: Mapping[str, Any]
 ) -> tuple[_Model | None, dict[tuple[str, ...], str]]:
     """Build a settings object from the values of a file, where a text is not taken for a number.
@@ -244,10 +237,10 @@ def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -
         error = first["ctx"]["error"]
         # A validator's message goes on from the name; that of Pack is a sentence of its own.
         return f"the setting {name!r}{': ' if isinstance(error, ConfigError) else ' '}{error}"
-    wanted = " or ".join(map(_say_wanted, faults))
-    given = first["input"]
-    said = type(given).__name__ if path[-1] in _SECRETS else repr(given)
-    return f"the setting {name!r} is {said} but must be {wanted}"
+    expected = " or ".join(map(_say_wanted, faults))
+    value = first["input"]
+    text = type(value).__name__ if path[-1] in _SECRETS else repr(value)
+    return f"the setting {name!r} is {text} but must be {expected}"
 
 
 _LENGTH = re.compile(r"(\w+) should (?:have|match) (.*?)(?: after validation.*)?")

@@ -357,9 +357,7 @@ def convert(
 
 
 def _finish(
-    targets: list[_Shuffled],
-    amount: int | None,
-    progress: Callable[[str, int, int | None], None],
+    targets: list[_Shuffled], amount: int | None, progress: Callable[[str, int, int | None], None]
 ) -> None:
     """Write what was shuffled; the progress is told in parts of the source's amount."""
     done, total = 0, sum(target.nbytes for target in targets)
@@ -387,11 +385,7 @@ def _write(
         done += read.block.amount
         counts = [split.records for split in outcome.splits]
         place = SourcePlace(
-            version=__version__,
-            pieces=pieces,
-            amount=done,
-            skipped=outcome.skipped,
-            records=counts,
+            version=__version__, pieces=pieces, amount=done, skipped=outcome.skipped, records=counts
         )
         for target in targets:
             target.mark(place)

@@ -76,7 +76,7 @@ class WriteSettings(_JSONDocument):
         """Return what another dataset's settings have that these have not, for people."""
         mine, other = self.model_dump(), there.model_dump()
         lines = [
-            f"{name} is {_shown(other[name])} there, and {_shown(mine[name])} here"
+            f"{name} is {_show(other[name])} there, and {_show(mine[name])} here"
             for name in mine
             if mine[name] != other[name] and name not in ("source", "labels")
         ]
@@ -85,7 +85,7 @@ class WriteSettings(_JSONDocument):
         return "; ".join([*lines, *_source_difference(self.source, there.source)])
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return "not set" if value is None else str(value)
 
 
@@ -172,16 +172,16 @@ class TaskPart(_JSONDocument):
 
         A record comes from outside, and shards that it names are renamed and removed.
         """
-        found = [shard.name for shard in self.shards]
-        if self.settings.tasks != task.tasks or any("/" in name for name in found):
+        present = [shard.name for shard in self.shards]
+        if self.settings.tasks != task.tasks or any("/" in name for name in present):
             return False
-        if len(set(found)) < len(found):
+        if len(set(present)) < len(present):
             return False
         count = self.settings.shards
         if count is None:
-            return sorted(found) == names.staged_among(found, task)
-        own = {names.shard(n, count) for n in owned_shards(count, task)}
-        return set(found) == own if self.complete else set(found) <= own
+            return sorted(present) == names.staged_among(present, task)
+        expected = {names.shard(n, count) for n in owned_shards(count, task)}
+        return set(present) == expected if self.complete else set(present) <= expected
 
 
 class Manifest(_JSONDocument):
@@ -225,10 +225,7 @@ WHO_KEEPS = (
 
 
 def labels(
-    source: Source,
-    feature: str | None = None,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
+    source: Source, feature: str | None = None, *, storage_options: Mapping[str, Any] | None = None
 ) -> dict[str, int]:
     """Return the number of each class by its name: ``streamrec.labels``.
 
@@ -271,13 +268,13 @@ async def _manifests(source: str | list[str], options: dict[str, Any]) -> dict[s
             raise ConfigError(
                 f"{masked(url)}: there is no manifest, so no label names; {WHO_KEEPS}"
             ) from None
-        found = Manifest.parse(data)
-        if found is None:
+        manifest = Manifest.parse(data)
+        if manifest is None:
             raise ConfigError(f"{masked(url)}: this manifest is damaged; write the dataset anew")
-        return found
+        return manifest
 
     try:
-        shards += [found.url for found in await stores.resolve(source)]
+        shards += [shard.url for shard in await stores.resolve(source)]
         names = sorted(datasets_among(map(plain_url, shards)), key=str)
         if None in names:
             raise ConfigError(
@@ -293,11 +290,11 @@ async def _manifests(source: str | list[str], options: dict[str, Any]) -> dict[s
 
 def _numbers(where: str, manifest: Manifest, feature: str | None) -> dict[str, int]:
     """Return the numbers of a feature's classes."""
-    kept = manifest.settings.labels
-    if not kept:
+    classes = manifest.settings.labels
+    if not classes:
         raise ConfigError(f"{where}: the manifest has no label names; {WHO_KEEPS}")
-    of_feature = {name: value for name, value in kept.items() if isinstance(value, dict)}
-    plain = {name: value for name, value in kept.items() if isinstance(value, int)}
+    of_feature = {name: value for name, value in classes.items() if isinstance(value, dict)}
+    plain = {name: value for name, value in classes.items() if isinstance(value, int)}
     if feature is None and not of_feature:
         return plain
     if feature is None and len(of_feature) == 1:
@@ -307,9 +304,9 @@ def _numbers(where: str, manifest: Manifest, feature: str | None) -> dict[str, i
     if plain and feature in manifest.features:
         return plain
     names = sorted(of_feature or manifest.features)
-    asked = (
+    trouble = (
         "several features have label names"
         if feature is None
         else (f"the feature {feature!r} has no label names")
     )
-    raise ConfigError(f"{where}: {asked}; name one of {', '.join(map(repr, names))}")
+    raise ConfigError(f"{where}: {trouble}; name one of {', '.join(map(repr, names))}")

@@ -83,8 +83,8 @@ def _complete(
     staged = [shard for part in parts for shard in part.shards]
     last = _last_names(names, parts[0], staged)
     shards = [shard.model_copy(update={"name": last[shard.name]}) for shard in staged]
-    own = [shard.name for shard in shards]
-    index = _index_name(folder, own)
+    members = [shard.name for shard in shards]
+    index = _index_name(folder, members)
     # Each is independent of the others: what is left of a run that was killed is named again.
     renamed = {name: other for name, other in last.items() if name != other and name in present}
     # Shards by size know their number only now.
@@ -93,13 +93,13 @@ def _complete(
         folder.at_once(*first, partial(folder.publish, renamed, sizes))
         first = ()
     is_new = not any(part.overwrite for part in parts)
-    others = () if is_new else _others(folder, names, own, present)
+    others = () if is_new else _others(folder, names, members, present)
     folder.at_once(
         *first,
         partial(_check_stored, folder, names, shards),
         partial(folder.remove, *renamed, *others),
         # Uploads of an index, and copies of long shards, that were killed in this step.
-        partial(folder.remove_left, [index, *own]),
+        partial(folder.remove_left, [index, *members]),
     )
     # The manifest comes last: where it is, all else is.
     if parts[0].settings.index:
@@ -115,8 +115,8 @@ def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list
         ConfigError: One is missing, not complete, or of other settings.
     """
     read = folder.at_once(*(partial(folder.read, name) for name in tasks))
-    found = dict(zip(tasks.values(), map(TaskPart.parse, read), strict=True))
-    counts = {task.tasks for task in found}
+    by_task = dict(zip(tasks.values(), map(TaskPart.parse, read), strict=True))
+    counts = {task.tasks for task in by_task}
     if len(counts) != 1:
         what = f"tasks of {sorted(counts)} left records" if counts else "no task left a record"
         raise ConfigError(
@@ -124,7 +124,7 @@ def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list
             "to its end"
         )
     (count,) = counts
-    every = [found.get(Task(number, count)) for number in range(count)]
+    every = [by_task.get(Task(number, count)) for number in range(count)]
     parts = [part for part in every if part is not None and part.complete]
     if len(parts) < count:
         rest = [str(n) for n, part in enumerate(every) if part is None or not part.complete]
@@ -151,10 +151,10 @@ def _features(parts: Sequence[TaskPart]) -> dict[str, Kind]:
     types: dict[str, tuple[Kind, int]] = {}
     for number, part in enumerate(parts):
         for name, kind in part.features.items():
-            known, first = types.setdefault(name, (kind, number))
-            if known != kind:
+            earlier, first = types.setdefault(name, (kind, number))
+            if earlier != kind:
                 raise ConfigError(
-                    f"feature {name}: it is {known} in the shards of task {first}, but {kind} in "
+                    f"feature {name}: it is {earlier} in the shards of task {first}, but {kind} in "
                     f"those of task {number}; give it one type, and run one of them again"
                 )
     return {name: types[name][0] for name in sorted(types)}
@@ -207,8 +207,8 @@ def _check_stored(folder: Folder, names: ShardNames, shards: Sequence[IndexedSha
         StoreError: A shard is missing, or has another size.
     """
     with Bridge() as loop:
-        found = loop.call(_list(folder, names.pattern(len(shards))))
-    infos = {info.url.rpartition("/")[2]: info for info in found}
+        objects = loop.call(_list(folder, names.pattern(len(shards))))
+    infos = {info.url.rpartition("/")[2]: info for info in objects}
     for shard in shards:
         info = infos.get(shard.name)
         if info is None or info.size != shard.bytes:

@@ -179,10 +179,7 @@ def reshard(
 
 
 def _write(
-    source: ShardSource,
-    plan: Resharding,
-    writers: list[ShardedWriter],
-    progress: Progress | None,
+    source: ShardSource, plan: Resharding, writers: list[ShardedWriter], progress: Progress | None
 ) -> None:
     keys = None if plan.splits is None else _SplitKeys(source, plan.split_by)
     # A shuffle takes records of all shards, so each task reads all of them.

@@ -7,6 +7,6 @@ from importlib.resources import files
 
 def sample_pictures() -> list[bytes]:
     """Return this package's JPEG files of about 100 KB, sorted by name."""
-    found = files("streamrec.datasets").joinpath("pictures").iterdir()
-    jpegs = sorted((path for path in found if path.name.endswith(".jpg")), key=lambda p: p.name)
+    paths = files("streamrec.datasets").joinpath("pictures").iterdir()
+    jpegs = sorted((path for path in paths if path.name.endswith(".jpg")), key=lambda p: p.name)
     return [path.read_bytes() for path in jpegs]

@@ -79,18 +79,18 @@ class ShardSource:
         """
         options = options_of(storage_options)
         with Bridge() as loop:
-            found = loop.call(_look(source_texts(urls), options))
-        return cls(tuple(found), options, max_record_bytes)
+            objects = loop.call(_look(source_texts(urls), options))
+        return cls(tuple(objects), options, max_record_bytes)
 
     @property
     def urls(self) -> list[str]:
         """The shards' URLs."""
-        return [found.url for found in self.objects]
+        return [shard.url for shard in self.objects]
 
     @property
     def nbytes(self) -> int:
         """The size of all shards, as they are stored."""
-        return sum(found.size or 0 for found in self.objects)
+        return sum(shard.size or 0 for shard in self.objects)
 
     def part(self, task: Task) -> ShardSource:
         """Return a task's shards: consecutive ones.
@@ -98,15 +98,15 @@ class ShardSource:
         Raises:
             ConfigError: There are fewer shards than tasks.
         """
-        own = owned_shards(len(self.objects), task)
-        return replace(self, objects=self.objects[own.start : own.stop])
+        numbers = owned_shards(len(self.objects), task)
+        return replace(self, objects=self.objects[numbers.start : numbers.stop])
 
     def facts(self) -> dict[str, Any]:
         """Return facts that tell whether the records are the same ones, as plain data."""
         names = relative_names([content_name(url) for url in self.urls])
         lines = [
-            f"{name}\t{found.size}\t{found.etag}\n"
-            for name, found in zip(names, self.objects, strict=True)
+            f"{name}\t{shard.size}\t{shard.etag}\n"
+            for name, shard in zip(names, self.objects, strict=True)
         ]
         return {
             "first_shard": masked(bare_url(self.urls[0])),
@@ -139,7 +139,7 @@ class ShardSource:
             StreamrecError: A shard cannot be read, or is damaged.
         """
         total = self.nbytes
-        ends = list(accumulate(found.size or 0 for found in self.objects))
+        ends = list(accumulate(info.size or 0 for info in self.objects))
         done = shard = 0
         with closing(self._batches(memory)) as read:
             for batch in read:
@@ -188,11 +188,11 @@ async def _look(source: str | list[str], options: Mapping[str, Any]) -> list[Obj
     """Return the objects of a source, each with its size and version."""
     stores, limit = Stores(options), asyncio.Semaphore(LOOKS)
 
-    async def look(found: ObjectInfo) -> ObjectInfo:
-        if found.size is not None and found.etag is not None:
-            return found
+    async def look(shard: ObjectInfo) -> ObjectInfo:
+        if shard.size is not None and shard.etag is not None:
+            return shard
         async with limit:
-            return (await read_range(stores.store_for(found.url), found, 0, 1))[1]
+            return (await read_range(stores.store_for(shard.url), shard, 0, 1))[1]
 
     try:
         return await all_of(map(look, await stores.resolve(source)))

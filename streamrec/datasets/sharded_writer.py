@@ -329,10 +329,10 @@ def _count(shards: object, shard_bytes: object) -> int | None:
     raise ConfigError(f"shards is {shards!r}; give a number from 1 to {MOST_SHARDS:,}")
 
 
-def _labels(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if given is None:
+def _labels(labels: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if labels is None:
         return None
-    return {k: dict(v) if isinstance(v, Mapping) else v for k, v in given.items()}
+    return {k: dict(v) if isinstance(v, Mapping) else v for k, v in labels.items()}
 
 
 def _plain(source: Any) -> Any:

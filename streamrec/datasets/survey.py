@@ -95,9 +95,9 @@ class SampledRecords:
     def add(self, batch: Batch, urls: Sequence[str]) -> None:
         """Count the records of a batch, and keep them if they are among the first."""
         column, origin = batch.records, batch.origin
-        kept = min(len(column), LOOKED_AT - len(self.first))
-        self.first += [column[row] for row in range(kept)]
-        places = zip(origin.shards[:kept].tolist(), origin.records[:kept].tolist(), strict=True)
+        count = min(len(column), LOOKED_AT - len(self.first))
+        self.first += [column[row] for row in range(count)]
+        places = zip(origin.shards[:count].tolist(), origin.records[:count].tolist(), strict=True)
         self.places += [{"url": masked(urls[shard]), "record": n} for shard, n in places]
         self.records += len(column)
         self.nbytes += len(column.values) + len(column) * (HEADER + FOOTER)
@@ -130,7 +130,7 @@ async def survey(
         DataError: The bytes that were read are not those of records.
     """
     objects, heads = await _look(list(urls), storage_options)
-    shards, size = [found.url for found in objects], sum(found.size or 0 for found in objects)
+    shards, size = [shard.url for shard in objects], sum(shard.size or 0 for shard in objects)
     scan = scan or size <= SMALL
     sample = SampledRecords(limited=not scan)
     total = size if scan else min(size, SAMPLE_BYTES)
@@ -153,10 +153,7 @@ async def survey(
 
 
 def _settings(
-    shards: Sequence[str],
-    storage_options: Mapping[str, Any],
-    scan: bool,
-    largest: int | None,
+    shards: Sequence[str], storage_options: Mapping[str, Any], scan: bool, largest: int | None
 ) -> DatasetSettings:
     values: dict[str, Any] = {
         "source": list(map(escape, shards)),
@@ -207,22 +204,22 @@ async def _look(
     stores = Stores(storage_options)
     limit = asyncio.Semaphore(REQUESTS)
 
-    async def start(found: ObjectInfo) -> tuple[ByteArray, ObjectInfo]:
+    async def start(shard: ObjectInfo) -> tuple[ByteArray, ObjectInfo]:
         async with limit:
-            store = stores.store_for(found.url)
-            return await read_range(store, ObjectInfo(found.url), 0, HEADER, retries=RETRIES)
+            store = stores.store_for(shard.url)
+            return await read_range(store, ObjectInfo(shard.url), 0, HEADER, retries=RETRIES)
 
     try:
         objects = await stores.resolve(urls)
-        some = set(spread([found.url for found in objects]))
+        some = set(spread([shard.url for shard in objects]))
         # A listing gives sizes; a shard that is named must be asked for its own.
-        asked = [found for found in objects if found.size is None or found.url in some]
-        answers = await all_of(map(start, asked))
+        unsized = [shard for shard in objects if shard.size is None or shard.url in some]
+        answers = await all_of(map(start, unsized))
     finally:
         await stores.aclose()
-    known = {found.url: found for _, found in answers}
-    heads = [head.tobytes() for head, found in answers if found.url in some]
-    return [known.get(found.url, found) for found in objects], heads
+    answered = {shard.url: shard for _, shard in answers}
+    heads = [head.tobytes() for head, shard in answers if shard.url in some]
+    return [answered.get(shard.url, shard) for shard in objects], heads
 
 
 def _compression(heads: Sequence[bytes]) -> str:

@@ -112,9 +112,9 @@ def begin(
                 folder.url(log.name), "an unfinished dataset", _why(log.part, before, sizes)
             )
         log.part = log.part.model_copy(update={"overwrite": True})
-    kept = {shard.name for shard in log.part.shards}
-    folder.remove(*(name for name in names.staged_among(sizes, task) if name not in kept))
-    if before is not None and not kept:
+    whole = {shard.name for shard in log.part.shards}
+    folder.remove(*(name for name in names.staged_among(sizes, task) if name not in whole))
+    if before is not None and not whole:
         folder.remove(*(shard.name for shard in before.shards if shard.name in sizes))
     types.update(log.part.features)
     log.records = sum(shard.records for shard in log.part.shards)
@@ -181,13 +181,13 @@ def _refuse_others(
     ours = [name for name, (_, of) in parts.items() if of and of.settings == part.settings]
     others = [name for name in parts if name not in ours]
     shards = [] if ours else names.shards_among(sizes)
-    found = next(iter([*others, *shards, *({names.manifest()} & sizes.keys())]), None)
-    if found is None:
+    obstacle = next(iter([*others, *shards, *({names.manifest()} & sizes.keys())]), None)
+    if obstacle is None:
         return
     if not part.overwrite:
-        there = parts[found][1] if found in others else manifest
-        what = "an unfinished dataset" if found in others else "a dataset"
-        raise _refusal(folder.url(found), what, _why(part, there, sizes))
+        there = parts[obstacle][1] if obstacle in others else manifest
+        what = "an unfinished dataset" if obstacle in others else "a dataset"
+        raise _refusal(folder.url(obstacle), what, _why(part, there, sizes))
     for name in others:
         folder.remove(*names.staged_among(sizes, parts[name][0]))
     folder.remove(names.manifest(), *others)
@@ -291,16 +291,16 @@ class CountedShards:
         self._log = log
         count = log.part.settings.shards
         assert count is not None
-        own = owned_shards(count, task)
+        numbers = owned_shards(count, task)
         self._turn = 0
         self._is_closing = False
         self._open: list[_Shard] = []
         if log.part.complete:
             return
         try:
-            for number in own:
+            for number in numbers:
                 name = names.shard(number, count)
-                shard = _Shard(name, name, log, spooled=len(own) > UPLOADS)
+                shard = _Shard(name, name, log, spooled=len(numbers) > UPLOADS)
                 self._open.append(shard)
         except BaseException:
             self.discard()
@@ -308,14 +308,14 @@ class CountedShards:
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows, one to each shard in turn."""
-        for shard, own in self._turns(len(rows)):
-            shard.write(rows.pick(own))
+        for shard, chosen in self._turns(len(rows)):
+            shard.write(rows.pick(chosen))
 
     def write_frames(self, frames: BytesColumn) -> None:
         """Append frames of records, as :meth:`write` does."""
         rows = RecordRows.from_column(frames)
-        for shard, own in self._turns(len(rows)):
-            picked = rows.pick(own)
+        for shard, chosen in self._turns(len(rows)):
+            picked = rows.pick(chosen)
             shard.write_frames(kernel.gather(picked).values, picked.lengths)
 
     def _turns(self, records: int) -> Iterator[tuple[_Shard, Indices]]:
@@ -366,15 +366,15 @@ class SequentialShards:
 
     def write(self, rows: RecordRows) -> None:
         """Append the records of rows, and begin a new shard where one is full."""
-        for shard, own in self._cuts(np.cumsum(rows.lengths + (HEADER + FOOTER))):
-            shard.write(rows.pick(own))
+        for shard, chosen in self._cuts(np.cumsum(rows.lengths + (HEADER + FOOTER))):
+            shard.write(rows.pick(chosen))
 
     def write_frames(self, frames: BytesColumn) -> None:
         """Append frames of records, as :meth:`write` does."""
         bounds = frames.offsets
-        for shard, own in self._cuts(bounds[1:] - bounds[0]):
-            whole = frames.values[bounds[own.start] : bounds[own.stop]]
-            shard.write_frames(whole, np.diff(bounds)[own])
+        for shard, chosen in self._cuts(bounds[1:] - bounds[0]):
+            whole = frames.values[bounds[chosen.start] : bounds[chosen.stop]]
+            shard.write_frames(whole, np.diff(bounds)[chosen])
 
     def _cuts(self, ends: Indices) -> Iterator[tuple[_Shard, slice]]:
         """Yield shards, and which of the frames with these ends each takes."""

@@ -81,8 +81,8 @@ class EntryCheck:
         at = np.searchsorted(starts, begins)
         wrong = np.flatnonzero((starts[at] != begins) | (at + block.first_ordinal != records))
         for k in wrong.tolist():
-            found = f"record {at[k] + block.first_ordinal} begins at byte {starts[at[k]]}"
-            self._note(f"record {records[k]} begins at byte {begins[k]}", found)
+            place = f"record {at[k] + block.first_ordinal} begins at byte {starts[at[k]]}"
+            self._note(f"record {records[k]} begins at byte {begins[k]}", place)
         crcs, stored = self._crcs[first : self._next], footers(block)[at]
         others = (starts[at] == begins) & (crcs != 0) & (crcs != stored)
         for k in np.flatnonzero(others).tolist():
@@ -110,8 +110,8 @@ class EntryCheck:
             self._note(f"the shard has {self._entry.size} bytes", f"it has {size}")
         return self._faults
 
-    def _note(self, says: str, found: str) -> None:
-        fault = StaleIndex(f"the index says that {says}, and {found}; {AGAIN}", url=self._url)
+    def _note(self, says: str, place: str) -> None:
+        fault = StaleIndex(f"the index says that {says}, and {place}; {AGAIN}", url=self._url)
         self._faults.append(fault)
 
 
@@ -251,9 +251,9 @@ async def check(
     source, stores = source_texts(urls), Stores(options_of(storage_options))
     try:
         objects = await stores.resolve(source)
-        total = sum(found.size or 0 for found in objects)
+        total = sum(shard.size or 0 for shard in objects)
         if index is not None:
-            await index.find(stores, [found.url for found in objects])
+            await index.find(stores, [shard.url for shard in objects])
         most = largest or automatic_budget()
         checker = _Checker(
             stores=stores,
@@ -316,23 +316,23 @@ class _Checker:
     read: int = 0
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHARDS_AT_ONCE))
 
-    async def check(self, found: ObjectInfo) -> ShardReport:
+    async def check(self, shard: ObjectInfo) -> ShardReport:
         """Read one shard, and report its faults."""
-        report = ShardReport(found.url, finder=ChunkFinder(self.chunk_bytes))
+        report = ShardReport(shard.url, finder=ChunkFinder(self.chunk_bytes))
         if self.index is not None:
-            report.entry = self.index.entry(found.url)
+            report.entry = self.index.entry(shard.url)
         async with self.limit:
             try:
-                await self._scan(found, report)
+                await self._scan(shard, report)
             except (StoreError, DataError) as fault:
                 report.faults.append(fault)
             except MemoryError as error:
                 report.faults.append(OutOfMemory.of(error, url=report.url))
         return report
 
-    async def _scan(self, found: ObjectInfo, report: ShardReport) -> None:
+    async def _scan(self, shard: ObjectInfo, report: ShardReport) -> None:
         scan: _Scan | None = None
-        reader = _ShardReader(self.stores, found)
+        reader = _ShardReader(self.stores, shard)
         async with aclosing(reader.pieces()) as pieces:
             async for piece in pieces:
                 report.size = reader.info.size or 0
@@ -361,8 +361,8 @@ class _Checker:
 class _ShardReader:
     """A reader of one version of a shard, which requests some ranges ahead."""
 
-    def __init__(self, stores: Stores, found: ObjectInfo) -> None:
-        self.info = found
+    def __init__(self, stores: Stores, shard: ObjectInfo) -> None:
+        self.info = shard
         """The shard's size, version and encoding, as the latest response gave them."""
         self._stores = stores
         self._next = 0
@@ -463,13 +463,13 @@ class _InflatedScan(_Scan):
         source = piece.data
         while not self._is_over and (len(source) or self._inflater.pending):
             try:
-                taken, given = self._inflater.fill(source, self._memory.data)
+                consumed, produced = self._inflater.fill(source, self._memory.data)
             except DataError as fault:
                 self._abandon(fault)
             else:
-                source = source[taken:]
+                source = source[consumed:]
                 # A copy: the scanner may keep a part, and the memory is filled again.
-                super().add(self._memory[:given].copy())
+                super().add(self._memory[:produced].copy())
 
     def finish(self) -> None:
         """Conclude the scan at the object's end."""

@@ -252,10 +252,10 @@ def compression_of(name: Any, url: str) -> Compression:
     if kind == "auto":
         kind = of_name(url)
     if kind not in get_args(Compression):
-        known = ", ".join(map(repr, get_args(Compression)))
-        raise ConfigError(f"there is no compression {name!r}; choose 'auto', {known} or None")
-    found: Compression = kind
-    return found
+        choices = ", ".join(map(repr, get_args(Compression)))
+        raise ConfigError(f"there is no compression {name!r}; choose 'auto', {choices} or None")
+    compression: Compression = kind
+    return compression
 
 
 def payload_of(record: Record) -> bytes:

@@ -129,8 +129,8 @@ class ReceivedRecords:
 
     def _is_written(self, epoch: int, number: int, label: int, image: bytes) -> bool:
         epochs, records = self.counts.shape
-        known = 0 <= epoch < epochs and 0 <= number < records
-        return known and number % len(self._images) == label and image == self._images[label]
+        is_possible = 0 <= epoch < epochs and 0 <= number < records
+        return is_possible and number % len(self._images) == label and image == self._images[label]
 
 
 @dataclass

@@ -280,8 +280,8 @@ class API(ABC):
 
     def _content(self, call: Call, stored: StoredObject, headers: dict[str, str]) -> Reply:
         """Return the content of an object, or the range of it that the call asks for."""
-        asked = None if call.effects.ignore_range else call.headers.get("Range")
-        span = parse_range(asked, stored.size)
+        header = None if call.effects.ignore_range else call.headers.get("Range")
+        span = parse_range(header, stored.size)
         if span is not None:
             headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{stored.size}"
         part = range(stored.size) if span is None else span

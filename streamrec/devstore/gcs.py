@@ -75,8 +75,8 @@ def select(document: Mapping[str, Any], fields: str | None) -> dict[str, Any]:
         return dict(document)
     if not re.fullmatch(rf"(?:{_FIELD.pattern})+", fields):
         raise Refusal(400, "invalid", f"Invalid field selection {fields}")
-    wanted = {name: inner or None for name, inner in _FIELD.findall(fields)}
-    return {name: _inside(document[name], wanted[name]) for name in wanted if name in document}
+    selected = {name: inner or None for name, inner in _FIELD.findall(fields)}
+    return {name: _inside(document[name], selected[name]) for name in selected if name in document}
 
 
 def _inside(value: Any, fields: str | None) -> Any:
@@ -127,8 +127,8 @@ def error_reply(error: Refusal, *, download: bool) -> Reply:
     if download:
         headers = {"Content-Type": "text/html; charset=UTF-8"}
         return Reply(error.status, headers | error.headers, error.message.encode())
-    own = error.code[:1].islower()  # shared code raises S3's codes, which begin with a capital
-    reason = error.code if own else _REASONS.get(error.status, "backendError")
+    is_gcs = error.code[:1].islower()  # shared code raises S3's codes, which begin with a capital
+    reason = error.code if is_gcs else _REASONS.get(error.status, "backendError")
     inner = {"message": error.message, "domain": "global", "reason": reason}
     document = {"code": error.status, "message": error.message, "errors": [inner]}
     return Reply(error.status, _JSON | error.headers, json.dumps({"error": document}).encode())
@@ -243,12 +243,12 @@ class GCS(API):
             self._uploads.pop(identity)
             return Reply(499)  # Google's status for "cancelled by the client"
         received, data = sum(map(len, upload.parts.values())), await call.read()
-        found = _PART.fullmatch(call.headers.get("Content-Range", ""))
-        if found is None or found[1] not in (None, str(received)):
+        match = _PART.fullmatch(call.headers.get("Content-Range", ""))
+        if match is None or match[1] not in (None, str(received)):
             raise Refusal(400, "invalid", "The part does not follow on what was received.")
         upload.parts[received] = data
         received += len(data)
-        if found[2] != str(received):
+        if match[2] != str(received):
             return Reply(308, {"Range": f"bytes=0-{received - 1}"} if received else {})
         return self._write(call, identity)
 

@@ -74,12 +74,12 @@ def parse_range(header: str | None, size: int) -> range | None:
     if (not first and not last) or (first and last and int(last) < int(first)):
         return None
     if first:
-        found = range(int(first), min(int(last) + 1, size) if last else size)
+        span = range(int(first), min(int(last) + 1, size) if last else size)
     else:
-        found = range(max(0, size - int(last)), size)
-    if not found:
+        span = range(max(0, size - int(last)), size)
+    if not span:
         raise Refusal(416, "InvalidRange", headers={"Content-Range": f"bytes */{size}"})
-    return found
+    return span
 
 
 def parse_copy_range(header: str | None, size: int) -> range:

@@ -59,13 +59,13 @@ def decode(body: bytes, headers: Mapping[str, str]) -> bytes:
     if headers.get("x-amz-content-sha256") != UNSIGNED:
         raise Refusal(501, "NotImplemented", "This store reads no aws-chunked body that is signed.")
     chunks, place = [], 0
-    while found := _chunk_at(body, place):
-        chunks.append(body[found.start : found.stop])
-        place = found.stop + len(_END)
+    while chunk := _chunk_at(body, place):
+        chunks.append(body[chunk.start : chunk.stop])
+        place = chunk.stop + len(_END)
     content = b"".join(chunks)
     if headers[LENGTH] != str(len(content)):
         raise Refusal(400, "IncompleteBody", "The body has another length than its headers say.")
-    _check(content, body[found.start :])
+    _check(content, body[chunk.start :])
     return content
 
 
@@ -104,9 +104,7 @@ _COPY = "x-amz-copy-source"
 """The header that names the object to copy."""
 _COPY_RANGE = "x-amz-copy-source-range"
 """The header that names the bytes to copy; those of a part alone."""
-_UNSUPPORTED = {
-    "If-None-Match": "This store knows no conditional writes.",
-}
+_UNSUPPORTED = {"If-None-Match": "This store knows no conditional writes."}
 """Messages about headers of a write that must not be ignored."""
 
 
@@ -139,8 +137,8 @@ class S3(API):
     async def _get_object(self, call: Call) -> Reply:
         stored = await self._objects.describe(call.bucket, call.key)
         etag = call.effects.etag or stored.etag
-        wanted = call.headers.get("If-Match", etag).strip('"')
-        if wanted != etag and not call.effects.ignore_preconditions:
+        expected = call.headers.get("If-Match", etag).strip('"')
+        if expected != etag and not call.effects.ignore_preconditions:
             raise Refusal(412, "PreconditionFailed")
         return self._content(call, stored, _head(stored, etag))
 
@@ -177,7 +175,7 @@ class S3(API):
     async def _list_multipart_uploads(self, call: Call) -> Reply:
         self._require_bucket(call)
         prefix = call.query.get("prefix", "")
-        found = [
+        uploads = [
             (upload.key, identity)
             for identity, upload in self._uploads.items()
             if upload.bucket == call.bucket and upload.key.startswith(prefix)
@@ -186,7 +184,7 @@ class S3(API):
             ("Bucket", call.bucket),
             ("IsTruncated", "false"),
         ]
-        facts += [("Upload", (("Key", key), ("UploadId", one))) for key, one in sorted(found)]
+        facts += [("Upload", (("Key", key), ("UploadId", one))) for key, one in sorted(uploads)]
         return xml_reply("ListMultipartUploadsResult", facts)
 
     async def _create_multipart_upload(self, call: Call) -> Reply:
@@ -228,9 +226,9 @@ class S3(API):
         for name, message in _UNSUPPORTED.items():
             if name in call.headers:
                 raise Refusal(501, "NotImplemented", message)
-        kept = {name: call.headers[name] for name in _KEPT_HEADERS if name in call.headers}
-        kept["Content-Encoding"] = content_encoding(kept.get("Content-Encoding", ""))
-        return {name: value for name, value in kept.items() if value}
+        headers = {name: call.headers[name] for name in _KEPT_HEADERS if name in call.headers}
+        headers["Content-Encoding"] = content_encoding(headers.get("Content-Encoding", ""))
+        return {name: value for name, value in headers.items() if value}
 
 
 async def _content_of(call: Call) -> bytes:
@@ -243,8 +241,8 @@ def operation_of(method: str, path: str, query: Mapping[str, str]) -> tuple[str,
     """Return S3's name of a request's operation (or ``Unknown``), the bucket and the key."""
     bucket, _, key = path[1:].partition("/")
     level = "object" if key else "bucket" if bucket else "service"
-    asked = " ".join(sorted(_SUBRESOURCES.intersection(query)))
-    name = _OPERATIONS.get((method, level, asked), "Unknown")
+    subresources = " ".join(sorted(_SUBRESOURCES.intersection(query)))
+    name = _OPERATIONS.get((method, level, subresources), "Unknown")
     if name == "ListObjectsV2" and query["list-type"] != "2":
         name = "Unknown"
     return name, bucket, key

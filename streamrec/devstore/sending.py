@@ -196,8 +196,8 @@ class RequestRecord:
         headers, query = call.headers, dict(call.query)
         by_query = "query" if "X-Amz-Algorithm" in query else None
         signed = "header" if "Authorization" in headers else by_query
-        asked, match = headers.get("Range"), headers.get("If-Match")
-        return cls(call.method, call.path, query, asked, match, signed, call.operation)
+        range_header, match = headers.get("Range"), headers.get("If-Match")
+        return cls(call.method, call.path, query, range_header, match, signed, call.operation)
 
 
 @dataclass

@@ -74,10 +74,10 @@ def check_signature(
         return
     if signed is None:
         raise Refusal(403, "AccessDenied")
-    found = _CREDENTIAL.search(signed)
-    if found is None:
+    match = _CREDENTIAL.search(signed)
+    if match is None:
         raise Refusal(400, "InvalidRequest", "The signature is not of AWS4-HMAC-SHA256.")
-    if found[1] not in keys:
+    if match[1] not in keys:
         raise Refusal(403, "InvalidAccessKeyId")
     if "X-Amz-Credential" in query:
         _check_expiry(query, now)
@@ -97,11 +97,7 @@ def _check_expiry(query: Mapping[str, str], now: float) -> None:
 
 
 def check_bearer(
-    headers: Mapping[str, str],
-    tokens: Mapping[str, float],
-    now: float,
-    *,
-    anonymous: bool = False,
+    headers: Mapping[str, str], tokens: Mapping[str, float], now: float, *, anonymous: bool = False
 ) -> None:
     """Check that a request of GCS carries a valid token.
 

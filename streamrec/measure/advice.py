@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError
-from streamrec.flow.stages import GROUPS
+from streamrec.flow.stages import GROUPS, Bottleneck
 from streamrec.measure.ceilings import Resources, memory_needs
 from streamrec.measure.evidence import REQUESTS
 from streamrec.measure.figures import Change
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.config.cache import Kept
     from streamrec.measure.evidence import Finding
-    from streamrec.measure.figures import Bottleneck, Figures
+    from streamrec.measure.figures import Figures
 
 NOTICED = 1.1
 """Times the present rate that a change must bring."""
@@ -334,11 +334,11 @@ def _for_event_loop(figures: Figures, _: DatasetSettings | None) -> Iterator[Cha
 
 
 def _for_decoding(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
-    if (kept := _choose_decoded(figures, settings)) is not None:
+    if (cache := _choose_decoded(figures, settings)) is not None:
         yield Change(
             setting="cache",
-            value={"of": kept},
-            why=f"from the second epoch or job on, {kept} are neither read nor decoded",
+            value={"of": cache},
+            why=f"from the second epoch or job on, {cache} are neither read nor decoded",
         )
     processing = figures.processing
     if processing is not None and processing.decompress is not None:

@@ -349,11 +349,11 @@ class Benchmark:
 
     def figures(self) -> Figures:
         """Return all that has been measured until now, with its costs and the verdict."""
-        found = dict(self._found)
+        parts = dict(self._found)
         # The cells came one by one, so an interrupted sweep has some.
-        if "sweep" not in found and self._cells:  # it was interrupted
+        if "sweep" not in parts and self._cells:  # it was interrupted
             cells = self._cells
-            found["sweep"] = Sweep(
+            parts["sweep"] = Sweep(
                 cells=cells, connection_bytes_per_second=None, plateau=plateau_of(cells, set())
             )
         figures = Figures(
@@ -363,7 +363,7 @@ class Benchmark:
             limits=self._budget.limits,
             spent=self._budget.spent,
             unfinished=self._unfinished,
-            **found,
+            **parts,
         )
         figures = figures.model_copy(update={"costs": costs(figures, self._prices)})
         return figures.model_copy(update={"verdict": judge(figures, self._settings)})

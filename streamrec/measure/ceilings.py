@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.config import DatasetSettings
-    from streamrec.measure.figures import Bottleneck, Figures, Job, Listing, Stage
+    from streamrec.flow.stages import Bottleneck
+    from streamrec.measure.figures import Figures, Job, Listing, Stage
     from streamrec.plan.reading.ranges import MemoryPlan
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from streamrec.flow.stages import TABLE
+from streamrec.flow.stages import TABLE, Bottleneck
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.figures import Ceiling
 from streamrec.measure.rates import busy_part, read_rate, steady_rate, used_part
@@ -28,7 +28,7 @@ from streamrec.report.words import rate as rate_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.measure.figures import Bottleneck, Figures, Job
+    from streamrec.measure.figures import Figures, Job
 
 REQUESTS: Final[tuple[Bottleneck, ...]] = (
     *("store latency", "connection bandwidth", "memory budget", "max_concurrency"),

@@ -66,27 +66,6 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
-__all__ = [
-    "VERSION",
-    "Bottleneck",
-    "Ceiling",
-    "Cell",
-    "Change",
-    "Costs",
-    "Figures",
-    "FirstByte",
-    "Job",
-    "Limits",
-    "Listing",
-    "Machine",
-    "Processing",
-    "Sample",
-    "Stage",
-    "Sweep",
-    "Target",
-    "Verdict",
-]
-
 VERSION: Final = 1
 
 

@@ -74,14 +74,14 @@ class CoreTimes:
 
 
 def _read() -> dict[str, CoreSeconds]:
-    found = {}
+    by_thread = {}
     for path in TASKS.glob("*/schedstat"):
         try:
             ran, waited = map(int, path.read_text().split()[:2])
         except (OSError, ValueError):  # the thread has ended, or the kernel counts nothing
             continue
-        found[path.parent.name] = CoreSeconds(ran / 1e9, waited / 1e9)
-    return found
+        by_thread[path.parent.name] = CoreSeconds(ran / 1e9, waited / 1e9)
+    return by_thread
 
 
 SAMPLE_SECONDS: Final = 0.5
@@ -330,9 +330,9 @@ async def run_feeder_job(
     received = 0
 
     def statistics() -> Mapping[str, Any]:
-        told = {} if feed is None else feed.statistics()
-        waits = _waits_of_client(trainer, told.get("waits", {}))
-        return {**told, "bytes_used": received, "bytes_read": received, "waits": waits}
+        counters = {} if feed is None else feed.statistics()
+        waits = _waits_of_client(trainer, counters.get("waits", {}))
+        return {**counters, "bytes_used": received, "bytes_read": received, "waits": waits}
 
     async def read() -> None:
         nonlocal feed

@@ -60,16 +60,16 @@ class ShardStart(NamedTuple):
             return self, self.data
         # Bounded: a few bytes of zeros may claim to become gigabytes.
         memory = np.empty(max(ENOUGH, MOST_DECOMPRESSED * len(self.data)), np.uint8)
-        taken, given = self.decompress(memory)
-        return self._replace(data=self.data[:taken]), memory[:given]
+        consumed, produced = self.decompress(memory)
+        return self._replace(data=self.data[:consumed]), memory[:produced]
 
     def decompress(self, memory: ByteArray) -> tuple[int, int]:
         """Decompress into memory; return the numbers of bytes taken and written."""
         stream = Decompressor(self.compression, url=self.url)
         stream.end()
         # Where the memory is full, the rest stays: enough for a rate.
-        _, given = stream.fill(self.data.data, memory.data)
-        return stream.consumed, given
+        _, produced = stream.fill(self.data.data, memory.data)
+        return stream.consumed, produced
 
 
 def blocks_of(url: str, frames: ByteArray, *, check_crc: bool, most: int) -> list[RecordBlock]:
@@ -108,15 +108,15 @@ async def read_sample(
         raise ConfigError("all shards are empty, so nothing can be measured; name other shards")
     # From all over the dataset: shards by class or date differ in their records.
     chosen = filled[:: -(-len(filled) // SHARDS)]
-    found = []
+    samples = []
     for shard in chosen:
         data, info = await read_range(store, shard, 0, max(1, size // len(chosen)))
         named = of_name(shard.url, info.encoding)
         detected = detect(data[:HEAD].tobytes(), named)
-        found.append(
+        samples.append(
             ShardStart(shard.url, data, detected if compression == "auto" else compression)
         )
-    return found
+    return samples
 
 
 _NOWHERE = Position.start(
@@ -305,25 +305,25 @@ def _columns(
     settings: DatasetSettings, features: Any, urls: Sequence[str], batches: Sequence[SamplePiece]
 ) -> dict[str, Any]:
     """Measure the steps from records to the columns that a trainer gets."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     decoder = Decoder(features, urls)
     try:
         if features is not None:
             encoded = _without_pictures(features)
             parser = Decoder(encoded, urls)
-            found["parse"] = _stage(batches, lambda span: parser.columns(span.rows))
+            columns["parse"] = _stage(batches, lambda span: parser.columns(span.rows))
             parser.close()
             if encoded != features:
                 # Decoding has no call of its own: it is what the whole takes beyond parsing.
                 both = _stage(batches, lambda span: decoder.columns(span.rows))
-                found["decode"] = _beyond(both, found["parse"])
+                columns["decode"] = _beyond(both, columns["parse"])
         functions = Functions.of(settings)
         if any(functions):
             users = UserFunctions(functions, features, urls, decoder)
-            found["transform"] = _rate(batches, users.seconds)
+            columns["transform"] = _rate(batches, users.seconds)
     finally:
         decoder.close()
-    return found
+    return columns
 
 
 def _without_pictures(features: Mapping[str, Any]) -> dict[str, Any]:

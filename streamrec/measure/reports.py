@@ -322,9 +322,9 @@ def render_html(figures: Figures) -> str:
     return _render("report.html", view=view, lines=charts)
 
 
-def render_comparison_html(found: ComparisonView) -> str:
+def render_comparison_html(view: ComparisonView) -> str:
     """Return the report of two benchmarks as one HTML document; all text in it is escaped."""
-    return _render("comparison.html", found=found, noise=NOISE)
+    return _render("comparison.html", found=view, noise=NOISE)
 
 
 def _render(template: str, **values: Any) -> str:

@@ -419,9 +419,9 @@ class _Share:
             concurrency: Requests at a time.
             last: The cell before, with half as many; ``None``: nothing is known.
         """
-        left, kept = self._budget.left, self._kept
-        ranges = min((left.bytes - kept.bytes) // size, left.requests - kept.requests)
-        time = left.seconds - kept.seconds
+        left, reserve = self._budget.left, self._kept
+        ranges = min((left.bytes - reserve.bytes) // size, left.requests - reserve.requests)
+        time = left.seconds - reserve.seconds
         if last is None:
             return SHORTEST * 2 if ranges >= FIRST_RANGES and time > 0 else None
         # One range of each connection before the window, and one that goes on behind it.

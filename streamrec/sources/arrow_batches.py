@@ -92,8 +92,8 @@ def message_at(read: Read, begin: int) -> ArrowMessage | None:
         batch = None
     # Arrow 0.17 named the compression in the metadata of the message.
     if batch and (batch.place(_COMPRESSION) or _OLD_COMPRESSION in bytes(data)):
-        found = batch.structs(_BUFFERS, "<qq")
-        buffers = [start + size + offset for offset, length in found if length >= _LENGTH]
+        extents = batch.structs(_BUFFERS, "<qq")
+        buffers = [start + size + offset for offset, length in extents if length >= _LENGTH]
     return ArrowMessage(begin, start + size + body, kind == _RECORDS, buffers)
 
 
@@ -192,9 +192,9 @@ class IpcReader:
         # A second view of the map: to look ahead does not move the place where Arrow reads.
         self._looked = opened(file) if self._held is None else source
         self._is_file = bytes(self._read(0, len(MAGIC))) == MAGIC
-        given = source if self._held is None else pyarrow.PythonFile(self._held, "r")
-        given.seek(0)
-        self._reader = (pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream)(given)
+        origin = source if self._held is None else pyarrow.PythonFile(self._held, "r")
+        origin.seek(0)
+        self._reader = (pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream)(origin)
 
     def batches(self) -> Iterator[Any]:
         """Yield the batches.
@@ -384,14 +384,14 @@ def batches_of(file: StoredFile, memory: Memory, groups: range | None) -> Iterat
 
 
 def encode_batch(
-    batch: Any, features: Mapping[str, str], given: Collection[str], key: str | None
+    batch: Any, features: Mapping[str, str], classes: Collection[str], key: str | None
 ) -> Any:
     """Return the records and keys of a batch; see :func:`encode_table`."""
     arrays = dict(flatten_structs(batch.schema.names, batch.columns))
     columns, missing = {}, {}
     for name, dtype in features.items():
         if name in arrays:
-            columns[name], nulls = column_of(arrays[name], dtype, name, is_given=name in given)
+            columns[name], nulls = column_of(arrays[name], dtype, name, is_given=name in classes)
         else:
             array = arrays[name.removesuffix(LENGTHS)]
             columns[name] = lengths_of(array)

@@ -125,11 +125,11 @@ def _plain(array: Any) -> Any:
     return array
 
 
-def column_of(given: Any, dtype: str, name: str, *, is_given: bool) -> tuple[Any, Any]:
+def column_of(column: Any, dtype: str, name: str, *, is_given: bool) -> tuple[Any, Any]:
     """Return an array of Arrow as a column, with any value where there is none, and its nulls.
 
     Args:
-        given: The array.
+        column: The array.
         dtype: The feature's type.
         name: The feature's name, for errors.
         is_given: The user named the type, so numbers may be rounded to float32, and NaN among
@@ -138,7 +138,7 @@ def column_of(given: Any, dtype: str, name: str, *, is_given: bool) -> tuple[Any
     Raises:
         WrongFeatureType: A value is not of the type; the error names the feature and the row.
     """
-    array = _plain(given)
+    array = _plain(column)
     pyarrow, types = module("pyarrow"), module("pyarrow").types
     if types.is_floating(array.type) and dtype == "int64" and is_given:
         is_gap = module("pyarrow.compute").is_nan(array)

@@ -151,9 +151,7 @@ KIND = SourceKind(
             help="BERT: put text in lower case, for an uncased model.  [yes]",
         ),
         Option(
-            name="do_whole_word_mask",
-            type=bool,
-            help="BERT: mask all pieces of a word, or none.",
+            name="do_whole_word_mask", type=bool, help="BERT: mask all pieces of a word, or none."
         ),
         Option(
             name="max_seq_length",
@@ -193,10 +191,7 @@ KIND = SourceKind(
             help="BERT: the least tokens that shorter pairs are filled to.  [2]",
         ),
         Option(
-            name="random_seed",
-            type=int,
-            metavar="N",
-            help="BERT: the seed of all draws.  [12345]",
+            name="random_seed", type=int, metavar="N", help="BERT: the seed of all draws.  [12345]"
         ),
         Option(
             name="dupe_factor",

@@ -185,7 +185,7 @@ class MaskedPairs:
         """
         tokens = self._tokens(text, pairs)
         seeds = pairs[:, 5].astype(np.uint64)
-        chosen = self._chosen(tokens, self._counts(pairs), seeds)
+        chosen = self._choose(tokens, self._counts(pairs), seeds)
         rows, places = np.nonzero(chosen)
         counts = np.count_nonzero(chosen, axis=1)
         slots = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -219,7 +219,7 @@ class MaskedPairs:
         ids[separates] = self._pieces.ids["[SEP]"]
         return _PairTokens(ids, is_text, place <= end, is_second)
 
-    def _chosen(
+    def _choose(
         self, tokens: _PairTokens, counts: Indices, seeds: npt.NDArray[np.uint64]
     ) -> npt.NDArray[np.bool_]:
         """Choose the tokens that are masked: words in a random order, as long as they fit."""
@@ -242,8 +242,8 @@ class MaskedPairs:
 
     def _counts(self, pairs: Indices) -> Indices:
         """Return the tokens to mask in each pair."""
-        wanted = np.rint((pairs[:, 1] + pairs[:, 3] + 3) * self._fraction).astype(np.int64)
-        counts: Indices = wanted.clip(1, self._most)
+        goals = np.rint((pairs[:, 1] + pairs[:, 3] + 3) * self._fraction).astype(np.int64)
+        counts: Indices = goals.clip(1, self._most)
         return counts
 
     def _hidden(self, ids: Indices, places: Indices, seeds: npt.NDArray[np.uint64]) -> Indices:

@@ -150,8 +150,8 @@ def elements_of(piece: ArrayPiece) -> Iterator[tuple[str, bytes | RowError]]:
     for start, end in zip(starts.tolist(), ends.tolist(), strict=False):
         place = f"element {number}, {line(start)}"
         if (between := piece.data[at:start].strip(_SPACE)) != separator:
-            must = f"the text before it must be {_shown(separator)} alone"
-            yield place, RowError(f"{must}, not {_shown(between)}")
+            must = f"the text before it must be {_show(separator)} alone"
+            yield place, RowError(f"{must}, not {_show(between)}")
         yield place, piece.data[start:end]
         at, separator, number = end, b",", number + 1
     if piece.is_last:
@@ -177,13 +177,13 @@ def _fault_of_end(data: bytes, at: int, number: int, open_at: int | None) -> tup
     where = len(data) - len(data[at:].lstrip(_SPACE))
     if number:
         behind = f"behind element {number - 1} of the array"
-        what = f"stands {_shown(rest)}, not ']' alone" if rest else "the file ends, without a ']'"
+        what = f"stands {_show(rest)}, not ']' alone" if rest else "the file ends, without a ']'"
         return None if rest == b"]" else (where, f"{behind} {what}")
     is_empty = rest.startswith(b"[") and rest[1:].strip(_SPACE) == b"]"
-    return None if is_empty else (where, f"the array {_shown(rest)} has no object")
+    return None if is_empty else (where, f"the array {_show(rest)} has no object")
 
 
-def _shown(text: bytes) -> str:
+def _show(text: bytes) -> str:
     shown = text[: _MOST_SHOWN + 1].decode(errors="backslashreplace")
     return repr(shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...")
 
@@ -321,10 +321,7 @@ def _check_names(values: dict[str, Any]) -> None:
 
 
 def open_json_lines(
-    place: str,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    **table: Unpack[TableOptions],
+    place: str, *, storage_options: Mapping[str, Any] | None = None, **table: Unpack[TableOptions]
 ) -> JSONLines:
     """Open JSON lines; see :class:`JSONLines`.
 

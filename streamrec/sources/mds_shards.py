@@ -351,8 +351,8 @@ def read_index(
         raise DataError(f"it is not an index of MDS, version 2, at {where!r}", url=url) from None
     except ValueError:
         raise DataError("shards have columns without a name or a type", url=url) from None
-    for shard, own in zip(shards, columns, strict=True):
-        _check(shard, own == columns[0], files, url)
+    for shard, names in zip(shards, columns, strict=True):
+        _check(shard, names == columns[0], files, url)
         # Such a shard is read as a whole; of others, some samples.
         if shard.zip_data is not None or shard.stored.hashes:
             largest = max(shard.raw_data.bytes, shard.stored.bytes)
@@ -378,9 +378,9 @@ def _check(shard: MDSShard, is_like: bool, files: Mapping[str, StoredFile], url:
             f"{url}: {name} is compressed by {kind!r}, and streamrec reads {', '.join(_OPENED)}; "
             "write such shards anew"
         )
-    found = files[name].size if name in files else None
-    if found != shard.stored.bytes:
-        there = "is not there" if found is None else f"has {found:,} bytes"
+    size = files[name].size if name in files else None
+    if size != shard.stored.bytes:
+        there = "is not there" if size is None else f"has {size:,} bytes"
         raise DataError(
             f"{name} {there}, but the index says {shard.stored.bytes:,}; copy it again", url=url
         )

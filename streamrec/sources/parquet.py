@@ -213,8 +213,8 @@ class _ColumnChunk(NamedTuple):
     @property
     def each(self) -> int:
         """The bytes of a value, without those of its own length."""
-        own = _OFFSET if self.width is None else self.width
-        return own + (_LEVELS if self.is_list else 0)
+        width = _OFFSET if self.width is None else self.width
+        return width + (_LEVELS if self.is_list else 0)
 
     def size_of_row(self, rows: int) -> int:
         """Return the bytes of a row of a group of so many, on average."""
@@ -305,7 +305,7 @@ class ParquetReader:
         begin = min((column.begin for column in columns), default=0)
         size = max((column.end for column in columns), default=0) - begin
         source = self._opened(self._file)
-        found: list[_ColumnPages | None] = [None] * len(columns)
+        places: list[_ColumnPages | None] = [None] * len(columns)
         is_known = self._file.is_local or size <= self._memory.record
         if is_known:
             if not self._file.is_local:
@@ -315,8 +315,8 @@ class ParquetReader:
             # The lengths of lists are looked at only where they matter: a pass over all levels
             # takes time.
             has_long = self._may_be_long(columns, number)
-            found = [self._pages(column, number, source, has_long) for column in columns]
-        rows = self._rows(list(zip(columns, found, strict=True)), number)
+            places = [self._pages(column, number, source, has_long) for column in columns]
+        rows = self._rows(list(zip(columns, places, strict=True)), number)
         if not is_known:
             watches = [self._watch(column, number, rows) for column in columns]
             source = module("pyarrow").PythonFile(WatchedFile(source, watches), "r")
@@ -326,7 +326,7 @@ class ParquetReader:
             metadata=self._metadata,
             read_dictionary=[
                 column.path
-                for column, pages in zip(columns, found, strict=True)
+                for column, pages in zip(columns, places, strict=True)
                 if column.width is None and (pages or column).are_numbers
             ],
             buffer_size=0 if is_known else _BUFFER,
@@ -457,10 +457,10 @@ def _has_dictionary(encodings: Collection[str]) -> bool:
 
 def _most(column: _ColumnChunk, pages: _ColumnPages | None, count: int, rows: int) -> int:
     """Return the most bytes that so many rows of a group have in a column."""
-    known = None if pages is None else pages.values_in(count)
+    exact = None if pages is None else pages.values_in(count)
     if column.width is not None or pages is None:
-        return count * column.size_of_row(rows) if known is None else known * column.each
-    values = -(-count * column.values // rows) if known is None else known
+        return count * column.size_of_row(rows) if exact is None else exact * column.each
+    values = -(-count * column.values // rows) if exact is None else exact
     # A page of few bytes may then expand to many long values, so each row counts as a whole page.
     if not pages.are_numbers and pages.are_short:
         return count * pages.largest

@@ -82,8 +82,8 @@ def _levels(data: memoryview, page: PageHeader, codec: str) -> memoryview | None
 
 def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Iterator[Numbers]:
     """Yield the numbers of the values that begin a row."""
-    at, seen = 0, 0
-    while seen < values:
+    at, values_before = 0, 0
+    while values_before < values:
         # The lowest bit tells a bit-packed group from a run.
         try:
             head, at = _varint(levels, at)
@@ -102,18 +102,18 @@ def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Ite
                 # Level 0 begins a row.
                 begins = np.flatnonzero(~bits.any(axis=1))
                 # The last group is padded to eight levels.
-                yield begins[begins < values - seen] + (before + seen)
-                seen += count * 8
+                yield begins[begins < values - values_before] + (before + values_before)
+                values_before += count * 8
             if not groups:
                 raise ValueError("a run of levels of a page is empty")
             continue
         count, value = head >> 1, int.from_bytes(levels[at : at + (width + 7) // 8], "little")
         at += (width + 7) // 8
-        if not 0 < count <= values - seen:
+        if not 0 < count <= values - values_before:
             raise ValueError("a run of levels of a page is longer than the page")
         if value == 0:
-            yield np.arange(before + seen, before + seen + count)
-        seen += count
+            yield np.arange(before + values_before, before + values_before + count)
+        values_before += count
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
@@ -176,15 +176,15 @@ def pages_of(data: memoryview, values: int) -> Iterator[PageHeader]:
     Raises:
         ValueError: A header is damaged.
     """
-    at, seen = 0, 0
-    while seen < values:
+    at, values_before = 0, 0
+    while values_before < values:
         try:
             # A header tells its own length only when it is read.
             page = page_at(data, at)
         except EOFError:
             raise ValueError("a page ends behind its column") from None
         yield page
-        seen += 0 if page.is_dictionary else page.values
+        values_before += 0 if page.is_dictionary else page.values
         at = page.at + page.stored
 
 
@@ -201,13 +201,13 @@ def page_at(data: memoryview, at: int) -> PageHeader:
     kinds = [header[kind] for kind in (_DATA, _DATA_V2, _DICTIONARY) if kind in header]
     if not isinstance(size, int) or not isinstance(stored, int) or min(size, stored) < 0:
         raise ValueError("the header of a page has no valid size")
-    own = kinds[0] if kinds and isinstance(kinds[0], dict) else {}
+    fields = kinds[0] if kinds and isinstance(kinds[0], dict) else {}
     is_dictionary = header.get(1) == DICTIONARY
     # The two versions number their fields in another way.
-    encoding = own.get(4 if _DATA_V2 in header else 2)
-    levels = max(0, int(own.get(6, 0))) if _DATA_V2 in header else None
-    has_runs = levels is not None or own.get(4) == _RUNS
-    values = max(0, int(own.get(1, 0)))
+    encoding = fields.get(4 if _DATA_V2 in header else 2)
+    levels = max(0, int(fields.get(6, 0))) if _DATA_V2 in header else None
+    has_runs = levels is not None or fields.get(4) == _RUNS
+    values = max(0, int(fields.get(1, 0)))
     return PageHeader(
         is_dictionary=is_dictionary,
         is_delta=encoding == _DELTA,

@@ -176,9 +176,7 @@ class Divisible:
 
 
 def files_of(
-    source: str,
-    suffixes: tuple[str, ...] = (),
-    storage_options: Mapping[str, Any] | None = None,
+    source: str, suffixes: tuple[str, ...] = (), storage_options: Mapping[str, Any] | None = None
 ) -> list[StoredFile]:
     """Return the files of a path, a URL, a pattern, or a directory with files of these suffixes.
 
@@ -290,7 +288,7 @@ class SourceKind:
         """Return whether one of some names tells this kind."""
         return any(name.endswith(self.suffixes) for name in names if self.suffixes)
 
-    def refuse_others(self, given: Collection[str], all_options: Collection[Option]) -> None:
+    def refuse_others(self, typed_names: Collection[str], all_options: Collection[Option]) -> None:
         """Refuse options of other kinds.
 
         Raises:
@@ -298,7 +296,7 @@ class SourceKind:
         """
         names = {option.name for option in self.options}
         typed = {option.name: option.on_command_line for option in all_options}
-        for name in given:
+        for name in typed_names:
             if name not in names:
                 raise ConfigError(
                     f"{typed[name]} does not go with a source of the kind {self.name}; leave it "

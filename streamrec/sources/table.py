@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
@@ -199,7 +200,7 @@ class FeatureTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowTable(FeatureTable, Divisible):
+class RowTable(FeatureTable, Divisible, ABC):
     """Files of rows whose values are Python's own until a piece is converted."""
 
     unit: ClassVar[str] = "bytes"
@@ -216,9 +217,9 @@ class RowTable(FeatureTable, Divisible):
         """The bytes of all files, which of compressed ones are not known."""
         return total_bytes(self.files)
 
+    @abstractmethod
     def rows(self, piece: Any) -> Iterator[tuple[Any, Row | RowError]]:
         """Yield each row of a piece with its place: its values, or why it cannot be read."""
-        raise NotImplementedError
 
     def default_keys(self, places: list[Any]) -> Sequence[bytes] | None:  # noqa: ARG002 - for others
         """Return the keys of rows where the user names no key; ``None``: the records are theirs."""

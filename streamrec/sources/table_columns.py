@@ -104,15 +104,15 @@ _READ: dict[str, Callable[[str], Any]] = {"int64": int, "float32": float}
 _NUMBERS = {"int64": {int, bool}, "float32": {int, bool, float, JsonNumber}}
 
 
-def _spread(made: Any, values: Sequence[Any]) -> Any:
+def _spread(array: Any, values: Sequence[Any]) -> Any:
     """Return a column with a row for each value, also where there is none."""
     is_there = np.array([value is not None for value in values], np.bool_)
-    if isinstance(made, BytesColumn):
+    if isinstance(array, BytesColumn):
         lengths = np.zeros(len(values), np.int64)
-        lengths[is_there] = np.diff(made.offsets)
-        return BytesColumn(made.values, offsets_of(lengths))
-    spread = np.zeros(len(values), made.dtype)
-    spread[is_there] = made
+        lengths[is_there] = np.diff(array.offsets)
+        return BytesColumn(array.values, offsets_of(lengths))
+    spread = np.zeros(len(values), array.dtype)
+    spread[is_there] = array
     return spread
 
 
@@ -249,9 +249,7 @@ class TableRows:
 
 
 def encode_table(
-    columns: Mapping[str, Any],
-    missing: Mapping[str, npt.NDArray[np.bool_]],
-    key: str | None,
+    columns: Mapping[str, Any], missing: Mapping[str, npt.NDArray[np.bool_]], key: str | None
 ) -> tuple[BytesColumn, Sequence[bytes] | None]:
     """Serialize the rows of columns, and return them with their keys.
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from streamrec.config.launchers import launched
+from streamrec.config.launchers import find_launched_rank
 from streamrec.errors import ConfigError
 from streamrec.streams import workers
 
@@ -122,5 +122,5 @@ def _find(last: str = NOTHING) -> tuple[Rank, str] | None:
             return rank, source
         if source == last:
             return None
-    launch = launched(last)
+    launch = find_launched_rank(last)
     return None if launch is None else (Rank(launch.rank, launch.world_size), launch.source)

@@ -47,9 +47,9 @@ def test_other_names_are_refused(names: Any) -> None:
 
 
 def test_a_pair_is_asked_for_by_both() -> None:
-    assert Pairs.asked(None, None) is None
-    assert Pairs.asked("image", "label") == Pairs("image", "label")
+    assert Pairs.of_arguments(None, None) is None
+    assert Pairs.of_arguments("image", "label") == Pairs("image", "label")
     with pytest.raises(ConfigError, match="inputs= is given without targets="):
-        Pairs.asked("image", None)
+        Pairs.of_arguments("image", None)
     with pytest.raises(ConfigError, match="targets= is given without inputs="):
-        Pairs.asked(None, "label")
+        Pairs.of_arguments(None, "label")

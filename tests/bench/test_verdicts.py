@@ -7,7 +7,8 @@ import pytest
 
 from bench.verdicts import CASES, Outcome, as_markdown, first_look, served, settings_of
 from streamrec.flow.bridge import new_event_loop
-from streamrec.measure.figures import Bottleneck, Verdict
+from streamrec.flow.stages import Bottleneck
+from streamrec.measure.figures import Verdict
 
 if TYPE_CHECKING:
     from bench.verdicts import Case

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamrec.config.launchers import LAUNCHERS, Launcher, launched, local_ranks
+from streamrec.config.launchers import LAUNCHERS, Launcher, find_launched_rank, local_ranks
 from streamrec.errors import ConfigError
 from tests.support import without_launchers
 
@@ -32,7 +32,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, **variables: object) -> None:
 def test_each_launcher_tells_its_rank(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     rank, size = launcher.rank, launcher.sizes[-1]
     environment(monkeypatch, SLURM_STEP_ID="0", **{rank: 2, size: 3})
-    assert launched() == (2, 3, f"{rank} and {size}")
+    assert find_launched_rank() == (2, 3, f"{rank} and {size}")
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_one_process_tells_nothing(
 ) -> None:
     """A batch script, an empty environment, and a world of one have no rank."""
     environment(monkeypatch, **variables)
-    assert launched() is None
+    assert find_launched_rank() is None
 
 
 @pytest.mark.parametrize("step", ["4294967291", "4294967290", "batch", "interactive"])
 def test_a_shell_of_slurm_is_not_a_step(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     environment(monkeypatch, SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=4, SLURM_STEP_ID=step)
     environment(monkeypatch, SLURM_NTASKS=4, SLURM_TASKS_PER_NODE="4")
-    assert launched() is None
+    assert find_launched_rank() is None
     assert local_ranks() == 1
 
 
@@ -67,14 +67,14 @@ def test_a_launcher_of_one_rank_tells_nothing(
     variables: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment(monkeypatch, **variables)
-    assert launched() is None
+    assert find_launched_rank() is None
 
 
 def test_hosts_of_tpus(monkeypatch: pytest.MonkeyPatch) -> None:
     environment(monkeypatch, TPU_WORKER_ID=1, TPU_WORKER_HOSTNAMES="a,b,c")
-    assert launched() == (1, 3, "TPU_WORKER_ID and TPU_WORKER_HOSTNAMES")
+    assert find_launched_rank() == (1, 3, "TPU_WORKER_ID and TPU_WORKER_HOSTNAMES")
     environment(monkeypatch, MEGASCALE_NUM_SLICES=2, MEGASCALE_SLICE_ID=1)
-    told = launched()
+    told = find_launched_rank()
     assert told is not None
     assert told[:2] == (4, 6)
 
@@ -115,7 +115,7 @@ def test_what_is_not_understood_is_refused(
 ) -> None:
     environment(monkeypatch, **variables)
     with pytest.raises(ConfigError, match=said) as caught:
-        launched()
+        find_launched_rank()
     assert "rank= and world_size=" in str(caught.value)
 
 
@@ -137,7 +137,7 @@ def test_the_nearest_launcher_decides(
 ) -> None:
     """Each process of another one may have started several ranks; torchrun numbers hosts anew."""
     environment(monkeypatch, **variables)
-    told = launched()
+    told = find_launched_rank()
     assert told is not None
     assert told[:2] == rank
 

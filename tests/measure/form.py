@@ -29,9 +29,8 @@ def page() -> str:
     """Return the page, as the models and the docstrings of their fields say it."""
     schema = figures.Figures.model_json_schema()
     models = schema["$defs"] | {"Figures": schema}
-    names = [name for name in figures.__all__ if name in models]
     explained = dict(_docstrings())
-    ordered = sorted(names, key=lambda name: (name != "Figures", list(explained).index(name)))
+    ordered = sorted(models, key=lambda name: (name != "Figures", list(explained).index(name)))
     return HEAD + "".join(_section(name, models, explained[name]) for name in ordered)
 
 

@@ -5,6 +5,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from streamrec.flow.stages import Bottleneck
 from streamrec.measure.advice import _for_memory_budget, advise, paste_of
 from streamrec.measure.ceilings import Resources
 from streamrec.measure.evidence import Finding, find
@@ -13,7 +14,7 @@ from streamrec.plan.reading.concurrency import Limit
 from tests.measure.worlds import GIB, MB, PLANTED, World, machine, settings_of, stage
 
 if TYPE_CHECKING:
-    from streamrec.measure.figures import Bottleneck
+    from streamrec.flow.stages import Bottleneck
 
 
 def changes(world: World, settings: dict[str, Any], **more: Any) -> dict[str | None, Any]:

@@ -12,7 +12,8 @@ from streamrec.report.words import rate as rate_text
 from tests.measure.worlds import MB, World, a_job, machine, settings_of, stage
 
 if TYPE_CHECKING:
-    from streamrec.measure.figures import Bottleneck, Job
+    from streamrec.flow.stages import Bottleneck
+    from streamrec.measure.figures import Job
 
 
 SHARDS = Listing(shards=400, bytes=400 * 2_000_000, requests=1, seconds=1.0)

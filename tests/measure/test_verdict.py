@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from streamrec.config import DatasetSettings
 from streamrec.config.daemon import load_daemon
-from streamrec.flow.stages import GROUPS, RESOURCES, STAGES, TABLE
+from streamrec.flow.stages import GROUPS, RESOURCES, STAGES, TABLE, Bottleneck
 from streamrec.measure.ceilings import Resources
-from streamrec.measure.figures import Bottleneck, Figures, Sample, Target, Verdict
+from streamrec.measure.figures import Figures, Sample, Target, Verdict
 from streamrec.measure.rates import steady_rate
 from streamrec.measure.verdict import judge
 from streamrec.measure.view import advice_of

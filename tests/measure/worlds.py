@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings
+from streamrec.flow.stages import Bottleneck
 from streamrec.measure.ceilings import Reading
 from streamrec.measure.figures import (
     Cell,
@@ -24,7 +25,7 @@ from streamrec.measure.figures import (
 from streamrec.plan.reading.concurrency import Limit
 
 if TYPE_CHECKING:
-    from streamrec.measure.figures import Bottleneck
+    from streamrec.flow.stages import Bottleneck
 
 MB, MIB, GIB = 10**6, 1 << 20, 1 << 30
 NOTHING = Limits(seconds=0, bytes=0, requests=0)

@@ -74,4 +74,6 @@ def as_loader(
         from streamrec.pipeline.batch.torch_columns import Casts
 
     check_stream(stream, "as_loader")
-    return Loader(stream, Casts.of(dtype), device_of(device), Pairs.asked(inputs, targets), restart)
+    return Loader(
+        stream, Casts.of(dtype), device_of(device), Pairs.of_arguments(inputs, targets), restart
+    )

@@ -42,14 +42,14 @@ def device_of(device: Any) -> torch.device | None:
         ConfigError: There is no such device.
     """
     try:
-        found = None if device is None else torch.device(device)
+        parsed = None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ConfigError(
             f"torch has no device {device!r} ({error}); give one as 'cuda' or 'cuda:1'"
         ) from None
-    if found is not None and found.type == "cuda":
-        _check_cuda(found)
-    return found
+    if parsed is not None and parsed.type == "cuda":
+        _check_cuda(parsed)
+    return parsed
 
 
 def _check_cuda(device: torch.device) -> None:
@@ -283,8 +283,8 @@ class Loader(IterableDataset[Any]):
         """Take a batch or a record and send it; a batch that is to be sent ahead follows it."""
         coming = self._stream.peek(2) if self._mover.ahead else []
         item = self._next()
-        known, sent = self._ahead
-        if known is not item:
+        batch, sent = self._ahead
+        if batch is not item:
             sent = self._mover.send(self._tensors(item))
         self._ahead = (None, None)
         if len(coming) == 2 and coming[0] is item:  # else the items are single records
@@ -340,7 +340,7 @@ class Loader(IterableDataset[Any]):
         self._forget()
         self._is_loaded = True
         if get_worker_info() is None:
-            self._loads = self._notice.loaded()
+            self._loads = self._notice.note_load()
         else:
             self._note_load_in_worker(is_ended=is_ended)
 
@@ -385,8 +385,8 @@ class Loader(IterableDataset[Any]):
         return self._stream.state_dict()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = (self._stream, self._casts, self._device, self._pairs, self._restarts)
-        return {"own": own, "notice": self._notice, "loads": self._loads}
+        arguments = (self._stream, self._casts, self._device, self._pairs, self._restarts)
+        return {"own": arguments, "notice": self._notice, "loads": self._loads}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         self.__init__(*pickled["own"])  # type: ignore[misc]

@@ -97,7 +97,7 @@ class Notice:
         self.next_epoch = epoch_of(stream.state_dict()) + epochs
         self._numbers[1] = 1
 
-    def loaded(self) -> int:
+    def note_load(self) -> int:
         """Note that the training process has loaded a state; return how many it has."""
         self.clear()
         self._numbers[2] += 1
