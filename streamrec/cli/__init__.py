@@ -1,9 +1,4 @@
-"""The command line: one file a verb, and nothing but options and printing in it.
-
-What all verbs share is in :mod:`streamrec.cli.program`: the exit codes (0 done, 1 the data or the
-remote side failed, 2 wrong usage or configuration, 130 Ctrl-C) and the one sentence that an error
-becomes. Verbs import what they work with when they run, so that ``--help`` is quick.
-"""
+"""The command line: one file a verb, and nothing but options and printing in it."""
 
 from __future__ import annotations
 

@@ -77,6 +77,7 @@ class _RecordCursor:
     def peek(self, count: int) -> BytesColumn:
         """Return the next records; no more than are ready."""
         assert self._batch is not None
+        # The two datasets come in batches of other sizes, so each step takes what both have.
         column = cut(self._batch.records, self._row, self._row + count)
         assert isinstance(column, BytesColumn)
         return column
@@ -184,6 +185,8 @@ def _sums(batches: Iterable[Batch]) -> Sums:
     for batch in batches:
         hashes = digests(batch.records, 2)
         counted = np.column_stack([np.ones(len(hashes), np.uint64), hashes])
+        # add.at and not `+=`, which would count one record for each group. Sums of 64 bits may wrap
+        # around, in both datasets alike.
         np.add.at(sums, _groups(hashes), counted)
     return sums
 
@@ -203,6 +206,7 @@ def _name_differences(
     ours, theirs = (_hold(one, groups, progress) for one in (source, other))
     lines = []
     for what, has, lacks in (("missing", theirs, ours), ("extra", ours, theirs)):
+        # A difference of counters keeps positive counts alone: records that one has more often.
         if rest := has.counts - lacks.counts:
             lines.append(f"{least}{rest.total():,} records are {what}")
             places = chain(*(islice(has.places[key], count) for key, count in rest.items()))
@@ -231,6 +235,7 @@ def _hold(
             key = hashes[row].tobytes()
             records.counts[key] += 1
             places = records.places.setdefault(key, [])
+            # A record may be there a million times.
             if len(places) < MOST_NAMED:
                 places.append(_RecordPlace.of(source, batch, row))
     return records

@@ -115,6 +115,7 @@ class Conversion:
         if self.workers is not None:
             return self.workers
         total, tasks = source.total, self.destination.task.tasks
+        # Only tables that processes read: threads start at once, and pay for any size.
         if total is None or total // tasks >= SMALL:
             return usable_cores()
         is_quick = isinstance(source, RowTable) and source.reads_in == "processes"
@@ -224,6 +225,7 @@ class _SizeCounter:
 
     def write_many(self, records: BytesColumn) -> None:
         """Count the records' bytes with their frames."""
+        # A column may be a part of a larger one, so its offsets need not begin at 0.
         size = int(records.offsets[-1] - records.offsets[0]) + len(records) * (HEADER + FOOTER)
         self._plan.bytes = (self._plan.bytes or 0) + size
 
@@ -263,6 +265,7 @@ def _shuffles(shuffle: Shuffle, task: Task, splits: int) -> list[ExternalShuffle
             f"the shuffle's memory is {shuffle.memory:,} bytes; give at least "
             f"{LEAST_MEMORY * splits:,}, which is 16 MiB for each split"
         )
+    # Each task shuffles its own part: with one seed, parts of equal length would be permuted alike.
     seed = seed_of(shuffle.seed, task.number) if task.number else shuffle.seed
     return [ExternalShuffle(seed, memory=shuffle.memory // splits) for _ in range(splits)]
 
@@ -299,6 +302,7 @@ def _facts(splits: Splits | None, shuffle: Shuffle | None) -> dict[str, Any]:
 def _specs(features: Mapping[str, Any] | FeatureTypes | None) -> Any:
     if features is None or isinstance(features, FeatureTypes):
         return features
+    # Without a fixed length: a row may lack any value.
     return {name: VarLenFeature(dtype) for name, dtype in features.items()}
 
 
@@ -342,6 +346,7 @@ def convert(
     with ExitStack() as stack:
         facts = _facts(splits, shuffle)
         writers = [stack.enter_context(_writer(source, destination, p, facts)) for p in plans]
+        # All splits or none: one pass over the source writes them all.
         if all(writer.is_complete for writer in writers):
             for plan, writer in zip(plans, writers, strict=True):
                 plan.records, plan.was_complete = writer.skip_written(), True
@@ -349,6 +354,7 @@ def convert(
             place = _go_on(writers, begin, outcome)
             _write(source, blocks, outcome, writers, progress, place)
         else:
+            # A shuffle cannot go on where a run before ended, since any record may be in any shard.
             shuffles = map(stack.enter_context, _shuffles(shuffle, destination.task, len(plans)))
             targets = list(map(_Shuffled, writers, shuffles))
             _write(source, blocks, outcome, targets, progress)

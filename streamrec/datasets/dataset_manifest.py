@@ -44,6 +44,7 @@ class _JSONDocument(BaseModel):
         try:
             text = self.model_dump_json(indent=self.indent)
         except PydanticSerializationError:  # a name that is not UTF-8
+            # json writes half of a character as an escape, which pydantic refuses.
             text = json.dumps(self.model_dump(), indent=self.indent)
         return text.encode() + b"\n"
 
@@ -78,6 +79,7 @@ class WriteSettings(_JSONDocument):
         lines = [
             f"{name} is {_show(other[name])} there, and {_show(mine[name])} here"
             for name in mine
+            # These may be thousands of names long; they are compared below.
             if mine[name] != other[name] and name not in ("source", "labels")
         ]
         if self.labels != there.labels:

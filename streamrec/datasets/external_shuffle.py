@@ -94,6 +94,8 @@ class ExternalShuffle:
             )
         self._seed = seed_of(seed, SALT)
         self._limit = memory // 2  # half for what is held, half for what is made of it
+        # Each task adds all records, and keeps those whose keys are in its part: so the order is
+        # that of one process.
         self._part = Task.of(task)
         self._directory = directory
         self._file: IO[bytes] | None = None
@@ -123,6 +125,7 @@ class ExternalShuffle:
         """
         count = len(records)
         ordinals = np.arange(self.records, self.records + count, dtype=np.uint64)
+        # By number and not by content, so that equal records are shuffled apart.
         keys = numbers(ordinals, self._seed)
         self.records += count
         if self._part.tasks > 1:
@@ -161,6 +164,7 @@ class ExternalShuffle:
     ) -> tuple[BytesColumn, npt.NDArray[np.uint64]]:
         """Return the task's records among these."""
         number, tasks = self._part
+        # Python's whole numbers: the end of the last part is 2**64, which no uint64 holds.
         first, last = (number << 64) // tasks, ((number + 1 << 64) // tasks) - 1
         rows = np.flatnonzero((keys >= np.uint64(first)) & (keys <= np.uint64(last)))
         return kernel.gather(RecordRows.from_column(records).pick(rows)), keys[rows]
@@ -198,6 +202,7 @@ class ExternalShuffle:
 
     def _buckets(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of prefixes, each with as many records as fit into memory."""
+        # All runs together: a bucket takes a part of each of them.
         costs = self._table[:, 1] + RECORD_COST * self._table[:, 0]
         first = 0
         while first < PREFIXES:
@@ -231,6 +236,7 @@ class ExternalShuffle:
     def _array(self, dtype: type[Scalar], place: int, count: int) -> npt.NDArray[Scalar]:
         """Read an array from the file."""
         assert self._file is not None
+        # Empty: it is filled from the file at once, and zeros would be a second pass.
         array = np.empty(count, dtype)
         view = array.view(np.uint8).data
         while view:

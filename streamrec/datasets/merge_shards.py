@@ -51,6 +51,8 @@ def merge_tasks(folder: Folder, names: ShardNames) -> None:
     """Complete a dataset; see ``merge_index``."""
     sizes = folder.sizes()
     tasks = names.parts_among(sizes)
+    # The manifest is written last, so where it is, a run before was killed while it removed the
+    # tasks' records.
     if names.manifest() not in sizes:
         _complete(folder, names, _parts(folder, names, tasks), sizes.keys())
     folder.remove(*tasks)
@@ -58,6 +60,7 @@ def merge_tasks(folder: Folder, names: ShardNames) -> None:
 
 def complete(log: TaskLog, names: ShardNames) -> None:
     """Complete the dataset of one task, whose last record is at hand and not yet written."""
+    # What was there at the beginning, and what was written since: no second listing is needed.
     present = {*log.present, *(shard.name for shard in log.part.shards)}
     _complete(log.folder, names, [log.part], present, log.write)
     log.folder.remove(log.name)
@@ -104,6 +107,7 @@ def _complete(
     # The manifest comes last: where it is, all else is.
     if parts[0].settings.index:
         entries = tuple(shard.entry for shard in shards)
+        # Before the manifest: a dataset that counts as complete has its index.
         folder.write(index, Index(entries).encode())
     folder.write(names.manifest(), _manifest(parts, features, shards).encode())
 
@@ -123,6 +127,7 @@ def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list
             f"{masked(folder.url(names.pattern()))}: {what}; run the tasks of one dataset, each "
             "to its end"
         )
+    # Records of another number of tasks would be of another division of the source.
     (count,) = counts
     every = [by_task.get(Task(number, count)) for number in range(count)]
     parts = [part for part in every if part is not None and part.complete]
@@ -195,6 +200,7 @@ def _others(
     others = sorted(set(names.shards_among(present)) - set(ours))
     by_count: dict[str, list[str]] = {}
     for name in (*others, *ours):
+        # The last five characters are the number of shards: one dataset each.
         by_count.setdefault(name.removesuffix(names.suffix)[-5:], []).append(name)
     indexes = {_index_name(folder, group) for group in by_count.values()}
     return [*others, *sorted(indexes & present)]

@@ -169,6 +169,7 @@ def reshard(
     writing = {"source": _facts(source, plan), **types_of(source)}
     with ExitStack() as stack:
         writers = [stack.enter_context(_writer(plan, one, writing)) for one in targets]
+        # All splits or none: one pass over the source writes them all.
         was_complete = all(writer.is_complete for writer in writers)
         if not was_complete:
             _write(source, plan, writers, progress)
@@ -188,6 +189,7 @@ def _write(
     with closing(_blocks(source, plan, progress)) as blocks:
         for block in blocks:
             numbers = plan.splits.of(keys.of(block)) if keys and plan.splits else None
+            # Splits are drawn by a hash of the key, so each task and each run divides alike.
             for number, records in divide(block, numbers, len(writers)):
                 writers[number].write_many(records)
 
@@ -240,6 +242,7 @@ def _facts(source: ShardSource, plan: Resharding) -> dict[str, Any]:
 def _refuse_own_source(source: ShardSource, template: str) -> None:
     """Refuse to replace what is being read: a run that is killed could not be run again."""
     names = ShardNames.parse(template)
+    # A shard may be named by a link or another spelling of its scheme; it is the same object.
     directory = _one_name(local_path(names.directory))
     below = map(_one_name, source.urls)
     names_there = [url.removeprefix(directory) for url in below if url.startswith(directory)]
@@ -267,6 +270,7 @@ class _SplitKeys:
         self._feature = feature
         if feature is None:
             return
+        # The type from the first records: the parser then refuses a record of another one.
         spec = infer_features(source.first_records()).get(feature)
         if not isinstance(spec, FixedLenFeature | VarLenFeature):
             raise ConfigError(

@@ -59,6 +59,7 @@ class Selection:
 
     def settings(self) -> DatasetSettings:
         """Return the settings that read single raw records in the order of the shards: one lane."""
+        # Reading ahead would ask for bytes that nobody prints.
         few = self.last is not None and self.last <= FEW
         values = {
             "source": list(self.urls),
@@ -98,6 +99,7 @@ def groups(selection: Selection) -> Iterator[list[PlacedRecord]]:
             left = None if left is None else left - len(group)
             if group:
                 yield group
+            # At once: the next batch would cost another request.
             if left == 0:
                 return
     if selection.skip and following <= selection.skip:

@@ -145,6 +145,7 @@ class ShardSource:
             for batch in read:
                 last = int(batch.origin.shards[-1])
                 if last != shard:
+                    # The shards before are done, whatever their bytes were when decompressed.
                     shard, done = last, ends[last - 1]
                 # Of a compressed shard, more bytes come than are stored.
                 done = min(done + len(batch.records.values), ends[shard])
@@ -167,6 +168,7 @@ class ShardSource:
     def _batches(self, memory: int) -> Generator[Batch]:
         few = self.first_records()
         mean = sum(map(len, few)) // max(1, len(few)) + 1
+        # Batches are counted in records, so the first ones tell how many make a block of some MiB.
         settings = self._settings(memory, min(MOST_RECORDS, BLOCK // mean + 1))
         with closing(batches(settings)) as read:
             for batch, _ in read:
@@ -175,6 +177,7 @@ class ShardSource:
     def _settings(self, memory: int, batch_size: int | None) -> DatasetSettings:
         values = {
             "source": list(map(escape, self.urls)),
+            # One lane: the records of one shard after those of the other, in order.
             "lanes": 1,
             "batch_size": batch_size,
             "memory_budget": memory,
@@ -189,6 +192,7 @@ async def _look(source: str | list[str], options: Mapping[str, Any]) -> list[Obj
     stores, limit = Stores(options), asyncio.Semaphore(LOOKS)
 
     async def look(shard: ObjectInfo) -> ObjectInfo:
+        # Sizes and versions tell later whether a run that was killed read the same shards.
         if shard.size is not None and shard.etag is not None:
             return shard
         async with limit:

@@ -91,6 +91,7 @@ class ShardedWriter(WholeOrAbsent):
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        # First, since __del__ looks at it also where an argument is wrong.
         self._shards: CountedShards | SequentialShards | None = None
         self._template = place_text(template)
         self._task = Task.of(task)
@@ -101,6 +102,7 @@ class ShardedWriter(WholeOrAbsent):
             shard_bytes=None if shard_bytes is None else byte_size("shard_bytes", shard_bytes),
             tasks=self._task.tasks,
             compression=kind,
+            # Reading cannot begin inside a compressed shard.
             index=index and kind == "none",
             labels=_labels(labels),
             source=_plain(source),
@@ -112,6 +114,7 @@ class ShardedWriter(WholeOrAbsent):
         )
         make = CountedShards if settings.shards is not None else SequentialShards
         self._shards = make(self._names, self._task, self._log)
+        # Records of a run before that are in whole shards come again, and are dropped.
         self._to_skip = self._log.records
         self._held: list[Any] = []
         self._held_bytes = 0
@@ -203,6 +206,7 @@ class ShardedWriter(WholeOrAbsent):
             return
         shards, self._shards = self._shards, None
         was_complete = self.is_complete
+        # The caller saw that nothing is to be written, and gave no records.
         if was_complete and not self.records:
             self.skip_written()
         try:

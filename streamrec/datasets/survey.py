@@ -133,6 +133,7 @@ async def survey(
     shards, size = [shard.url for shard in objects], sum(shard.size or 0 for shard in objects)
     scan = scan or size <= SMALL
     sample = SampledRecords(limited=not scan)
+    # A sample may end earlier, by its number of records; the bar then ends there.
     total = size if scan else min(size, SAMPLE_BYTES)
     settings = _settings(shards if scan else spread(shards), storage_options, scan, largest)
     await _read(settings, sample, lambda: progress("reading", sample.stored_bytes, total))
@@ -174,9 +175,11 @@ async def _read(
             while not sample.complete:
                 sample.add(await run.receive(), dataset.shards)
                 counters = run.statistics()
+                # The sample counts decompressed bytes, and sizes are those of stored ones.
                 if counters["decompressed_to"]:
                     sample.ratio = counters["decompressed_to"] / counters["decompressed_from"]
                 progress()
+    # A dataset that is smaller than the sample ends by itself.
     except EndOfStream:
         pass
     finally:

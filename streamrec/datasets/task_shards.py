@@ -301,6 +301,7 @@ class CountedShards:
             for number in numbers:
                 name = names.shard(number, count)
                 shard = _Shard(name, name, log, spooled=len(numbers) > UPLOADS)
+                # Each at once among those that are discarded where a later one cannot be opened.
                 self._open.append(shard)
         except BaseException:
             self.discard()
@@ -334,6 +335,7 @@ class CountedShards:
             return
         self._is_closing = True
         with ThreadPoolExecutor(COMMITS, "streamrec-commit") as threads:
+            # In threads: each close may wait for the last part of an upload.
             shards = list(threads.map(_Shard.close, self._open))
         self._log.change(shards=shards, complete=True)
 
@@ -442,6 +444,7 @@ class SequentialShards:
     def _take(self) -> None:
         """Wait until the first of the shards has appeared."""
         self._done.append(self._committing[0].result())
+        # Popped after its result: a shard that failed stays first, where discard sees it.
         self._committing.popleft()
 
     def _note(self) -> None:
@@ -453,6 +456,7 @@ class SequentialShards:
     def _last_place(self) -> SourcePlace | None:
         """Return the last place before which all records are in complete shards."""
         records = sum(shard.records for shard in self._done)
+        # Marks come in order, and only those behind whole shards can be gone on from.
         while self._marks and self._marks[0][0] <= records:
             self._place = self._marks.popleft()[1]
         return self._place

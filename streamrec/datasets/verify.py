@@ -77,6 +77,8 @@ class EntryCheck:
             return
         starts = block.offsets + (block.base - HEADER)
         first, self._next = self._next, int(np.searchsorted(self._begins, starts[-1], "right"))
+        # Each chunk of the index begins at a record, so the block that holds its place tells
+        # whether it is there.
         begins, records = (column[first : self._next] for column in (self._begins, self._firsts))
         at = np.searchsorted(starts, begins)
         wrong = np.flatnonzero((starts[at] != begins) | (at + block.first_ordinal != records))
@@ -84,6 +86,7 @@ class EntryCheck:
             place = f"record {at[k] + block.first_ordinal} begins at byte {starts[at[k]]}"
             self._note(f"record {records[k]} begins at byte {begins[k]}", place)
         crcs, stored = self._crcs[first : self._next], footers(block)[at]
+        # Where the place is wrong already, its CRC would be a second fault for one cause.
         others = (starts[at] == begins) & (crcs != 0) & (crcs != stored)
         for k in np.flatnonzero(others).tolist():
             says = f"the record at byte {begins[k]} has the CRC 0x{crcs[k]:08x}"
@@ -106,6 +109,7 @@ class EntryCheck:
                 self._note(begins, "no record begins there or behind it")
             if self._entry.records != records:
                 self._note(f"the shard has {self._entry.records} records", f"it has {records}")
+        # Last, and in any case: the size tells of a shard that was written anew.
         if self._entry.size != size:
             self._note(f"the shard has {self._entry.size} bytes", f"it has {size}")
         return self._faults
@@ -131,6 +135,8 @@ class IndexCheck:
         for place in index_places(urls) if _share_a_directory(urls) else ():
             # A store that may not be listed denies access to what does not exist.
             with suppress(ObjectNotFound, AccessDenied):
+                # One byte more than the largest index, so that a longer object is noticed
+                # without reading it all.
                 data, _ = await read_range(
                     stores.store_for(place), ObjectInfo(place), 0, LARGEST + 1
                 )
@@ -254,6 +260,7 @@ async def check(
         total = sum(shard.size or 0 for shard in objects)
         if index is not None:
             await index.find(stores, [shard.url for shard in objects])
+        # Faults are reported and not raised, so a length that is damaged must not claim all memory.
         most = largest or automatic_budget()
         checker = _Checker(
             stores=stores,
@@ -321,6 +328,7 @@ class _Checker:
         report = ShardReport(shard.url, finder=ChunkFinder(self.chunk_bytes))
         if self.index is not None:
             report.entry = self.index.entry(shard.url)
+        # All shards are tasks at once; only some of them read, so that memory stays bounded.
         async with self.limit:
             try:
                 await self._scan(shard, report)
@@ -355,6 +363,7 @@ class _Checker:
     def _count(self, nbytes: int) -> None:
         self.read += nbytes
         if self.progress is not None:
+            # A listing may not know sizes, and then more bytes come than were counted.
             self.progress("checking", self.read, max(self.total, self.read))
 
 
@@ -373,6 +382,8 @@ class _ShardReader:
         self._start_more()
         try:
             while self._tasks:
+                # Popped after the wait: a cancelled wait must leave the task among those that are
+                # ended.
                 piece = await self._tasks[0]
                 self._tasks.popleft()
                 self._start_more()
@@ -386,6 +397,7 @@ class _ShardReader:
         # Where the listing gave no size, the first range's response does.
         size = self.info.size
         while len(self._tasks) < AHEAD and (self._next < (size or 0) or not self._next):
+            # An empty shard is asked for, too: only a response tells that it can be read.
             stop = self._next + RANGE if size is None else min(max(size, 1), self._next + RANGE)
             self._tasks.append(asyncio.create_task(self._range(self._next, stop)))
             self._next = stop
@@ -407,12 +419,14 @@ class _Scan:
 
     def add(self, piece: ByteArray) -> None:
         """Scan the shard's next bytes."""
+        # A scan may stop at a fault, and goes on behind it with the same piece.
         while len(piece) or self._scanner.pending:
             piece = piece[self._scan(piece) :]
 
     def finish(self) -> None:
         """Conclude the scan at the shard's end."""
         while True:
+            # At the end a record that was cut off is a fault, behind which there may be whole ones.
             while self._scanner.searching or self._scanner.pending:
                 self._scan(_NOTHING)
             try:
@@ -483,6 +497,7 @@ class _InflatedScan(_Scan):
         except DataError as fault:
             self._abandon(fault)
         else:
+            # All is decompressed, so the size of all frames is known.
             self.size = self._inflater.produced
             super().finish()
 
@@ -491,6 +506,7 @@ class _InflatedScan(_Scan):
         self._report.faults.append(fault)
         self._report.unread = max(0, self._report.size - fault.offset)
         self._is_over = True
+        # Nothing behind the fault can be decompressed, so what the scanner holds is lost, too.
         self._scanner.abandon(_NOTHING, fault, self._report.unread)
         self._count_lost()
 

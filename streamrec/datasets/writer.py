@@ -162,6 +162,7 @@ class TFRecordWriter(WholeOrAbsent):
     def write_frames(self, frames: ByteArray, records: int) -> None:
         """Append the frames of so many records, which lie end to end."""
         self._write_held()
+        # What is held goes first, so that records keep their order.
         self._hand_on(frames.data)
         self.records += records
         self.nbytes += len(frames)
@@ -197,10 +198,12 @@ class TFRecordWriter(WholeOrAbsent):
     def discard(self) -> None:
         """Discard the bytes written; an older shard of the same name stays as it is."""
         if self._target is not None:
+            # Forgotten first: a discard that fails must not be tried again by __del__.
             target, self._target = self._target, None
             target.discard()
 
     def __del__(self) -> None:
+        # The attribute is missing where the constructor failed before it.
         if getattr(self, "_target", None) is not None:
             self.discard()
             message = (

@@ -59,6 +59,7 @@ class ArrayRecord:
             each = min(MOST_RECORDS, PIECE_BYTES * count // file.size) or 1
             for first in range(0, count, each):
                 stop = min(first + each, count)
+                # So the parts add up to the file's size exactly.
                 part = file.size * stop // count - file.size * first // count
                 yield _RecordRange(file=file, reader=reader, first=first, stop=stop, size=part)
             reader.close()

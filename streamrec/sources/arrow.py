@@ -165,6 +165,8 @@ class Arrow(FeatureTable, Divisible):
                     raise
                 what = f"row {first + row}, column {error.feature!r}: {error.message}"
                 refuse(DataError(what, url=str(piece.path)))
+                # A stack: the part before the refused row is taken next, so that rows keep their
+                # order.
                 after = first + row + 1, batch.slice(row + 1)
                 waiting += [
                     part for part in (after, (first, batch.slice(0, row))) if part[1].num_rows
@@ -195,6 +197,7 @@ def open_arrow(
             raise ConfigError(
                 f"{files[0]}: column {name!r} has a type that no feature has; {leave_out(usable)}"
             )
+    # Columns that are dropped may have any type, but their names must exist.
     chosen = choice.choose(usable, str(files[0]))
     choice.check_texts(chosen, usable)
     written = {name: dtype for name, dtype in chosen.items() if dtype != NOTHING}

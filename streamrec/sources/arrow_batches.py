@@ -88,6 +88,7 @@ def message_at(read: Read, begin: int) -> ArrowMessage | None:
     if batch and kind == _DICTIONARY:
         batch = batch.table(1)
     buffers: list[int] = []
+    # Other messages, such as the schema, have no buffers of values.
     if kind not in (_DICTIONARY, _RECORDS):
         batch = None
     # Arrow 0.17 named the compression in the metadata of the message.
@@ -126,6 +127,7 @@ class _Table:
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
+        # The table of fields stands before or behind: its distance is signed.
         self._fields = at - self._unpack("<i", at)[0]
 
     @classmethod
@@ -144,6 +146,8 @@ class _Table:
         # Fields that a writer did not know are not in its table.
         if 4 + 2 * number >= self._unpack("<H", self._fields)[0]:
             return None
+        # Behind its own size and that of the table come 16 bits for each field; 0 stands for the
+        # default.
         offset = self._unpack("<H", self._fields + 4 + 2 * number)[0]
         return self._at + offset if offset else None
 
@@ -194,6 +198,7 @@ class IpcReader:
         self._is_file = bytes(self._read(0, len(MAGIC))) == MAGIC
         origin = source if self._held is None else pyarrow.PythonFile(self._held, "r")
         origin.seek(0)
+        # A stream has no magic number, so what is not a file is taken for one.
         self._reader = (pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream)(origin)
 
     def batches(self) -> Iterator[Any]:
@@ -299,6 +304,7 @@ def row_sizes(array: Any) -> Sizes:
     if types.is_struct(kind):
         return _of_columns(array.flatten(), len(array))
     if types.is_dictionary(kind):
+        # A row takes what its value takes, however often the dictionary's value is used.
         return _take(row_sizes(array.dictionary), array.indices)
     if types.is_run_end_encoded(kind):
         return _of_runs(array)
@@ -326,6 +332,7 @@ def _take(sizes: Sizes, indices: Any) -> Sizes:
 
 def _of_runs(array: Any) -> Sizes:
     ends = array.run_ends.to_numpy(zero_copy_only=False)
+    # A slice keeps the runs of the whole array, so its offset counts.
     at = np.searchsorted(ends, np.arange(len(array)) + array.offset, "right")
     return cast("Sizes", row_sizes(array.values)[at])
 
@@ -393,6 +400,7 @@ def encode_batch(
         if name in arrays:
             columns[name], nulls = column_of(arrays[name], dtype, name, is_given=name in classes)
         else:
+            # The feature with the lengths of inner lists has no column of its own.
             array = arrays[name.removesuffix(LENGTHS)]
             columns[name] = lengths_of(array)
             nulls = array.is_null().to_numpy(zero_copy_only=False)

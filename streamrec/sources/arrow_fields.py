@@ -64,6 +64,7 @@ def _type_of(kind: Any) -> str | None:
     types = pyarrow.types
     kind = _plain_type(kind)
     if _is_list(kind):
+        # RaggedFeature can hold a list of lists through their lengths, and nothing deeper.
         inner = _plain_type(kind.value_type)
         is_deep = _is_list(inner) and _is_list(_plain_type(inner.value_type))
         return None if is_deep or types.is_struct(inner) else _type_of(inner)
@@ -71,6 +72,7 @@ def _type_of(kind: Any) -> str | None:
         return NOTHING
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_temporal(kind):
         return None if types.is_interval(kind) else "int64"
+    # A decimal without digits behind the point is a whole number.
     if types.is_decimal(kind) and kind.scale <= 0:
         return "int64"
     if types.is_floating(kind) or types.is_decimal(kind):
@@ -121,6 +123,7 @@ def _plain(array: Any) -> Any:
     if pyarrow.types.is_run_end_encoded(kind):
         return _plain(compute.run_end_decode(array))
     if pyarrow.types.is_string_view(kind) or pyarrow.types.is_binary_view(kind):
+        # Views have no offsets that a column of bytes could use.
         return array.cast(pyarrow.large_binary())
     return array
 
@@ -249,6 +252,7 @@ def _bytes_column(array: Any) -> BytesColumn:
     _, offsets, data = array.buffers()
     if not len(array):
         return BytesColumn.of([])
+    # The buffers are those of the whole array, of which this may be a slice.
     bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     octets = np.frombuffer(data or b"", np.uint8)
     return BytesColumn(octets, bounds)

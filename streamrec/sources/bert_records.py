@@ -81,6 +81,7 @@ class SentencePairs:
     def _once(self, document: int, draw: Random) -> Iterator[SentencePair]:
         offsets, most = self._offsets, self._most
         target = most
+        # As in the original script: some short pairs lessen the difference to fine-tuning.
         if draw.random() < self._short:
             target = self._shortest + _below(draw, most - self._shortest + 1)
         place, stop = self._documents[document].start, self._documents[document].stop
@@ -88,9 +89,11 @@ class SentencePairs:
             end = self._fill(place, target, stop)
             middle = place + 1 + (_below(draw, end - place - 1) if end - place > 1 else 0)
             first = offsets[place], offsets[middle]
+            # One sentence cannot be cut in two, so its second part always comes from elsewhere.
             if middle == end or draw.random() < 0.5:
                 second = self._elsewhere(document, target - first[1] + first[0], draw)
                 yield _pair(first, second, 1, most, draw)
+                # The sentences that a random part replaced are not lost: they begin the next pair.
                 place = middle
             else:
                 yield _pair(first, (first[1], offsets[end]), 0, most, draw)
@@ -132,6 +135,7 @@ def cut_pair(first: int, second: int, most: int) -> tuple[int, int]:
 
     The longer one is cut, token by token; of parts of the same length the second one.
     """
+    # In closed form: cutting token by token would take as many steps as there are tokens too many.
     half = most - most // 2
     if first <= half:
         return first, most - first
@@ -181,18 +185,20 @@ class MaskedPairs:
 
         Args:
             text: The tokens that pairs are places in.
-            pairs: int64 ``[pairs, 6]``: rows of :class:`Pair`.
+            pairs: int64 ``[pairs, 6]``: rows of :class:`SentencePair`.
         """
         tokens = self._tokens(text, pairs)
         seeds = pairs[:, 5].astype(np.uint64)
         chosen = self._choose(tokens, self._counts(pairs), seeds)
         rows, places = np.nonzero(chosen)
         counts = np.count_nonzero(chosen, axis=1)
+        # The number of each chosen token within its own pair, without a loop over pairs.
         slots = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         shape = len(pairs), self._most
         masked = {name: np.zeros(shape, np.int64) for name in ("positions", "ids")}
         masked["positions"][rows, slots] = places
         masked["ids"][rows, slots] = tokens.ids[rows, places]
+        # Only after the true tokens were taken as the labels.
         tokens.ids[rows, places] = self._hidden(tokens.ids[rows, places], places, seeds[rows])
         return {
             "input_ids": tokens.ids,
@@ -214,6 +220,8 @@ class MaskedPairs:
         separates = (place == begin - 1) | (place == end)
         is_text = (place > 0) & (place < end) & ~separates
         origin = np.where(is_second, second - begin, first - 1) + place
+        # Places of separators and padding lead anywhere, so they are clipped, and masked out by
+        # `where`.
         ids = np.where(is_text, text.take(origin, mode="clip"), 0)
         ids[:, 0] = self._pieces.ids["[CLS]"]
         ids[separates] = self._pieces.ids["[SEP]"]
@@ -227,6 +235,7 @@ class MaskedPairs:
         if self._whole_words:
             begins = begins & ~self._pieces.continues[tokens.ids]
             begins[:, 1] = True  # a pair may begin inside of a word
+        # The number of the word that each token belongs to; [CLS] counts with the first.
         words = np.maximum(np.cumsum(begins, axis=1) - 1, 0)
         rows = np.arange(len(words))[:, None]
         sizes = np.bincount(
@@ -242,6 +251,7 @@ class MaskedPairs:
 
     def _counts(self, pairs: Indices) -> Indices:
         """Return the tokens to mask in each pair."""
+        # Of all tokens, with the three special ones, as the original script counts.
         goals = np.rint((pairs[:, 1] + pairs[:, 3] + 3) * self._fraction).astype(np.int64)
         counts: Indices = goals.clip(1, self._most)
         return counts
@@ -249,6 +259,7 @@ class MaskedPairs:
     def _hidden(self, ids: Indices, places: Indices, seeds: npt.NDArray[np.uint64]) -> Indices:
         """Return what stands in place of the chosen tokens."""
         index = (places + self._length).astype(np.uint64)  # behind those of the words
+        # The upper 53 bits: as many as a double has, so that each number below 1 is as likely.
         draws = (numbers(index, seeds) >> np.uint64(11)) * 2.0**-53
         other = numbers(index + np.uint64(self._length), seeds)
         every = self._pieces.all
@@ -270,6 +281,7 @@ def _fitting(sizes: Indices, counts: Indices) -> npt.NDArray[np.bool_]:
     for word in range(sizes.shape[1]):
         size = sizes[:, word]
         fits[:, word] = size <= left
+        # A word that does not fit is passed over, and a shorter one behind it may still fit.
         left -= np.where(fits[:, word], size, 0)
         if not left.any():
             break
@@ -386,6 +398,7 @@ class BertRecords:
 
     def _others(self, keys: Sequence[bytes], sentences: Sequence[range]) -> list[list[int]]:
         """Return for each document those of its split that have tokens."""
+        # A second part from another split would show its text to the training.
         splits = [0] * len(keys) if self.splits is None else self.splits.of(keys).tolist()
         groups: dict[int, list[int]] = {split: [] for split in splits}
         for number, split in enumerate(splits):
@@ -450,6 +463,7 @@ def _tokenize(documents: Sequence[Document], word_pieces: WordPieces) -> _Text:
     pieces = word_pieces.tokenize([s for document in documents for s in document.sentences])
     lengths = np.diff(pieces.row_splits)
     counts = np.array([len(document.sentences) for document in documents], np.int64)
+    # A sentence of control characters alone has no token.
     owners = np.repeat(np.arange(len(documents)), counts)[lengths > 0]
     ends = np.cumsum(np.bincount(owners, minlength=len(documents))).tolist()
     tokens: Any = pieces.values

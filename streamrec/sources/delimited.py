@@ -46,6 +46,8 @@ class RowEnds:
         text, inner = rb'[^"\n]++', rb'[^"]*+(?:""[^"]*+)*+"'
         opening = rb'(?:\A|(?<=[\r\n])|(?<=%b))"' % escaped
         other = rb'(?!\A)(?<![\r\n])(?<!%b)"' % escaped
+        # Possessive quantifiers: a pattern that may try again would take quadratic time on damaged
+        # quotes.
         self._rows = re.compile(rb"(?:(?:%b|%b%b|%b)*+\n)*+" % (text, opening, inner, other))
 
     def __call__(self, data: bytes) -> int:
@@ -59,6 +61,8 @@ class RowEnds:
         import numpy as np
 
         quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(b'"'))
+        # The quick way by parity holds only if each odd quote opens a value; else the pattern reads
+        # row by row.
         if not self._all_open_values(data, quotes[::2]):
             match = self._rows.match(data)
             return match.end() if match else 0
@@ -166,6 +170,7 @@ def open_delimited(
     files = files_of(place, KIND.suffixes, storage_options)
     choice = FeatureChoice(**table)
     tabs = files[0].name.removesuffix(".gz").endswith(".tsv")
+    # The shell passes \t as two characters.
     delimiter = {None: "\t" if tabs else ",", "\\t": "\t"}.get(delimiter, delimiter)
     if delimiter is None or len(delimiter) != 1:
         raise ConfigError(f"--delimiter: {delimiter!r} is not one character; give one, as in ';'")
@@ -239,6 +244,7 @@ class _Lines:
     """The lines of a text, which can be read again from one of them on."""
 
     def __init__(self, text: str) -> None:
+        # With newline="" a carriage return within quotes stays what it is.
         self._lines = list(io.StringIO(text, newline=""))
         self.next = 0
         """The number of the line that is read next."""

@@ -92,6 +92,7 @@ class MDSColumns:
         self._columns = [_MDSColumn(*column, _decoder(*column[:2])) for column in columns]
         self.others = {one.name: one.encoding for one in self._columns if one.decode is None}
         """The encodings of columns whose values no feature has."""
+        # An array's shape is a feature beside its values, and is a list like them.
         lists = [one.name for one in self._columns if one.encoding.startswith(_MANY)]
         self._lists = {*lists, *(name + SHAPE for name in lists)}
 
@@ -147,12 +148,14 @@ class MDSColumns:
     def _decode(self, sample: bytes, features: Container[str] | None = None) -> dict[str, Value]:
         row: dict[str, Value] = {}
         for column, data in zip(self._columns, self._cells(sample), strict=True):
+            # Columns that are not written are not decoded: pictures and JSON are most of a sample.
             names = column.name, column.name + SHAPE
             if features is None or any(name in features for name in names):
                 row |= column.values(data)
         return row
 
     def _cells(self, sample: bytes) -> Iterator[bytes]:
+        # Only columns without a fixed size have one in the sample's head.
         count = sum(column.size is None for column in self._columns)
         try:
             numbers = iter(np.frombuffer(sample, "<u4", count).tolist())
@@ -197,11 +200,14 @@ def _parts(data: bytes, at: int, sizes: Sequence[int]) -> Iterator[bytes]:
 
 def _array(name: str, numbers: str, data: bytes) -> dict[str, Value]:
     """Return an array's values and shape, which stand before them, as may their type."""
+    # An encoding without a type of numbers writes that type into each value, as its first byte.
     at = 0 if numbers else 1
     dtype = _SCALARS[numbers or _NUMBERS[data[0]]]
+    # One byte holds both the number of sides and the width of each, 1 to 4 bytes by powers of two.
     sides, width = divmod(data[at], 4)
     shape = np.frombuffer(data, f"<u{1 << width}", sides, at + 1)
     values = np.frombuffer(data, dtype, offset=at + 1 + (sides << width))
+    # As Python's numbers: a product of int64 may wrap around and match by chance.
     if math.prod(shape.tolist()) != len(values):
         raise ValueError
     return {name: values, name + SHAPE: shape}
@@ -227,6 +233,7 @@ def _as_type(value: Value, dtype: str, *, is_given: bool) -> Value:
     if isinstance(value, bytes | list):
         return value
     if dtype == "bytes":
+        # The user named bytes for numbers: they get them as they stand, little-endian.
         return value.tobytes()
     # What overflows is looked for below, and refused by name.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -247,6 +254,7 @@ def _as_type(value: Value, dtype: str, *, is_given: bool) -> Value:
                 _refuse_first(changed, value, "changed by float32", *options)
                 options = ("bytes", "keeps its bytes"), ("float32", "rounds it")
                 _refuse_first(is_emptied(narrow, value), value, "0 as float32", *options)
+        # Only uint64 can exceed int64, and then the cast wraps around to a negative number.
         elif value.dtype.kind == "u" and dtype == "int64":
             _refuse_first(narrow < 0, value, f"beyond {dtype}", ("bytes", "keeps its bytes"))
     return narrow
@@ -264,6 +272,7 @@ def _join_values(values: list[Any], dtype: str, *, is_list: bool) -> Any:
             return BytesColumn.of(values)
         flat: Any = BytesColumn.of([one for value in values for one in value])
     else:
+        # The empty one gives the type where there are no samples, which concatenate refuses.
         flat = np.concatenate([np.empty(0, DTYPES[dtype]), *values])
         if not is_list:
             return flat
@@ -282,6 +291,7 @@ HEAD = 64 << 10
 """Bytes of one request for offsets; those of samples are one more."""
 _OPENED: dict[str, Any] = {"bz2": bz2.open, "gz": gzip.open, "zstd": zstd.open}
 """Decompression by the name that the index has for it, behind which a level may stand."""
+# Without slashes: the name of an index must not lead out of its directory.
 Name = Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
 
 
@@ -362,11 +372,13 @@ def read_index(
 
 def _check(shard: MDSShard, is_like: bool, files: Mapping[str, StoredFile], url: str) -> None:
     name = shard.stored.basename
+    # Streaming writes the level behind a colon, as in "zstd:7".
     kind = (shard.compression or "none").partition(":")[0]
     if not is_like:
         raise ConfigError(
             f"{url}: {name} has other columns than the other shards; write it as another dataset"
         )
+    # One algorithm that is here is enough; hashes that nothing can check are refused, not ignored.
     if shard.stored.hashes and not any(map(_algorithm, shard.stored.hashes)):
         names = ", ".join(shard.stored.hashes)
         raise ConfigError(
@@ -404,6 +416,7 @@ def samples_of(
     admit = partial(_admit, memory=memory, file=file)
     try:
         if shard.zip_data is None and not shard.stored.hashes:
+            # Neither compressed nor hashed: the offsets and the samples alone are requested.
             with file.open(HEAD) as stored:
                 return list(_samples(stored, shard, first, stop, admit))
         kind = (shard.compression or "").partition(":")[0] if shard.zip_data else ""
@@ -440,6 +453,7 @@ def _open_checked(file: StoredFile, hashes: Mapping[str, str]) -> IO[bytes]:
     if not hashes:
         return file.open()
     with file.open() as stored:
+        # All of it, before the first sample is used: a hash tells nothing of a part.
         data = stored.read()
     for name, digest in hashes.items():
         hashers = _algorithm(name)
@@ -454,6 +468,8 @@ def _samples(
     (count,) = np.frombuffer(_exactly(stored, 4), "<u4").tolist()
     if count != shard.samples:
         raise ValueError(f"it has {count} samples, but the index says {shard.samples}")
+    # Behind the number of samples stand the offsets; one more than the samples, for the end of the
+    # last.
     stored.seek(4 * (1 + first))
     offsets = np.frombuffer(_exactly(stored, 4 * (stop - first + 1)), "<u4").tolist()
     # So no sample lies in the offsets, behind the end, or in another sample.

@@ -292,6 +292,7 @@ class ParquetReader:
         ]
         if sum(counts) != self._metadata.num_rows:
             raise self._damage("its row groups do not have as many rows as it says")
+        # Row groups are the unit in which tasks divide a file, and in which Arrow decodes.
         for number in groups or range(len(counts)):
             first = sum(counts[:number])
             for batch in self._group(number):
@@ -306,6 +307,8 @@ class ParquetReader:
         size = max((column.end for column in columns), default=0) - begin
         source = self._opened(self._file)
         places: list[_ColumnPages | None] = [None] * len(columns)
+        # A small row group of a store is held whole, in one request; of a large one the headers of
+        # pages are watched as they come.
         is_known = self._file.is_local or size <= self._memory.record
         if is_known:
             if not self._file.is_local:

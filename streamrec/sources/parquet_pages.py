@@ -58,6 +58,7 @@ def row_values(
             return None
         begins += _row_begins(levels, page.values, deepest.bit_length(), before)
         before += page.values
+    # The values between two beginnings are a row's; the end of the last row is the end of all.
     return np.diff(np.concatenate([*begins, np.array([before], np.int64)]))
 
 
@@ -107,6 +108,7 @@ def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Ite
             if not groups:
                 raise ValueError("a run of levels of a page is empty")
             continue
+        # A run has its value once, in as few whole bytes as the width needs.
         count, value = head >> 1, int.from_bytes(levels[at : at + (width + 7) // 8], "little")
         at += (width + 7) // 8
         if not 0 < count <= values - values_before:
@@ -119,6 +121,7 @@ def _row_begins(levels: memoryview, values: int, width: int, before: int) -> Ite
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     """Return a number of seven bits a byte, and the place behind it."""
     value = 0
+    # Bounded: a file could set the sign of continuation for ever.
     for shift in range(0, 64, 7):
         if at >= len(data):
             raise EOFError

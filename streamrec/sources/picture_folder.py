@@ -85,6 +85,7 @@ class PictureFolder:
         pictures = {
             name: file
             for name, file in files_below(root, storage_options).items()
+            # Pictures at the root itself have no class.
             if "/" in name and name.lower().endswith(SUFFIXES)
         }
         if not pictures:
@@ -96,6 +97,7 @@ class PictureFolder:
         for name, dtype in (features or {}).items():
             if dtype is not None and dtype != TYPES.get(name, dtype):
                 raise ConfigError(f"--features: {name} is of type {TYPES[name]}; leave out {dtype}")
+        # Sorted, so that each task and each run numbers the classes alike.
         names = sorted({name.partition("/")[0] for name in pictures})
         labels = {name: number for number, name in enumerate(names)}
         files = [
@@ -227,6 +229,8 @@ def _check_png(data: bytes) -> None:
         if end + 4 > len(data):
             raise DataError("it is cut off")
         checksum = int.from_bytes(data[end : end + 4], "big")
+        # A capital letter marks a chunk that a decoder needs; of others a wrong checksum does no
+        # harm.
         if kind[:1].isupper() and zlib.crc32(data[at + 4 : end]) != checksum:
             raise DataError(f"the checksum of its chunk {kind.decode(errors='replace')!r} is wrong")
         at = end + 4

@@ -47,6 +47,7 @@ def column_of(values: Sequence[Any], dtype: str, *, is_given: bool = True) -> An
     present = [value for value in values if value is not None]
     try:
         column = _make_at_once(present, dtype, is_given=is_given)
+    # The quick way failed; each value is looked at to say which one is wrong, and why.
     except (ValueError, TypeError, OverflowError):
         column = None
     if column is None:
@@ -109,6 +110,7 @@ def _spread(array: Any, values: Sequence[Any]) -> Any:
     is_there = np.array([value is not None for value in values], np.bool_)
     if isinstance(array, BytesColumn):
         lengths = np.zeros(len(values), np.int64)
+        # A missing text takes no bytes, so the values stay and only the places change.
         lengths[is_there] = np.diff(array.offsets)
         return BytesColumn(array.values, offsets_of(lengths))
     spread = np.zeros(len(values), array.dtype)
@@ -187,6 +189,7 @@ class TableRows:
         good, wrong = self._divide()
         columns, missing = self._convert(good, wrong)
         for number in sorted(wrong):
+            # In the order of the rows, whichever column noticed them, as the user reads the file.
             refuse(self._rows[number][0], wrong[number])
         if not wrong.keys().isdisjoint(good):
             # All columns again: a row that one of them refuses leaves each.
@@ -226,6 +229,7 @@ class TableRows:
         else:
             values = list(map(itemgetter(self._names.index(name)), rows.values()))
         if name in self._given and self._types[name] == "int64":
+            # The user asked for whole numbers: NaN is how Pandas writes a gap among them.
             values = [None if is_nan(value) else value for value in values]
         null = self._null.get(name)
         if not null or null.isdisjoint(values):
@@ -243,6 +247,7 @@ class TableRows:
         has_parts = name in self._parts or any(is_part(one) for _, v in values for one in _items(v))
         for number, value in values:
             try:
+                # Value by value, which is slow: only where the column as a whole was refused.
                 self._column(name, [value])
             except RowError as error:
                 yield number, error.of_column(name, has_parts=has_parts)

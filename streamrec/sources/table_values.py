@@ -18,6 +18,7 @@ EXACT = 1 << 53
 _WHOLE = re.compile(r"\s*([+-]?[0-9]+)(\.0*)?\s*")
 _PLAIN = re.compile(r"\s*(?:0|-?[1-9][0-9]*)(?:\.0*)?\s*")
 """A whole number as numbers are written; a zero or a plus before it belongs to a code: 007."""
+# Phone numbers and postal codes look like this: as numbers they would lose their first characters.
 ODD = re.compile(r"(?:^|\n)[ \t]*(?:[+-]?0[0-9]|\+[0-9]+[ \t]*(?:\n|$))")
 """Texts that are numbers to Python, and would not be the same text again."""
 
@@ -88,6 +89,7 @@ class SampledType:
             return None
         if "text" in self._kinds:
             return "bytes"
+        # Pandas turns a column of whole numbers with a gap into floats, so 5.0 is written for 5.
         whole = {"whole", "point"} if self._has_gap else {"whole"}
         return "int64" if self._kinds <= whole else "float32"
 
@@ -119,6 +121,7 @@ class SampledType:
             for item in value:
                 if not isinstance(item, list):  # lists of lists are refused
                     self.take(item)
+        # True and False are whole numbers, too: bool is a subclass of int.
         elif isinstance(value, int):
             self._kinds.add("whole")
         elif isinstance(value, float):
@@ -238,6 +241,7 @@ def _as_float32(value: Any, *, is_given: bool) -> float:
     # A whole number is compared as one: as a double it may be rounded already.
     whole = value if isinstance(value, int) else _whole(value) if isinstance(value, str) else None
     if not is_given and _is_changed(number if whole is None else whole):
+        # The message tells what float32 would make of it.
         to = c_float(number).value + 0.0  # not -0
         as_whole = [("int64", "keeps the digits")] if _whole(value) is not None else []
         options = *as_whole, ("bytes", "keeps the digits"), ("float32", "rounds it")
@@ -248,6 +252,7 @@ def _as_float32(value: Any, *, is_given: bool) -> float:
 def _is_infinity(value: Any, number: float) -> bool:
     """Return whether infinity is what was written, and not what a number too large became."""
     text = value.text if isinstance(value, JsonNumber) else value
+    # inf, Infinity and nan have an n, and no number in digits does.
     return math.isinf(number) and isinstance(text, str) and "n" in text.lower()
 
 

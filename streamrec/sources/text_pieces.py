@@ -112,6 +112,7 @@ def text_pieces(
                     f"MiB; {_MEND[what]}",
                     url=str(file),
                 )
+    # The last row may have no line feed.
     if rest:
         yield TextPiece(str(file), line, rest)
 

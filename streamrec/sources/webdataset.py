@@ -164,10 +164,14 @@ class _Cutter:
     def pieces(self) -> Iterator[TarPiece]:
         """Yield the pieces."""
         for info in self._members():
+            # As WebDataset does: the key ends at the first dot of the name, and files of one key
+            # follow each other.
             key, extension = _split_name(info.name)
+            # Directories, and files that say something of the tar, belong to no sample.
             if not extension or info.isdir():
                 continue
             if not self._samples or self._samples[-1].key != key:
+                # A piece ends between two samples only, so that a sample is never divided.
                 if self._samples and info.offset - self._start >= PIECE_BYTES:
                     yield self._piece(info.offset)
                 self._samples.append(TarSample(key))
@@ -178,6 +182,7 @@ class _Cutter:
 
     def _members(self) -> Iterator[tarfile.TarInfo]:
         reader: Any = self._stored
+        # TarFile itself and not tarfile.open: that would try to decompress what looks compressed.
         tar: Any = tarfile.TarFile(fileobj=reader)
         while (info := tar.next()) is not None:
             tar.members = []  # else it remembers them all
@@ -211,6 +216,8 @@ class _Cutter:
             return
         sample.nbytes += info.size
         self._admit(sample.key, sample.nbytes)
+        # Contents that are read lie end to end; those that are still in the file have headers
+        # between them.
         begin = self._held if self._is_read else info.offset_data - self._start
         sample.files[extension] = slice(begin, begin + info.size)
         if self._is_read:
@@ -239,6 +246,7 @@ def _split_name(name: str) -> tuple[str, str]:
 
 def _fault(sample: TarSample, info: tarfile.TarInfo, extension: str) -> str | None:
     name = repr(info.name[:100])
+    # A link could name a file outside of the tar; nothing is followed.
     if info.issparse() or not info.isreg():
         return f"{name} is {_type(info)}; write the tar with the file itself"
     if extension in sample.files:
@@ -308,6 +316,7 @@ class WebDataset(RowTable):
         values: dict[str, Any] = {KEY: _encode(sample.key)}
         for name in self.features.keys() & sample.files.keys():
             data = contents[sample.files[name]]
+            # Numbers come as text, with a line feed at the end as `echo` writes them.
             is_text = self.features[name] != "bytes"
             values[name] = data.decode(errors="replace").strip() if is_text else data
         return values | _fields(sample, contents, _parents(self.features))
@@ -352,6 +361,7 @@ def open_webdataset(
     types, fields, lists = _sample(
         _pieces(files, memory), _parents([*(choice.features or ()), *choice.given])
     )
+    # The key alone.
     if len(types) == 1:
         raise ConfigError(
             f"{files[0]}: there is no sample in it; its files need names such as 0001.jpg"
