@@ -117,6 +117,7 @@ def _parts(sharding: Sharding) -> dict[int, tuple[int, ...]]:
     indices: Mapping[Any, Any] = sharding.devices_indices_map((size,) * dimensions)
     for device, index in indices.items():
         rows = index[0] if index else slice(None)
+        # The first row of a piece names it, since all pieces are of one length.
         starts.setdefault(device.process_index, set()).add(rows.indices(size)[0])
     return {process: tuple(sorted(rows)) for process, rows in starts.items()}
 
@@ -175,6 +176,7 @@ class GlobalBatches:
         return self._pairs.of(batch, batch.mask) if self._pairs else batch
 
     def _next(self) -> Batch:
+        # Two: the one to give, and the one behind it, whose transfer then overlaps the step.
         coming = self._stream.peek(2)
         if not coming:
             next(self._stream)  # raises: the run ends, or reading on went wrong
@@ -222,6 +224,7 @@ class GlobalBatches:
         if jax.process_count() > 1 and not self._is_agreed:
             agree(self._stream)
         self._is_agreed = True
+        # The rank that the stream has read, and not the one that it was asked for.
         position = batch.next_position
         if (position.rank, position.world_size) != self._rank:
             raise ConfigError(
@@ -237,6 +240,7 @@ class GlobalBatches:
         placed = self._placement.place([*local.values(), *masks])
         columns = dict(zip(local, placed, strict=False))
         self._is_logged = True
+        # The rows of all ranks: a global array has them all.
         rows = len(batch) * self._rank.world_size
         return replace(batch, columns=columns, rows=rows, mask=placed[-1] if masks else None)
 
@@ -288,6 +292,7 @@ def gather(text: str, allgather: Callable[[Any], Any]) -> list[str]:
         allgather: From an array to those of all processes, stacked.
     """
     data = np.frombuffer(text.encode(), np.uint8)
+    # First the lengths: a collective takes arrays of one shape from all.
     sizes = np.asarray(allgather(np.array([len(data)], np.int32))).reshape(-1)
     padded = np.zeros(int(sizes.max()), np.uint8)
     padded[: len(data)] = data

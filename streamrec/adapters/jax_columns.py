@@ -151,6 +151,7 @@ def _unflatten(names: tuple[str, ...], children: Iterable[Any]) -> Batch:
     shapes = [getattr(column, "shape", ()) for column in columns]
     lengths = {shape[0] if shape else None for shape in shapes}
     rows = {"rows": lengths.pop()} if len(lengths) == 1 and None not in lengths else {}
+    # Without __init__: JAX unflattens with tracers and placeholders in place of arrays.
     batch, fields = object.__new__(Batch), {"columns": dict(zip(names, columns, strict=True))}
     for name, value in {**fields, "mask": mask, **rows}.items():
         object.__setattr__(batch, name, value)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["KerasDataset", "as_dataset"]
 
 with needs("streamrec.adapters.keras", "keras"):
+    # Keras has no public name for the base of what fit takes.
     DataAdapter: Any = import_module("keras.src.trainers.data_adapters.data_adapter").DataAdapter
     EpochIterator: Any = import_module("keras.src.trainers.epoch_iterator").EpochIterator
     Trainer: Any = import_module("keras.src.trainers.trainer").Trainer
@@ -169,6 +170,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
 
     def _convert(self, convert: Convert) -> Iterator[tuple[Any, ...]]:
         for batch in self._passes.batches():
+            # Keras has no masks of rows, but a row of weight 0 does not count in the loss.
             weights = None if batch.mask is None else batch.mask.astype(np.float32)
             yield self._select(batch, weights, convert)
 
@@ -218,6 +220,8 @@ def _torch_loader(iterate: Callable[[], Iterator[Any]]) -> Any:
         def __iter__(self) -> Iterator[Any]:
             return iterate()
 
+    # Keras takes a DataLoader and no plain iterable on its torch backend; None: batches stay as
+    # they are.
     return data.DataLoader(Tensors(), batch_size=None)
 
 

@@ -201,6 +201,7 @@ class TFRecordDatasink(Datasink):  # type: ignore[misc]
 
     def on_write_complete(self, write_result: Any) -> None:
         """Give tasks that had no records their empty parts, and complete the dataset."""
+        # Tasks without records told nothing, and the dataset needs each part.
         for task in sorted(set(range(self._tasks)) - set(write_result.write_returns)):
             self._writer(task).close()
         options = self._settings.get("storage_options")
@@ -278,6 +279,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         self._settings = {**settings, "features": features, "batch_size": batch_size}
         # The tasks run in other directories.
         self._index = absolute(index) if isinstance(index, str) else index
+        # Here and not in a task, so that the error comes at once and in this process.
         streamrec.open(self._urls(), **self._settings)  # checks the settings
 
     def estimate_inmemory_data_size(self) -> int | None:
@@ -319,6 +321,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
         shared = {**self._settings, "source": self._urls(), "index": self._index}
         options = shared.get("storage_options")
         records = streamrec.open(shared["source"], index=self._index, storage_options=options)
+        # A rank without a record would be a task for nothing.
         tasks = max(1, min(tasks, len(records)))
         shared |= {"world_size": tasks, "lanes": tasks, "remainder": "pad" if tasks > 1 else "keep"}
         return [{**shared, "rank": rank} for rank in range(tasks)]
@@ -372,6 +375,7 @@ def convert_on_ray(
     if not ray.is_initialized():
         ray.init()
     cores = conversion.workers or 1
+    # Other nodes have other working directories.
     conversion = replace(conversion.anywhere(), workers=cores)
     count = tasks or _tasks(conversion, cores)
     options = {"num_cpus": cores, **ray_remote_args}

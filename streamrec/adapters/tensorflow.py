@@ -145,6 +145,7 @@ def _generate(
         return assemble(map(tf.ensure_shape, tensors, [spec.shape for spec in signature]))
 
     def iterate(_: Any) -> Any:
+        # For each iterator anew: flat_map calls this in the graph.
         number = tf.numpy_function(begin, [], tf.int64)
         # The map of version 1 is the one whose function may end the dataset.
         again = tf.compat.v1.data.Dataset.from_tensors(number).repeat()
@@ -189,6 +190,7 @@ def _in_rows(name: str, column: Any, spec: Any) -> Any:
         return column
     inner = _inner(spec)
     outer = column.shapes.shape[1] - len(inner)
+    # Empty arrays have no sizes to compare.
     filled = column.shapes[np.diff(column.offsets) > 0]
     if outer < 0 or (filled[:, outer:] != inner).any():
         raise ConfigError(
@@ -220,6 +222,7 @@ def _signature(name: str, column: Any, spec: Any) -> list[Any]:
     """Return the specs of a column's parts."""
     parts = _parts(column, name)
     rows = [None] * bool(parts[0].ndim)
+    # Sequences are padded to the longest of a batch, so their length differs.
     steps = [None] * isinstance(spec, FixedLenSequenceFeature)
     shapes = [(*rows, *part.shape[len(rows) :]) for part in parts]
     if isinstance(column, np.ndarray | BytesColumn):
@@ -253,6 +256,7 @@ def _tensor(column: Any, parts: Iterator[Any]) -> Any:
     """Return the tensor of a column like this one, whose parts come next."""
     if isinstance(column, Ragged):
         values = _tensor(column.values, parts)
+        # Ours are valid; checking them would be operations of the graph in each step.
         return tf.RaggedTensor.from_row_splits(values, next(parts), validate=False)
     if isinstance(column, Sparse):
         values = _tensor(column.values, parts)
@@ -264,6 +268,7 @@ def _of_spec(tensor: Any, spec: Any) -> Any:
     """Return a ragged tensor in the form that TensorFlow gives a feature of this spec."""
     if isinstance(tensor, tf.SparseTensor) and isinstance(spec, SparseFeature):
         sizes = [spec.size] if isinstance(spec.size, int) else spec.size
+        # The batch's shape is a tensor, so the graph does not know the sizes by itself.
         tensor.set_shape([None, *sizes])
     forms: dict[type, Callable[[Any], Any]] = {
         VarLenFeature: lambda ragged: ragged.to_sparse(),

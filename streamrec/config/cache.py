@@ -86,6 +86,7 @@ def _in_full(cache: object) -> Any:
     """Return the mapping that a size, a folder or ``"memory"`` stands for."""
     if cache is False or cache == "":
         return None
+    # bool is an int: True would be a size of one byte.
     if cache is True:
         raise ValueError('is True; give a size such as "4GiB", a folder, or "memory"')
     if isinstance(cache, int | float) or (isinstance(cache, str) and _SIZE.fullmatch(cache)):

@@ -64,7 +64,7 @@ def _ends(choice: str, others: Known) -> None:
     """Refuse a mix whose settings do not say where an epoch ends.
 
     Raises:
-        ValueError: The settings in ``known`` do not go with this ``choice``.
+        ValueError: The other settings do not go with this ``choice``.
     """
     if not isinstance(others.get("source"), dict):
         if choice != "repeat":
@@ -146,7 +146,7 @@ def _cache(cache: CacheSettings | None, others: Known) -> None:
     """Refuse a cache that would keep nothing, or could not tell whether that is still right.
 
     Raises:
-        ValueError: The settings in ``known`` do not go with it.
+        ValueError: The other settings do not go with it.
     """
     if cache is None:
         return

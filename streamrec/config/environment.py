@@ -43,6 +43,7 @@ def overrides(
     changed, names, faults = values, {}, []
     for variable in sorted(variables):
         name = variable.removeprefix(prefix)
+        # Without the prefix it is none of ours.
         if name == variable or _OF_A_SERVICE.fullmatch(name):
             continue
         path = tuple(name.lower().split("__"))
@@ -81,6 +82,7 @@ def _plain(annotation: Any, text: str) -> Any:
     adapter = TypeAdapter(annotation)
     for value in _readings(text):
         try:
+            # By the setting's own type: "8" is a number for one setting and a text for another.
             adapter.validate_json(json.dumps(value), strict=True)
         except ValidationError:
             continue

@@ -117,6 +117,7 @@ def find_launched_rank(last: str | None = None) -> LaunchedRank | None:
     is_alone = False
     for launcher in LAUNCHERS:
         answer, complaint = _read(launcher)
+        # The nearest launcher must be whole; of those behind it, only what they tell counts.
         if complaint and not answers and launcher.sizes:
             raise ConfigError(complaint)
         if complaint:
@@ -127,6 +128,7 @@ def find_launched_rank(last: str | None = None) -> LaunchedRank | None:
             answers.append(answer)
         if answer is not None and answer.source == last:
             break
+    # Only a launcher without a number of ranks was there, and no other told it.
     if not answers and unclear and not is_alone:
         raise ConfigError(unclear[0])
     _check(answers)
@@ -182,8 +184,13 @@ def _of_all_slices(rank: str, hosts: int) -> tuple[str, str]:
     """Return the number of a TPU host, and of all hosts, where there are several slices."""
     slices = os.environ.get("MEGASCALE_NUM_SLICES", "")
     if slices.isdigit() and rank.isdigit() and hosts:
-        slice_id = int(os.environ.get("MEGASCALE_SLICE_ID", "0"))
-        return str(slice_id * hosts + int(rank)), str(hosts * int(slices))
+        slice_id = os.environ.get("MEGASCALE_SLICE_ID", "0")
+        if not slice_id.isdigit():
+            raise ConfigError(
+                f"MEGASCALE_SLICE_ID={slice_id!r} must be a whole number; correct it, or give "
+                "rank= and world_size="
+            )
+        return str(int(slice_id) * hosts + int(rank)), str(hosts * int(slices))
     return rank, str(hosts or "")
 
 

@@ -98,10 +98,12 @@ def memory_share() -> int:
 def _memory_limit() -> int:
     """Return, in bytes, the cgroup's limit (v2, then v1), or else the machine's memory."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # The limit of this container: its own cgroup is the root of what it sees.
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
             limit = Path("/sys/fs/cgroup", name).read_text().strip()
         except OSError:
             continue
+        # "max" stands for no limit in v2, and a number beyond all memory in v1.
         return min(physical, int(limit)) if limit.isdigit() else physical
     return physical

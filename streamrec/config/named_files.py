@@ -43,12 +43,14 @@ def read_small_file(path: str | Path, most: int) -> bytes:
         ValueError: The path is impossible.
     """
     data = bytearray()
+    # A FIFO without a writer would make the opening wait, where no log can say so.
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         ready = select.poll()
         ready.register(file, select.POLLIN)
         has_waited = False
         while True:
             if not ready.poll(None if has_waited else PATIENCE):
+                # Said once; from then on it waits without end, as the user may want.
                 has_waited = True
                 log.warning("%s has nothing to read yet; waiting for somebody to write it", path)
                 continue
@@ -63,6 +65,7 @@ def read_small_file(path: str | Path, most: int) -> bytes:
 
 
 def _without_waiting(path: str, flags: int) -> int:
+    # NOCTTY: a terminal that is read must not become that of this process.
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 

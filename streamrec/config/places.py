@@ -104,6 +104,7 @@ def local_path(url: str) -> str:
     if path is url or "%" not in path:
         return path
     plain = unquote(path, errors="surrogateescape")
+    # Decoded only if encoding gives the same text again: "100%25" may be a plain name.
     written = (quote(os.fsencode(plain), safe=safe) for safe in ("/", _IN_PATTERNS))
     return plain if path in written else path
 

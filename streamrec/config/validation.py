@@ -228,6 +228,7 @@ def _sentences(model: type[Settings], error: ValidationError) -> dict[tuple[str,
 
 
 def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -> str:
+    # Of a union pydantic has a fault for each member; the first has the input that all of them saw.
     name, first = ".".join(path), faults[0]
     if first["type"] == "extra_forbidden":
         return f"there is no setting {name!r}{_nearest(model, path)}"

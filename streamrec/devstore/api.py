@@ -115,6 +115,7 @@ class Reply:
         if effects.content_range is not None:
             headers["Content-Range"] = effects.content_range
         if effects.content_range == "":
+            # An empty text stands for no header.
             del headers["Content-Range"]
         if status == 206 and effects.partial_status is not None:
             status = effects.partial_status
@@ -171,13 +172,16 @@ def list_page(
         max_keys: Most keys and prefixes on the page.
     """
     after = start_after if token is None else unquote(token)
+    # By halving: a page in the middle of a million keys costs no walk through those before it.
     first = max(bisect_left(keys, max(prefix, start)), bisect_right(keys, after) if after else 0)
     names = _names(keys, first, prefix, delimiter)
+    # The token may be a common prefix, whose keys come after it and must not make it appear again.
     later = ((name, common) for name, common in names if name != after)
     page = list(islice(later, max_keys))
     return ListingPage(
         tuple(name for name, common in page if not common),
         tuple(name for name, common in page if common),
+        # One name more is looked for, since a page that is full may be the last one.
         quote(page[-1][0]) if page and any(later) else None,
     )
 
@@ -188,6 +192,7 @@ def _names(keys: Sequence[str], at: int, prefix: str, delimiter: str) -> Iterato
         cut = keys[at].find(delimiter, len(prefix)) if delimiter else -1
         name = keys[at] if cut < 0 else keys[at][: cut + len(delimiter)]
         yield name, cut >= 0
+        # Behind all keys of a common prefix at once.
         at = at + 1 if cut < 0 else bisect_right(keys, name, key=lambda key: key[: len(name)])
 
 
@@ -228,6 +233,7 @@ class API(ABC):
         Raises:
             Refusal: The call is refused.
         """
+        # GetObject and objects.get media become get_object and objects_get_media.
         name = re.sub(r"\W|(?<=[a-z])(?=[A-Z])", "_", call.operation).lower()
         operation: Callable[[Call], Awaitable[Reply]] | None = getattr(self, f"_{name}", None)
         if operation is None:
@@ -258,6 +264,7 @@ class API(ABC):
     def _finish(self, identity: str) -> StoredObject:
         """Join the parts of an upload in the order of their numbers, and write the object."""
         upload = self._upload(identity)
+        # Gone before the object is written: the same call again finds no upload.
         del self._uploads[identity]
         numbers = sorted(upload.parts)
         data = b"".join(upload.parts[number] for number in numbers)

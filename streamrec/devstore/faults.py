@@ -128,7 +128,9 @@ class Faults:
         for number, rule in enumerate(self.rules):
             if self._matches(number, method, path, range_header) and self._selects(number):
                 self.applied[number] += 1
+                # Only what a rule sets: a default must not undo the effect of an earlier rule.
                 effects.update((name, getattr(rule, name)) for name in _effects_of(rule))
+        # Not validated again: the rules were, and this runs for each request.
         return FaultEffects.model_construct(**effects) if effects else NO_EFFECTS
 
     def _matches(self, number: int, method: str, path: str, range_header: str | None) -> bool:
@@ -141,6 +143,7 @@ class Faults:
         )
 
     def _selects(self, number: int) -> bool:
+        # Counted for each rule apart, so that `nth` means the same whatever other rules are there.
         self._matched[number] += 1
         rule, count = self.rules[number], self._matched[number]
         return (

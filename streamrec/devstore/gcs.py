@@ -114,9 +114,11 @@ def parse_multipart(content_type: str, body: bytes) -> tuple[dict[str, Any], byt
     mark = b"--" + (boundary[1] if boundary else "").encode()
     try:
         _, about, rest = body.split(mark, 2)
+        # The last mark, since the content may hold the same bytes.
         content = rest[: rest.rindex(mark + b"--")]
     except ValueError:
         raise Refusal(400, "badContent", "Multipart body must have two parts.") from None
+    # gcsfs ends lines with a line feed alone.
     newline = b"\r\n" if content.startswith(b"\r\n") else b"\n"
     data = content.partition(newline * 2)[2]
     return parse(about.partition(newline * 2)[2]), data.removesuffix(newline)
@@ -163,6 +165,7 @@ class GCS(API):
             call,
             start=call.query.get("startOffset", ""),
             token=call.query.get("pageToken"),
+            # 0 stands for the default here, and for none in S3.
             max_keys=page_limit(call.query, "maxResults") or LARGEST_PAGE,
         )
         items = [object_resource(call.bucket, key, facts) for key, facts in stored]
@@ -176,6 +179,7 @@ class GCS(API):
         generation = call.effects.etag or str(stored.generation)
         if not call.effects.ignore_preconditions:
             if call.query.get("generation", generation) != generation:
+                # A generation that is not there is an object that is not there: 404, and not 412.
                 raise KeyError(call.key)
             if call.query.get("ifGenerationMatch", generation) != generation:
                 raise Refusal(412, "conditionNotMet")
@@ -244,6 +248,7 @@ class GCS(API):
             return Reply(499)  # Google's status for "cancelled by the client"
         received, data = sum(map(len, upload.parts.values())), await call.read()
         match = _PART.fullmatch(call.headers.get("Content-Range", ""))
+        # "bytes */N" asks how much was received, or says the size of what is complete.
         if match is None or match[1] not in (None, str(received)):
             raise Refusal(400, "invalid", "The part does not follow on what was received.")
         upload.parts[received] = data

@@ -211,6 +211,7 @@ class MemoryObjects(Objects):
         """Write or replace the object as a whole; a missing bucket is created."""
         etag, now = etag or digest(data), time.time()
         with self._writing:
+            # By the clock, as Google's, and rising even if the clock goes back.
             self._generation = max(self._generation + 1, int(now * 1e6))
             stored = StoredObject(len(data), etag, now, headers, self._generation)
             self._buckets.setdefault(bucket, {})[key] = (bytes(data), stored)
@@ -290,6 +291,7 @@ class SyntheticObjects(ReadOnlyObjects):
     async def describe(self, bucket: str, key: str) -> StoredObject:
         """Return the object's metadata; each template is hashed once, in a thread."""
         template = self._buckets[bucket][key]
+        # cached_property keeps its value there: only the first call needs a thread.
         if "stored" not in vars(template):
             await asyncio.to_thread(lambda: template.stored)
         return template.stored
@@ -316,11 +318,14 @@ class _Template:
     @cached_property
     def stored(self) -> StoredObject:
         """The metadata of the template's objects."""
+        # Not the MD5 of the content, which may be larger than memory; other contents have another
+        # one all the same.
         etag = digest(f"{digest(self.content)} {self.copies}".encode())
         return StoredObject(len(self.content) * self.copies, etag, self.modified)
 
     def read(self, start: int, stop: int) -> memoryview:
         """Return bytes from ``start`` on, up to the end of a copy, in memory that all share."""
+        # A read ends with a copy of the template, and the sender asks again.
         begin = start % len(self.content)
         return self.content[begin : begin + min(stop - start, LARGEST_PIECE)]
 

@@ -56,6 +56,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> bytes:
     Raises:
         Refusal: The chunks are signed, malformed, of another length, or the checksum differs.
     """
+    # Chunks of other kinds carry signatures, which this store does not check.
     if headers.get("x-amz-content-sha256") != UNSIGNED:
         raise Refusal(501, "NotImplemented", "This store reads no aws-chunked body that is signed.")
     chunks, place = [], 0

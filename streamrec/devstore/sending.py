@@ -160,6 +160,7 @@ class Pace:
         if self._rate is None and self._link is None:
             return
         now = self._clock()
+        # What is late by a little is caught up, so that the mean is the rate.
         start = max(self._due, now - SLACK_SECONDS)
         passed = start if self._link is None else self._link.reserve(start, size)
         self._due = max(passed, start if self._rate is None else start + size / self._rate)
@@ -239,6 +240,7 @@ class RequestStatistics:
     def clear(self) -> None:
         """Reset the counters, except that of requests in flight."""
         vars(self).update(
+            # Requests in flight end later, and would make the number negative.
             vars(RequestStatistics(in_flight=self.in_flight, peak_in_flight=self.in_flight))
         )
 
@@ -265,6 +267,7 @@ class Sender:
         """Send head and body, and close the object's content."""
         reply = self.reply
         response = web.StreamResponse(status=reply.status, headers=reply.headers)
+        # A 304 has no body, and a length would be that of the object.
         response.content_length = None if reply.status == 304 else reply.size
         try:
             await response.prepare(self.request)
@@ -286,6 +289,7 @@ class Sender:
                 await self.pace.sleep(step.seconds)
             elif step.act == "reset":
                 reset(self.request)
+            # FIN behind fewer bytes than Content-Length says: a body that was cut short.
             elif self.request.transport is not None:
                 self.request.transport.close()
 
@@ -298,6 +302,7 @@ class Sender:
                 reset(self.request)
                 return
             await self.pace.wait(len(piece))
+            # Before the write: a client that has read all bytes must find them counted.
             self.count(len(piece))
             await response.write(piece)
             at += len(piece)

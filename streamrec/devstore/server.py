@@ -258,6 +258,7 @@ class DevStore:
         server = web.Server(
             self._handle, access_log=None, auto_decompress=False, handler_cancellation=True
         )
+        # Clients keep connections open, and a test must not wait for them.
         runner = web.ServerRunner(server, shutdown_timeout=0.01)
         await runner.setup()
         self._running.push_async_callback(runner.cleanup)
@@ -265,6 +266,7 @@ class DevStore:
             self._running.callback(_abort, server)
         site = web.TCPSite(runner, *self._address, backlog=1024, ssl_context=self._tls)
         await site.start()
+        # The port that was found where 0 was asked for.
         self._address = runner.addresses[0][:2]
         return self
 
@@ -313,6 +315,7 @@ class DevStore:
     ) -> web.StreamResponse:
         effects = call.effects
         latency = self.page_latency if call.operation in LISTINGS else self.latency
+        # The latency before all else: a refusal comes as late as an answer.
         if (delay := self._jitter.draw(latency) + effects.latency) > 0:
             await self._sleep(delay)
         if effects.refuse:

@@ -83,6 +83,8 @@ def advise(figures: Figures, settings: DatasetSettings | None, finding: Finding)
         if _contradicts(figures, settings, finding, resource):
             # The law leaves something out, so what it says of other settings is no prediction.
             return Advice(list(_CHANGES[resource](figures, settings)), finding.rate, None)
+        # First what costs nothing: a setting. Only where none helps, a cache, other shards or
+        # another machine.
         best = _best_settings(figures, settings, finding, resource)
         if best is not None:
             return best
@@ -110,13 +112,16 @@ def _best_settings(
         for update in _updates(figures, settings)
         if (outcome := _predict(figures, settings, update, finding.rate, resource)) is not None
     ]
+    # By reach and not by rate: where another ceiling comes next, many values give the same rate.
     farthest = max((outcome.reach for _, outcome in tried), default=0.0)
     good = [one for one in tried if one[1].reach >= ENOUGH * farthest]
     if not good or max(outcome.rate for _, outcome in good) < NOTICED * finding.rate:
         return None
+    # The smallest change that is almost as good: one setting before two, little memory before much.
     update, outcome = min(good, key=lambda one: _size(one[0], settings))
     changes = [_engine_change(name, value, finding) for name, value in update.items()]
     most = _best_rate_seen(figures, settings)
+    # What the sweep saw is a fact; beyond it stands only a law.
     if resource == "throttling" or outcome.rate <= most:
         return Advice(changes, outcome.rate, outcome.next)
     return Advice(changes, most if most >= NOTICED * finding.rate else finding.rate, None)
@@ -138,6 +143,7 @@ def _contradicts(
 
 def _updates(figures: Figures, settings: DatasetSettings) -> Iterator[dict[str, Any]]:
     limit = figures.machine.memory_bytes // 4
+    # The trainer has the other memory of the machine.
     budgets = [None, *(budget for budget in BUDGETS if budget <= limit)]
     for requests, budget in product((None, *CONCURRENCIES), budgets):
         update: dict[str, Any] = {}
@@ -185,7 +191,9 @@ def _predict(
     if key not in now or key not in then:
         return None
     ceiling = then.pop(key)
+    # In proportion: what makes the job slower than the law does so afterwards, too.
     lifted = rate * ceiling.bytes_per_second / now[key].bytes_per_second
+    # No other ceiling can be below the rate that the job has reached.
     others = [(max(one.bytes_per_second, rate), one.resource) for one in then.values()]
     limit, following = min(others, default=(UNKNOWN * rate, None))
     spare = SPARE_REQUESTS if resource == "throttling" else SPARE
@@ -198,6 +206,7 @@ def _predict(
 def _best_rate_seen(figures: Figures, settings: DatasetSettings) -> float:
     """Return the most that the store was seen to give: more is not known to be there."""
     cells = figures.sweep.cells if figures.sweep else []
+    # A cell that was refused requests tells a limit of the store, and no rate to hope for.
     rates = [cell.bytes_per_second for cell in cells if not cell.throttled]
     return max(rates, default=inf) * Resources(figures, settings).gain
 
@@ -248,6 +257,7 @@ def _elsewhere(
     if not left:
         return Advice(changes, finding.rate, None)
     rate, following = min(left)
+    # What a feeder's own machine could give is not measured from here.
     if resource == "feeder" and rate > UNKNOWN * finding.rate:
         return Advice(changes, UNKNOWN * finding.rate, resource)
     return Advice(changes, rate, following)
@@ -308,6 +318,7 @@ def _for_throttling(figures: Figures, settings: DatasetSettings | None) -> Itera
 def _for_memory_budget(figures: Figures, settings: DatasetSettings | None) -> Iterator[Change]:
     if settings is not None:
         least = max(2 * memory_budget(settings), _least_budget(figures, settings))
+        # A round number where there is one.
         budget = next((one for one in BUDGETS if one >= least), least)
         yield Change(
             setting="memory_budget",
@@ -354,6 +365,7 @@ def _choose_decoded(figures: Figures, settings: DatasetSettings | None) -> Kept 
     if settings is None or settings.cache is not None:
         return None
     functions = settings.filter is not None or settings.map is not None
+    # Whole batches can be kept only where each epoch has the same ones.
     if settings.ordered and not (settings.shuffle or functions):
         return "batches"
     processing = figures.processing
@@ -414,6 +426,7 @@ def _cache(figures: Figures, settings: DatasetSettings | None) -> Iterator[Chang
     listing = figures.listing
     if listing is None or not listing.bytes or settings is None or settings.cache is not None:
         return
+    # In whole GiB, rounded up by the sign: -(-a >> b).
     gib = max(1, -(-int(listing.bytes * SPARE) >> 30))
     yield Change(
         setting="cache",

@@ -105,6 +105,7 @@ async def measure_first_byte(
     request = _Request(store, Places(shards, RANGE_BYTES))
 
     async def work(numbers: Iterator[int]) -> None:
+        # Its handshakes belong to the first request of a job, and to no later one.
         await request.seconds()  # opens the connection
         for _ in numbers:
             times.append(await request.seconds())
@@ -201,6 +202,7 @@ async def measure_listing(
     before = budget.spent.requests
     async with budget.in_time(), stores_of(settings, budget) as stores:
         started = time.perf_counter()
+        # By URL: the components of a mix may share shards, which are one listing's.
         infos = {
             info.url: info
             for source in settings.components.values()
@@ -208,6 +210,7 @@ async def measure_listing(
         }
         seconds = time.perf_counter() - started
         requests = budget.spent.requests - before
+        # Behind the clock: looking up sizes is ours, and no job does it.
         shards = await _with_sizes([infos[url] for url in sorted(infos)], stores)
     sizes = [info.size for info in shards if info.size is not None]
     total = round(sum(sizes) / len(sizes) * len(shards))
@@ -365,6 +368,7 @@ class Benchmark:
             unfinished=self._unfinished,
             **parts,
         )
+        # In this order: costs need what was measured, and the verdict looks at all of it.
         figures = figures.model_copy(update={"costs": costs(figures, self._prices)})
         return figures.model_copy(update={"verdict": judge(figures, self._settings)})
 
@@ -451,4 +455,6 @@ class Benchmark:
         self._watch.note(f"{speed} in batches")
 
     def _leave_out(self, what: str, why: Exception) -> None:
+        # A measurement that the budget cuts short is told, since its figures are missing in the
+        # verdict.
         self._unfinished.append(f"{what}: {why}")

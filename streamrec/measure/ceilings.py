@@ -100,6 +100,7 @@ def _room(plan: MemoryPlan) -> float:
 def _mean_range(largest: int, listing: Listing | None) -> float:
     if listing is None or not listing.shards or not listing.bytes:
         return largest
+    # A shard is read by as many requests as it needs, of about equal length.
     shard = listing.bytes / listing.shards
     return shard / -(-shard // largest)
 
@@ -172,6 +173,7 @@ class Resources:
         measured = self.figures.first_byte
         if measured is None:
             return None
+        # The mean and not the median: Little's law is one of means.
         return fmean([min(s, SLOW * measured.p50) for s in measured.seconds] or [measured.p50])
 
     def seconds_of(self, range_bytes: float) -> float | None:
@@ -215,6 +217,7 @@ class Resources:
         rate = reading.in_flight * reading.range_bytes / seconds
         body = seconds - self.first_byte
         return Ceiling(
+            # One law with two names: the larger part of a request's time is the one to change.
             resource="store latency" if self.first_byte >= body else "connection bandwidth",
             bytes_per_second=rate * self.gain,
             why=f"{reading.in_flight:.0f} requests under way ({reading.limit}) of "
@@ -237,6 +240,7 @@ class Resources:
         requests = requests_of(job)
         if requests is None or (self.lateness or 0.0) < LATE:
             return None
+        # Lateness is the one divided by the other, so this is the time of one request alone.
         alone, rate = requests.seconds / (self.lateness or 1.0), read_rate(job)
         return Ceiling(
             resource="link",
@@ -247,6 +251,7 @@ class Resources:
 
     def _link_of_sweep(self) -> Ceiling | None:
         best = max(self._shared_cells(), key=lambda cell: cell.bytes_per_second, default=None)
+        # A busy loop or a store that refuses requests gives the same picture as a full link.
         if best is None or not best.bytes or best.throttled or best.loop_busy >= BUSY:
             return None
         seconds = self.seconds_of(best.range_bytes)
@@ -302,6 +307,7 @@ class Resources:
         received = [_cost(cell) for cell in self._largest_cells() if cell.loop_busy >= IDLE]
         if not received:
             return None
+        # The least: other programs only add to it.
         return min(received) / self.gain + self._scan_cost()
 
     def _largest_cells(self) -> list[Cell]:
@@ -356,8 +362,10 @@ class Resources:
             return None
         cores = self.figures.machine.cores
         threads = min(DECODING_THREADS, cores)
+        # Only the more expensive of the two is told to be the limit.
         shared = sum(self._costs.values()) if cost == max(self._costs.values()) else cost
         by_threads = threads / shared
+        # The event loop needs its core beside the decoding threads.
         by_cores = cores / (shared + (self.loop_cost or 0.0))
         return Ceiling(
             resource=name,

@@ -83,6 +83,7 @@ def _add_listing(stream: Finding, listing: Ceiling) -> Finding:
     longest = _longest_part(stream.job, is_busy=stream.busy is not None) if stream.job else 1.0
     if longest * listing.bytes_per_second > stream.rate or not _is_long(stream.job):
         return replace(stream, ceilings=ceilings)
+    # One after the other, times add up, so rates add up by their inverses.
     rate = 1 / (1 / listing.bytes_per_second + 1 / stream.rate)
     return replace(stream, bottleneck="listing", rate=rate, ceilings=ceilings)
 
@@ -112,6 +113,7 @@ def _find_in_job(figures: Figures, job: Job, of_parts: Sequence[Ceiling], gain: 
     if accused is not None and all(one.resource != accused for one in ceilings):
         why = "other programs used them" if accused == "cores" else "the job waits for it"
         ceilings.append(Ceiling(resource=accused, bytes_per_second=rate, why=why))
+    # A stable sort: the accused first, the others as they were, the lowest first.
     ceilings = sorted(_sort(ceilings), key=lambda one: one.resource != accused)
     return Finding(bottleneck=accused, rate=rate, ceilings=ceilings, job=job, busy=busy)
 

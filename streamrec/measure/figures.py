@@ -32,6 +32,8 @@ def read_figures(path: str | os.PathLike[str]) -> Figures:
     Raises:
         ConfigError: The file cannot be read, or holds something else, or another version's form.
     """
+    # The version is looked at before the form: another version's form would give a message about a
+    # field.
     text = _text(Path(path))
     try:
         version = from_json(text)["version"]

@@ -145,6 +145,7 @@ class Trainer:
             while True:
                 self._count(await receive())
                 await self._step()
+        # The end of the data is a regular end, which `_why_ended` tells as "stream".
         except EndOfStream:
             pass
         finally:
@@ -184,6 +185,7 @@ class Trainer:
         began = self._now()
         if self._step_seconds is not None:
             await asyncio.sleep(self._step_seconds)
+        # Behind the step: from now on the trainer waits.
         self._asked = self._now()
         if self._spans is not None:
             self._spans.add("trainer", "step", began, self._asked, batch=self._batches)
@@ -289,6 +291,7 @@ async def run_job(
             run = dataset.run(
                 rank=rank,
                 world_size=world_size,
+                # No position: the job begins where a new training begins.
                 batch_size=settings.batch_size,
                 position=None,
                 measures=measures,

@@ -103,6 +103,7 @@ async def read_sample(
         StoreError: A shard cannot be read.
         ConfigError: No shard holds a byte.
     """
+    # A shard of an unknown or no size tells nothing of a rate.
     filled = [shard for shard in shards if shard.size]
     if not filled:
         raise ConfigError("all shards are empty, so nothing can be measured; name other shards")
@@ -110,6 +111,8 @@ async def read_sample(
     chosen = filled[:: -(-len(filled) // SHARDS)]
     samples = []
     for shard in chosen:
+        # From the beginning, since records are framed from there; a place in the middle begins in
+        # no record.
         data, info = await read_range(store, shard, 0, max(1, size // len(chosen)))
         named = of_name(shard.url, info.encoding)
         detected = detect(data[:HEAD].tobytes(), named)
@@ -157,6 +160,7 @@ class UserFunctions:
         began = time.perf_counter()
         if self._filter is not None:
             span = self._filter.apply(span, fresh)
+        # Decoding between filter and map is streamrec's own work, so the clock stands still for it.
         filtered = time.perf_counter()
         if not len(span) or not (self._functions.map or self._functions.transform):
             return filtered - began
@@ -297,6 +301,7 @@ def _zstd_ratio(stored: Sequence[ShardStart]) -> float | None:
 
 
 def _compress(part: ByteArray) -> int:
+    # At its default level, with which shards would be written.
     compressor = Compressor("zstd")
     return len(compressor.compress(part.data)) + len(compressor.finish())
 
@@ -354,6 +359,7 @@ def _stage(pieces: Sequence[SamplePiece], work: Callable[[Any], object]) -> Stag
     """Measure a step of streamrec."""
 
     def seconds_of(content: Any) -> float:
+        # CPU time of this thread: on a busy machine wall time would measure the others.
         began = time.thread_time()
         work(content)
         return time.thread_time() - began

@@ -27,6 +27,7 @@ def parse_seconds(text: str) -> float:
     match = re.fullmatch(rf"{_NUMBER}\s*({'|'.join(_TIMES)})", text)
     if match is None:
         raise ValueError(f"is {text!r}; write a time and its unit, such as 50ms or 2s")
+    # A unit is required: 50 could be seconds or milliseconds.
     return float(match[1]) * _TIMES[match[2]]
 
 
@@ -102,7 +103,9 @@ def parse_settings(
         name, equals, value = map(str.strip, item.partition("="))
         if not equals:
             raise ConfigError(f"{where}: {item!r} has no value; write it like NAME=VALUE")
+        # The last one would win in silence.
         if name in values:
             raise ConfigError(f"{where}: {name!r} is there twice; leave one of them out")
         values[name] = value
+    # Not strict: all values come as texts here.
     return validate(model, values, where=where, strict=False)

@@ -328,6 +328,7 @@ def render_comparison_html(view: ComparisonView) -> str:
 
 
 def _render(template: str, **values: Any) -> str:
+    # In the document itself, whose policy allows no script or style but these, by their hashes.
     script, style = read_text("copy.js"), read_text("page.css") + read_text("report.css")
     return (
         environment(PACKAGE)

@@ -101,6 +101,7 @@ def _values(dtype: str, shape: tuple[int, ...], randomness: np.random.Generator)
     if held is DataType.FLOAT32:
         return randomness.random(shape, np.float32)
     if held is DataType.INT64:
+        # Below 100, so that int8 and uint8 hold them, too.
         return randomness.integers(0, 2 if dtype == "bool" else 100, shape)
     strings = [randomness.bytes(STRING_BYTES) for _ in range(math.prod(shape))]
     # The rows are flat, however many dimensions an example has.
@@ -162,6 +163,7 @@ class Simulation(Settings):
             effects = {"stall_after": STALL_AFTER, "stall": self.stall.seconds}
             rules.append({"ranged": True, "probability": self.stall.probability, **effects})
         if self.errors:
+            # Reads alone: an error of a listing would end the benchmark before it began.
             rules.append({"ranged": True, "probability": self.errors, "status": 503})
         return rules
 
@@ -235,6 +237,7 @@ def simulated(
             assert features is not None
             template, copies = _make_template(directory, features, shard_bytes)
         else:
+            # A template is repeated as a whole, so the size is met as near as that allows.
             copies = max(1, round(shard_bytes / _size_of(template)))
         with _store(directory, simulation, _recipe(template, shards, copies)) as child:
             endpoint = child.ready()["endpoint"]

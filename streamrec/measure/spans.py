@@ -61,6 +61,8 @@ class Spans:
         if len(self.all) < self._most:
             self.all.append(Span(track=track, name=name, began=began, ended=ended, facts=facts))
         else:
+            # Counted and told in the trace, so that nobody takes the end of the spans for that of
+            # the job.
             self.left_out += 1
 
     def rows(self) -> dict[tuple[str, int], list[Span]]:

@@ -57,6 +57,7 @@ class Places:
     def next(self) -> Place:
         """Return another place, at a multiple of the size."""
         number = int(self._random.integers(self._ends[-1]))
+        # The first shard whose places end behind the number.
         index = int(np.searchsorted(self._ends, number, "right"))
         start = (number - (int(self._ends[index - 1]) if index else 0)) * self.size
         shard = self._shards[index]
@@ -119,6 +120,7 @@ class Transfer:
     @property
     def rate(self) -> float:
         """The bytes a second behind the first ones; 0 if there are none."""
+        # Without the first bytes, whose time is the wait for them and not the connection's rate.
         return (self.size - self.size_first) / (self.end - self.first)
 
 
@@ -211,6 +213,7 @@ class _Measurement:
             except StoreUnavailable as error:
                 if backoff.attempt >= FAILURES:
                     raise
+                # Counted, since a rate with refusals is no rate of the link.
                 self._throttled += error.throttled
                 await asyncio.sleep(backoff.next(error.retry_after))
                 continue
@@ -240,6 +243,7 @@ class _Measurement:
             concurrency=self._concurrency,
             seconds=self._end - begin,
             bytes=round(sum(size * part for size, part in parts)),
+            # In parts, as the bytes: ranges that run in step begin and end together.
             requests=round(sum(part for _, part in parts)),
             throttled=self._throttled,
             loop_busy=loop_busy,
@@ -341,6 +345,7 @@ def plateau_of(cells: Sequence[Cell], flat: frozenset[int] | set[int]) -> int | 
     # The last point of a row that was still growing is no plateau.
     if best.range_bytes not in flat and best is _row(cells, best.range_bytes)[-1]:
         return None
+    # Of points that are almost the best, the one with the fewest requests: more bring only queues.
     good = [number for number, rate in enumerate(rates) if rate * GAIN >= max(rates)]
     return min(good, key=lambda number: (cells[number].concurrency, -rates[number]))
 

@@ -37,6 +37,7 @@ def dataset_settings(
     """
     plain: dict[str, Any] = {"features": "infer", "batch_size": BATCH_SIZE}
     if config is not None:
+        # A file's own batch size goes before the default.
         plain = {"batch_size": BATCH_SIZE, **_settings_in(config, dataset)}
     if urls:
         plain["source"] = urls[0] if len(urls) == 1 else list(urls)
@@ -55,6 +56,7 @@ def _settings_in(config: Path, name: str | None) -> dict[str, Any]:
     settings = datasets[name]
     return {
         field: getattr(settings, field)
+        # Only what the file sets: its defaults are the same as those of a dataset.
         for field in DatasetSettings.model_fields
         if field in settings.model_fields_set
     }

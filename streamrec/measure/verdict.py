@@ -66,6 +66,8 @@ def judge(figures: Figures, settings: DatasetSettings | None) -> Verdict | None:
 
 def _is_short(figures: Figures, job: Job, finding: Finding | None) -> bool:
     """Return whether a job tells neither its rate nor what it waits for."""
+    # A bottleneck that the engine names itself needs fewer batches than one that is inferred from a
+    # rate.
     named = finding.bottleneck if finding else None
     # The engine's own reason, and what a feeder says of its stages, need no rate.
     is_told = named in CAUSES.values() or figures.target.kind == "feeder"
@@ -154,6 +156,7 @@ def _say_as_near(finding: Finding) -> list[str]:
     if finding.bottleneck is None:
         return []
     limit = finding.rate * (1 + NEAR)
+    # Measurements vary by more than NEAR, so the order of such ceilings is chance.
     near = [
         RESOURCES[one.resource].words for one in finding.others if one.bytes_per_second <= limit
     ]
@@ -165,6 +168,7 @@ def _say_what_to_do(advice: Advice) -> list[str]:
     set_ = [one for one in advice.changes if one.setting is not None]
     other = [one.why for one in advice.changes if one.setting is None]
     values = " and ".join(f"{one.setting} to {_show(one.value)}" for one in set_)
+    # Two settings may have one reason, which is said once.
     reasons = "; ".join(dict.fromkeys(one.why for one in set_))
     return [f"Set {values}: {reasons}.", *other] if set_ else other
 

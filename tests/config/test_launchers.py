@@ -77,6 +77,9 @@ def test_hosts_of_tpus(monkeypatch: pytest.MonkeyPatch) -> None:
     told = find_launched_rank()
     assert told is not None
     assert told[:2] == (4, 6)
+    environment(monkeypatch, MEGASCALE_SLICE_ID="second")
+    with pytest.raises(ConfigError, match="MEGASCALE_SLICE_ID='second' must be a whole number"):
+        find_launched_rank()
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,7 @@ def _caller(names: tuple[str, ...]) -> Any:
 
 def batches_waiting(fetcher: Fetcher) -> int:
     """Return how many batches a fetcher has taken, and not handed on."""
+    # Lightning's own list: without it the state is that of what was taken.
     return len(getattr(fetcher, "batches", ()))
 
 
@@ -257,6 +258,7 @@ class Loader(IterableDataset[Any]):
                 "device=, and move them in the training process by batch.to(device)"
             )
         self._is_unnoticed = True
+        # A worker has a copy of the stream, which stands where the training process pickled it.
         epoch = self._notice.next_epoch
         if epoch is not None and not self._is_loaded:
             self._go_to_epoch(epoch)
@@ -266,6 +268,7 @@ class Loader(IterableDataset[Any]):
             self._is_over = False
             raise StopIteration
         if self._is_unnoticed:
+            # Once a run: a worker that outlives a load would read on from before it.
             self._notice.check(self._loads)
         try:
             sent = self._take()
@@ -284,6 +287,7 @@ class Loader(IterableDataset[Any]):
         coming = self._stream.peek(2) if self._mover.ahead else []
         item = self._next()
         batch, sent = self._ahead
+        # The stream may have been moved since, and then what was sent ahead is another batch.
         if batch is not item:
             sent = self._mover.send(self._tensors(item))
         self._ahead = (None, None)
