@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from bench import suite
 from bench.dlio.workloads import WORKLOADS
-from bench.harness import number
+from bench.harness import RATE, Column, number
 from bench.machine import ROOT
 from streamrec.formats.shards.index import Index, ShardEntry
 
@@ -55,38 +55,24 @@ def names(text: str) -> list[str]:
 def filled(text: str) -> str:
     """Return a page with its tables as the results have them."""
 
-    def table(block: re.Match[str]) -> str:
+    def new(block: re.Match[str]) -> str:
         name = block["name"]
         return f"<!-- table: {name} -->\n\n{TABLES[name]()}\n\n<!-- end of the table -->"
 
-    return BLOCK.sub(table, text)
+    return BLOCK.sub(new, text)
 
 
 STORE = "store at 50 ms and 60 MB/s a connection"
 FIRST = "first batches behind the store"
 NGINX = "nginx on loopback"
-RATE, AFTER = "megabytes_per_second", "megabytes_per_second_after_first_batch"
 BEGINNING = "first_batch_seconds"
-CPU = ("client_cpu_seconds_per_gigabyte", "engine_cpu_seconds_per_gigabyte")
 PATHS = {"peers": "PATH", "dlio": "PATH"}
 TEN_GIGABITS = 1.25e9
 """Bytes a second."""
 CHUNK_ENTRY = 20
 """Bytes of an index for each chunk."""
-
-
-@dataclass(frozen=True)
-class Results:
-    """The rows of a file of results."""
-
-    rows: Sequence[Mapping[str, Any]]
-
-    def group(self, name: str) -> list[Mapping[str, Any]]:
-        return [row for row in self.rows if row["group"] == name]
-
-    def row(self, group: str, case: str) -> Mapping[str, Any]:
-        [found] = [row for row in self.group(group) if row["case"] == case]
-        return found
+Row = Mapping[str, Any]
+"""A row of a file of results."""
 
 
 def content(name: str) -> Any:
@@ -94,178 +80,189 @@ def content(name: str) -> Any:
     return json.loads((ROOT / suite.RESULTS / f"{name}.json").read_text())
 
 
-def results(name: str) -> Results:
-    return Results(content(name)["rows"])
+def rows_of(name: str, group: str = "") -> list[Row]:
+    return [row for row in content(name)["rows"] if row["group"] == group or not group]
 
 
-def median(row: Mapping[str, Any], quantity: str) -> float | None:
-    """Return the median of a quantity, ``None`` where the row has none."""
-    found: dict[str, float] = row["summary"].get(quantity, {})
+def row_of(name: str, group: str, case: str) -> Row:
+    [found] = [row for row in rows_of(name, group) if row["case"] == case]
+    return found
+
+
+def median(row: Row, figure: str) -> float | None:
+    found: dict[str, float] = row["summary"].get(figure, {})
     return found.get("median")
 
 
-def cell(row: Mapping[str, Any], quantity: str) -> str:
-    """Return the median of a quantity, or nothing."""
-    value = median(row, quantity)
+def cell(row: Row, figure: str) -> str:
+    """Return the median of a figure, or nothing."""
+    value = median(row, figure)
     return "" if value is None else number(value)
 
 
-def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def span(row: Row, figure: str = RATE) -> str:
+    """Return the least and the largest value of a figure."""
+    found = row["summary"].get(figure)
+    return f"{number(found['min'])} to {number(found['max'])}" if found else "failed"
+
+
+def column(head: str, figure: str) -> Column:
+    return Column(head, lambda row: cell(row, figure), str)
+
+
+def table(columns: Sequence[Column], rows: Iterable[Any]) -> str:
     """Return a table without padding, so that a change of one cell is a change of one line."""
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    return lines_of([column.head for column in columns], cells)
+
+
+def lines_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [list(head), ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
+GROUP = Column("", lambda row: row["group"], str)
+
+
 def how_fast() -> str:
     """Return the table of the README."""
-    found = results("remote")
     place = f"{STORE}, plain"
-    stream = found.row(place, "for")
-    downloads = [row for row in found.group(place) if row["case"].startswith("download")]
+    stream = row_of("remote", place, "for")
+    downloads = [one for one in rows_of("remote", place) if one["case"].startswith("download")]
     best = max(downloads, key=lambda row: median(row, RATE) or 0)
     in_flight = best["case"].removeprefix("download, ").partition(" ")[0]
-    peer = found.row(place, "WebDataset over curl, 4 workers")
-    beginning = found.row(f"{FIRST}, plain", "for")
-    download = f"aiohttp alone with {in_flight} requests in flight: neither checked nor parsed"
-    return plain_table(
+    peer = row_of("remote", place, "WebDataset over curl, 4 workers")
+    first = (cell(one, BEGINNING) for one in (row_of("remote", f"{FIRST}, plain", "for"), peer))
+    beginnings = [f"{seconds} s" for seconds in first]
+    about = {
+        "streamrec, a plain `for`: checked and parsed": (stream, beginnings[0]),
+        f"aiohttp alone with {in_flight} requests in flight: neither checked nor parsed": (
+            best,
+            "",
+        ),
+        "WebDataset over curl with 4 workers": (peer, beginnings[1]),
+    }
+    return lines_of(
         ("", "first batch", "rate"),
         [
-            (
-                f"streamrec, a plain `for`: checked and parsed, {_gigabytes(stream)}",
-                f"{cell(beginning, BEGINNING)} s",
-                f"{cell(stream, RATE)} MB/s",
-            ),
-            (f"{download}, {_gigabytes(best)}", "", f"{cell(best, RATE)} MB/s"),
-            (
-                f"WebDataset over curl with 4 workers, {_gigabytes(peer)}",
-                f"{cell(peer, BEGINNING)} s",
-                f"{cell(peer, RATE)} MB/s",
-            ),
+            (f"{name}, {median(row, 'gigabytes'):.0f} GB", first, f"{cell(row, RATE)} MB/s")
+            for name, (row, first) in about.items()
         ],
     )
 
 
-def _gigabytes(row: Mapping[str, Any]) -> str:
-    return f"{median(row, 'gigabytes'):.0f} GB"
-
-
-def readers(name: str, groups: Mapping[str, str], cpu: bool) -> str:
+def readers(name: str, groups: Mapping[str, str], more: Mapping[str, str]) -> str:
     """Return the rates of all readers of some groups.
 
     Args:
         name: Name of the file.
         groups: Groups, and what stands before the names of their rows.
-        cpu: True for the columns of CPU time, in place of the longest wait.
+        more: More figures, and their headings.
     """
-    found = results(name)
-    quantities = CPU if cpu else ("longest_wait_seconds",)
-    more = ("client CPU, s/GB", "+ engine, s/GB") if cpu else ("longest wait, s",)
-    head = ("case", "first batch, s", "MB/s", "least to most", "after the first batch", *more)
-    rows = [
-        (
-            f"{before}{row['case']}",
-            cell(row, BEGINNING),
-            cell(row, RATE),
-            spread(row),
-            cell(row, AFTER),
-            *(cell(row, quantity) for quantity in quantities),
-            ", ".join(f"{ratio:.2f} {label}" for label, ratio in row["ratios"].items() if ratio),
-        )
-        for group, before in groups.items()
-        for row in found.group(group)
-    ]
-    return plain_table((*head, "ratio"), rows)
+
+    def ratios(row: Row) -> str:
+        return ", ".join(f"{ratio:.2f} {label}" for label, ratio in row["ratios"].items() if ratio)
+
+    columns = (
+        Column("case", lambda row: f"{groups[row['group']]}{row['case']}", str),
+        column("first batch, s", BEGINNING),
+        column("MB/s", RATE),
+        Column("least to most", span, str),
+        column("after the first batch", f"{RATE}_after_first_batch"),
+        *(column(head, figure) for figure, head in more.items()),
+        Column("ratio", ratios, str),
+    )
+    return table(columns, (row for group in groups for row in rows_of(name, group)))
 
 
-def spread(row: Mapping[str, Any]) -> str:
-    """Return the least and the largest rate."""
-    rates = row["summary"].get(RATE)
-    return f"{number(rates['min'])} to {number(rates['max'])}" if rates else "failed"
-
-
-def remote() -> str:
-    """Return the rates behind a store."""
-    return readers("remote", {f"{STORE}, plain": "", f"{STORE}, TLS": "TLS: "}, cpu=True)
-
-
-def nginx() -> str:
-    return readers("nginx", {f"{NGINX}, plain": "", f"{NGINX}, TLS": "TLS: "}, cpu=True)
+def both_transports(name: str, group: str) -> str:
+    """Return the rates of all readers, by plain HTTP and over TLS, and their CPU time."""
+    cpu = {
+        "client_cpu_seconds_per_gigabyte": "client CPU, s/GB",
+        "engine_cpu_seconds_per_gigabyte": "+ engine, s/GB",
+    }
+    return readers(name, {f"{group}, plain": "", f"{group}, TLS": "TLS: "}, cpu)
 
 
 def busy_tail() -> str:
     """Return the rates beside trainers, and where requests stall."""
-    groups = dict.fromkeys(row["group"] for row in results("busy_tail").rows)
-    return readers("busy_tail", {group: f"{group}: " for group in groups}, cpu=False)
+    groups = {row["group"]: f"{row['group']}: " for row in rows_of("busy_tail")}
+    return readers("busy_tail", groups, {"longest_wait_seconds": "longest wait, s"})
 
 
 def beginnings() -> str:
     """Return how the first batches of a store's streams are spread."""
-    found = results("remote")
-    groups = {f"{FIRST}, plain": "", f"{FIRST}, TLS": "TLS: "}
     rows = []
-    for group, before in groups.items():
-        for row in found.group(group):
+    for group, before in {f"{FIRST}, plain": "", f"{FIRST}, TLS": "TLS: "}.items():
+        for row in rows_of("remote", group):
             seconds = [one[BEGINNING] for one in row["measurements"]]
             parts = np.quantile(seconds, (0, 0.25, 0.5, 0.75, 1))
             rows.append((f"{before}{row['case']}", *(f"{part:.2f}" for part in parts)))
-    return plain_table(("", "least", "first quarter", "median", "third quarter", "most"), rows)
+    return lines_of(("", "least", "first quarter", "median", "third quarter", "most"), rows)
 
 
 def growth() -> str:
     """Return the first batch and the memory of more and more shards."""
-    found = results("growth")
-    groups = dict.fromkeys(row["group"] for row in found.rows)
-    rows = []
-    for group in groups:
-        few, some, many = (found.row(group, count) for count in ("10", "1,000", "100,000"))
-        cells = [f"{cell(row, BEGINNING)} s, {_megabytes(row)} MB" for row in (few, some, many)]
-        seconds, memory = (
-            ((median(many, quantity) or 0) - (median(some, quantity) or 0)) / 99_000
-            for quantity in (BEGINNING, "peak_megabytes")
+    memory, rows = "peak_megabytes", []
+    for group in dict.fromkeys(row["group"] for row in rows_of("growth")):
+        few, some, many = (row_of("growth", group, count) for count in ("10", "1,000", "100,000"))
+        cells = [
+            f"{cell(row, BEGINNING)} s, {median(row, memory):.0f} MB" for row in (few, some, many)
+        ]
+        seconds, megabytes = (
+            ((median(many, figure) or 0) - (median(some, figure) or 0)) / 99_000
+            for figure in (BEGINNING, memory)
         )
-        slope = f"{seconds * 1e6:.0f} µs and {memory * 1e3:.1f} KB a shard"
+        slope = f"{seconds * 1e6:.0f} µs and {megabytes * 1e3:.1f} KB a shard"
         rows.append((group.removeprefix("many shards, "), *cells, slope))
     head = ("first batch, largest process", "10 shards", "1,000", "100,000", "from 1,000 on")
-    return plain_table(head, rows)
-
-
-def _megabytes(row: Mapping[str, Any]) -> str:
-    return f"{median(row, 'peak_megabytes'):.0f}"
+    return lines_of(head, rows)
 
 
 def shuffle() -> str:
     """Return how well each order mixes each dataset."""
     orders = content("shuffle")["orders"]
-    titles = list(next(iter(orders.values())))
     rows = [
         (title, *(number(figures[title]["chi_square"]) for figures in orders.values()))
-        for title in titles
+        for title in next(iter(orders.values()))
     ]
-    return plain_table(("order", *orders), rows)
+    return lines_of(("order", *orders), rows)
 
 
 def resharding() -> str:
     """Return the rate of each way to write shards anew, its memory and its chi-square."""
-    quantities = (RATE, "cpu_seconds_per_gigabyte", "peak_megabytes", "chi_square")
-    rows = [
-        (row["group"], row["case"], *(number(median(row, name)) for name in quantities))
-        for row in results("reshard").rows
-    ]
-    return plain_table(("", "way", "MB/s", "CPU s/GB", "peak, MB", "chi-square"), rows)
+    columns = (
+        GROUP,
+        Column("way", lambda row: row["case"], str),
+        Column("MB/s", lambda row: median(row, RATE)),
+        Column("CPU s/GB", lambda row: median(row, "cpu_seconds_per_gigabyte")),
+        Column("peak, MB", lambda row: median(row, "peak_megabytes")),
+        Column("chi-square", lambda row: median(row, "chi_square")),
+    )
+    return table(columns, rows_of("reshard"))
 
 
 def writing() -> str:
     """Return the rate of each writer: to a disk, to a store, and from other formats."""
-    quantities = ("records_per_second", RATE, "cpu_seconds_per_gigabyte")
-    large = {(row["group"], row["case"]): row for row in results("write_large").rows}
-    rows = []
-    for row in results("write").rows:
-        group, case = name = row["group"], row["case"]
+    large = {(row["group"], row["case"]): row for row in rows_of("write_large")}
+
+    def records(row: Row) -> str:
         is_there = row["measurements"] or row["failures"]
-        found = [cell(row, each) for each in quantities] if is_there else ["not installed", "", ""]
-        rows.append((group, case, *found, cell(large[name], RATE) if name in large else ""))
-    head = ("", "way", "records/s", "MB/s", "CPU s/GB", "MB/s, ten times the records")
-    return plain_table(head, rows)
+        return cell(row, "records_per_second") if is_there else "not installed"
+
+    def ten_times(row: Row) -> str:
+        found = large.get((row["group"], row["case"]))
+        return cell(found, RATE) if found else ""
+
+    columns = (
+        GROUP,
+        Column("way", lambda row: row["case"], str),
+        Column("records/s", records, str),
+        column("MB/s", RATE),
+        column("CPU s/GB", "cpu_seconds_per_gigabyte"),
+        Column("MB/s, ten times the records", ten_times, str),
+    )
+    return table(columns, rows_of("write"))
 
 
 def padding() -> str:
@@ -277,23 +274,21 @@ def padding() -> str:
         (title, *(f"{100 * shares[count]:.0f}" for count in buckets))
         for title, shares in found.items()
     ]
-    return plain_table(("per cent", *head), rows)
+    return lines_of(("per cent", *head), rows)
 
 
 def feeder_memory() -> str:
     """Return what a feeder and its clients take."""
     stages = content("feeder_connections")["stages"]
-    one, two = (
-        {stage["what"]: stage for stage in stages[workers]}["nobody"] for workers in ("1", "2")
-    )
-    [idle] = [stage for stage in stages["1"] if stage["what"] == "1,000 idle"]
-    return plain_table(
+    one, two = ({stage["what"]: stage for stage in stages[workers]} for workers in ("1", "2"))
+    nobody, idle = (one["nobody"], two["nobody"]), one["1,000 idle"]
+    return lines_of(
         ("", "memory", "descriptors"),
         [
             (
                 "the daemon with one worker, with two",
-                f"{one['pss_mb']:.0f} MB, {two['pss_mb']:.0f} MB",
-                f"{one['descriptors']}, {two['descriptors']}",
+                ", ".join(f"{stage['pss_mb']:.0f} MB" for stage in nobody),
+                ", ".join(f"{stage['descriptors']}" for stage in nobody),
             ),
             (
                 "a client that is connected and reads nothing",
@@ -313,35 +308,23 @@ def index() -> str:
     """Return what an index costs: its bytes by the layout, and times by the measured rate."""
     found = content("index")
     measured, shards = found["cases"][0], found["settings"]["shards"]
-    size = measured["shard bytes"] // shards
-    rate = measured["MB/s"] * 1e6
+    total, rate = measured["shard bytes"], measured["MB/s"] * 1e6
+    entries = (ShardEntry(f"part-{i:05}", total // shards, 1, [0], [0], [0]) for i in range(shards))
     rows = [
         (
-            "1,000 of a MB",
-            "1 MiB, the default",
-            f"{_index_bytes(shards, size) / 1e3:.0f} KB",
+            *("1,000 of a MB", "1 MiB, the default"),
+            f"{len(Index(tuple(entries)).encode()) / 1e3:.0f} KB",
             f"{measured['seconds to check every byte']:.1f} s",
-            f"{measured['shard bytes'] / TEN_GIGABITS:.1f} s",
+            f"{total / TEN_GIGABITS:.1f} s",
         )
     ]
     for terabytes, mebibytes in ((1, 1), (10, 1), (10, 4)):
         nbytes = terabytes * 1e12
-        rows.append(
-            (
-                f"{terabytes} TB",
-                f"{mebibytes} MiB",
-                f"{CHUNK_ENTRY * nbytes / (mebibytes << 20) / 1e6:.0f} MB",
-                duration(nbytes / rate),
-                duration(nbytes / TEN_GIGABITS),
-            )
-        )
+        size = CHUNK_ENTRY * nbytes / (mebibytes << 20) / 1e6
+        times = (duration(nbytes / rate), duration(nbytes / TEN_GIGABITS))
+        rows.append((f"{terabytes} TB", f"{mebibytes} MiB", f"{size:.0f} MB", *times))
     written = f"to write it, at {rate / 1e9:.1f} GB/s"
-    return plain_table(("shards", "chunk size", "index", written, "at 10 Gbit/s"), rows)
-
-
-def _index_bytes(shards: int, size: int) -> int:
-    entries = (ShardEntry(f"part-{i:05}", size, 1, [0], [0], [0]) for i in range(shards))
-    return len(Index(tuple(entries)).encode())
+    return lines_of(("shards", "chunk size", "index", written, "at 10 Gbit/s"), rows)
 
 
 def duration(seconds: float) -> str:
@@ -352,47 +335,43 @@ def duration(seconds: float) -> str:
 
 def dlio() -> str:
     """Return what DLIO reports of each reader."""
-    head = ("workload", "reader", "AU, %", "least to most", "samples/s", "least to most")
-    rows = [
-        (
-            row["group"],
-            row["case"],
-            cell(row, "utilisation"),
-            _range(row, "utilisation"),
-            cell(row, "samples_per_second"),
-            _range(row, "samples_per_second"),
-            cell(row, BEGINNING),
-            cell(row, "cpu_seconds"),
-        )
-        for row in results("dlio").rows
-    ]
+    columns = (
+        Column("workload", lambda row: row["group"], str),
+        Column("reader", lambda row: row["case"], str),
+        column("AU, %", "utilisation"),
+        Column("least to most", lambda row: span(row, "utilisation"), str),
+        column("samples/s", "samples_per_second"),
+        Column("least to most", lambda row: span(row, "samples_per_second"), str),
+        column("first batch, s", BEGINNING),
+        column("CPU, s", "cpu_seconds"),
+    )
     aims = "; ".join(
         f"{one.name} needs {one.needed:,.0f} samples/s and {one.passing:g} %" for one in WORKLOADS
     )
-    return f"{plain_table((*head, 'first batch, s', 'CPU, s'), rows)}\n\nTo pass, {aims}."
-
-
-def _range(row: Mapping[str, Any], quantity: str) -> str:
-    found = row["summary"].get(quantity)
-    return f"{number(found['min'])} to {number(found['max'])}" if found else "failed"
+    return f"{table(columns, rows_of('dlio'))}\n\nTo pass, {aims}."
 
 
 def commands() -> str:
     """Return the files of results, and what makes each."""
-    rows = []
-    for one in suite.TABLES:
+
+    def files(one: suite.Table) -> str:
         paths = sorted((ROOT / suite.RESULTS).glob(f"{one.name}.*"))
-        files = ", ".join(f"`{path.name}`" for path in paths)
-        command = f"python {shlex.join(one.command(suite.RESULTS, PATHS))}"
-        rows.append((f"`{one.name}`", one.about, files, f"`{command}`"))
-    return plain_table(("table", "compares", "files", "made by"), rows)
+        return ", ".join(f"`{path.name}`" for path in paths)
+
+    columns = (
+        Column("table", lambda one: one.name, "`{}`"),
+        Column("compares", lambda one: one.about, str),
+        Column("files", files, str),
+        Column("made by", lambda one: shlex.join(one.command(suite.RESULTS, PATHS)), "`python {}`"),
+    )
+    return table(columns, suite.TABLES)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "how_fast": how_fast,
-    "remote": remote,
+    "remote": partial(both_transports, "remote", STORE),
     "beginnings": beginnings,
-    "nginx": nginx,
+    "nginx": partial(both_transports, "nginx", NGINX),
     "busy_tail": busy_tail,
     "growth": growth,
     "resharding": resharding,
