@@ -1,9 +1,5 @@
 """The adapters side by side: the rate of a stream, and of the same stream in each framework's form.
 
-::
-
-    python -m bench.adapters --peers-python PATH --output bench/results
-
 Streams of local files against their adapters, each beside the stream itself in a process that has
 the same framework, and against other loaders of the same records: tf.data, Grain, and DataLoaders
 over tf.data and WebDataset. An adapter is to cost less than 5 % of the stream's rate. The part of
@@ -65,7 +61,6 @@ class Row(NamedTuple):
     """A reader, and what it takes part in.
 
     Args:
-        name: Name of the row.
         reader: Framework of :mod:`bench.readers.frameworks`, or another program of readers.
         way: The reader's way to read.
         needs: Modules that the interpreter must have.
@@ -73,7 +68,6 @@ class Row(NamedTuple):
         of: Row whose rate this one's is compared with.
         kinds: Kinds of data that it can read.
         more: More arguments of the reader.
-        backend: Backend of Keras.
         is_peer: True for other loaders, which have an interpreter of their own.
         narrows: True where the stream delivers integers of 64 bits as 32, which is JAX's default.
     """

@@ -1,9 +1,5 @@
 """Measures what it costs to attribute each moment of a run to a stage.
 
-::
-
-    python -m bench.attribution --output bench/results
-
 Local shards are read, in one process, with the attribution and without it, in turns. The measure is
 the CPU time of all threads: it is steadier than the time by the clock on a machine that others use.
 Beside it stands the arithmetic: the changes of stage in a run, times the cost of one.

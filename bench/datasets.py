@@ -42,11 +42,8 @@ class Dataset:
     Args:
         root: Directory that holds the dataset's directory.
         name: Name of the directory, which says everything that determines its contents.
-        shards: Number of shards.
-        records: Number of records in all shards.
         nbytes: Size of all shards, frames included.
         label_sum: Sum of all labels: it shows that each record was read once.
-        features: Features of a record.
     """
 
     root: Path

@@ -1,9 +1,5 @@
 """Measures whether time grows no faster than the input, up to extreme sizes.
 
-::
-
-    python -m bench.extremes --output bench/results
-
 Each case works on input of a size, of twice the size and of four times the size, in turns; the
 least time of all rounds counts. A case is linear where every doubling takes at most ``MOST`` times
 as long: caches, fresh memory and the allocator's ways make a little more than 2 of it. Where one

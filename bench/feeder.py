@@ -1,9 +1,5 @@
 """The feeder beside other ways to bring batches from one process to another, on loopback.
 
-::
-
-    python -m bench.feeder --peers-python PATH --output bench/results
-
 Systems: streamrec's feeder over TCP, over a Unix socket with shared memory, and over TLS;
 streamrec's engine process; tf.data service; pyarrow Flight; torch's DataLoader with workers; and
 the same bytes by bare ``sendall`` and ``recv_into``. Clients and servers are processes apart.

@@ -1,9 +1,5 @@
 """Measures what connections cost a feeder: memory, descriptors, and the rate of all together.
 
-::
-
-    python -m bench.feeder_connections --output bench/results
-
 ``streamrec serve`` with one and with two workers reads local shards. A thousand clients have read
 their run to the end and stay connected; then two hundred read as fast as they can beside them, then
 alone, and then they stop taking batches and stay. The clients are one process of this machine,

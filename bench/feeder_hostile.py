@@ -1,9 +1,5 @@
 """Measures what an honest client of a feeder keeps of its rate beside hostile ones.
 
-::
-
-    python -m bench.feeder_hostile --output bench/results
-
 One client reads from ``streamrec serve``, as fast as it can. Beside it a process attacks: garbage,
 wrong tokens, slow bytes, half-open handshakes, connections that leave at once. All of it shares the
 cores of one machine. So the same attack goes against a server that does nothing, too: the

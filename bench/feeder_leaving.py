@@ -1,9 +1,5 @@
 """Measures what clients of pictures that come, leave and are killed do to the others of a feeder.
 
-::
-
-    python -m bench.feeder_leaving --output bench/results
-
 ``streamrec serve``, with one and with two workers, serves a dataset of pictures and one of plain
 records. One client reads the plain records: a trainer that computes for some milliseconds after
 each batch, or one that reads as fast as it can. It is alone; then a hundred clients of pictures

@@ -1,9 +1,5 @@
 """Measures what a feeder of two workers holds while clients come and go at full speed, for long.
 
-::
-
-    python -m bench.feeder_soak --output bench/results
-
 ``streamrec serve`` reads from a loopback store. Sixteen clients at a time read as fast as they can,
 each for some seconds: they leave in mid-run, are killed there, read slowly, leave after a batch, or
 have a wrong token. Every few seconds the memory, descriptors, threads and tasks of all processes of
@@ -144,13 +140,7 @@ KINDS: dict[str, tuple[Callable[[Visit], None], int]] = {
 
 
 class Fleet:
-    """Clients of one feeder, each a process; where one has left, the next one comes.
-
-    Args:
-        address: Address of the dataset.
-        token: Its token.
-        seed: Seed of what they do.
-    """
+    """Clients of one feeder, each a process; where one has left, the next one comes."""
 
     def __init__(self, address: str, token: str, seed: int) -> None:
         self._address, self._token = address, token

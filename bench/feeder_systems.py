@@ -150,7 +150,6 @@ class Load:
 
     Args:
         dataset: Shards that they come from.
-        batch_size: Records of a batch.
         nbytes: Bytes of the arrays of a batch.
         is_parsed: False: the records as they are.
     """
@@ -288,14 +287,9 @@ class System:
     """A way from shards, or from ready batches, to clients.
 
     Args:
-        name: Name in the tables.
-        kind: Kind of clients.
         serves: True where the kind has a server, other than a feeder.
         scheme: Scheme of the feeder's address.
         workers: Processes of the feeder, or of the DataLoader.
-        parts: Parts that it takes part in.
-        most_clients: Most clients that it is measured with.
-        fewest_clients: Fewest clients that it is measured with.
         needs: Modules that the other interpreter must have.
     """
 

@@ -299,7 +299,6 @@ class Column(NamedTuple):
     """A column of a table.
 
     Args:
-        head: Heading.
         key: Name of a figure, of which a result has the median; or a function of the row.
         form: Makes a cell of the value; or a format, to which a missing value is ``-``.
     """

@@ -1,9 +1,5 @@
 """Encoded pictures to arrays, in two threads: streams beside tf.data and the libraries alone.
 
-::
-
-    python -m bench.images --repeat 5 --output bench/results
-
 The pictures are the demo's photographs, and those of scikit-image where it is installed. Streams
 and tf.data read a local shard, check CRCs and parse Examples besides; the libraries decode bytes
 that are in memory. All have two threads. What is not installed is left out, and said.

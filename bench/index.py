@@ -1,9 +1,5 @@
 """Measures what an index costs to write, load and start from, and the rate of reading by record.
 
-::
-
-    python -m bench.index --output bench/results
-
 Local files, in the page cache: 1,000 shards of a MB each by default.
 """
 

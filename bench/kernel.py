@@ -1,9 +1,5 @@
 """The kernel side by side: frames and CRC, Examples to columns, and from files to batches.
 
-::
-
-    python -m bench.kernel --tensorflow-python PATH --output bench/results
-
 Decoding alone, in each implementation of the kernel, against the ``crc32c`` package, tf.data,
 ``tf.io.parse_example``, protobuf's messages in Python, and the ``tfrecord`` package; then streams
 of local files against tf.data; then the memory of a process over ten epochs. It makes its data

@@ -43,7 +43,6 @@ class Setup:
     """The settings that the cases share.
 
     Args:
-        datasets: Datasets that are read.
         kernels: Implementations of streamrec's kernel that run here, the faster one first.
         tensorflow_python: Interpreter that has TensorFlow, or ``None``.
         seconds: Seconds that a reader decodes, at least.
@@ -94,7 +93,6 @@ class _Group:
     Args:
         level: Work of the readers.
         setup: Settings that all cases share.
-        dataset: Dataset that they read.
         check: Figure that shows that they have read it.
         against: Name of the compared case for each label.
     """

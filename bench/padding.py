@@ -1,9 +1,5 @@
 """Measures the padding that buckets of records of similar length save.
 
-::
-
-    python -m bench.padding --output bench/results
-
 Sequences of lognormal lengths are written into shards and streamed; the result is the part
 of dense batches, each as wide as its longest row, that would be padding. The streams are shuffled,
 and a window holds a part of the data, so that lanes close their windows at different records.

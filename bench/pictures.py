@@ -1,9 +1,5 @@
 """Draws how reading overlaps with the rest: naive, prefetched, interleaved, and mapped in parallel.
 
-::
-
-    python -m bench.pictures --output bench/results --images docs/images
-
 One shard is one batch, from a store on loopback with a latency and a rate for each connection. The
 first picture is of a plain loop; the others are of streamrec, with settings that take away what the
 next one adds. All is drawn from the spans of the runs, on one scale.

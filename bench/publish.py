@@ -155,7 +155,6 @@ def readers(name: str, groups: Mapping[str, str], more: Mapping[str, str]) -> st
     """Return the rates of all readers of some groups.
 
     Args:
-        name: Name of the file.
         groups: Groups, and what stands before the names of their rows.
         more: More figures, and their headings.
     """

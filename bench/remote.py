@@ -1,9 +1,5 @@
 """Compares streams from object stores with other ways to read them.
 
-::
-
-    python -m bench.remote --peers-python PATH --output bench/results
-
 Parts, each with ``--part``: *link*, *images* behind a store with 50 ms to the first byte and
 60 MB/s a connection, plain and TLS, beside a plain downloader, WebDataset, MosaicML Streaming and a
 loop over a file of s3fs, and the streams' first batches more often than all of it; *feeder*, a
@@ -93,7 +89,6 @@ class Setup:
 
     Args:
         run: The rounds, the cases that are selected, and the results.
-        images: Images that are read.
         peers: Other loaders that take part.
         certificate: Certificate of servers that speak TLS, or ``None`` if none could be made.
         latency: Seconds to the first byte.

@@ -153,9 +153,7 @@ class Way:
     """A way to iterate over a stream.
 
     Args:
-        name: Name of the row.
         loop: Library whose event loop runs ``async for``; ``None`` for a plain ``for``.
-        engine: Engine of the stream.
         ahead: True where the engine process starts while the trainer does other things.
     """
 
@@ -396,7 +394,6 @@ def beside_trainers(
     """Return a case for each load and each way to iterate, and the trainer without data.
 
     Args:
-        images: Images that are read.
         place: Place that they are read from; its group does not matter.
         iterations: Iterations of the trainer's loop in 10 ms.
         passes: Passes that a plain ``for`` reads.
@@ -442,7 +439,6 @@ class Shards:
     """A bucket of shards that the store makes.
 
     Args:
-        bucket: Name of the bucket.
         template: Dataset whose files the shards are made of.
         objects: Number of shards.
         copies: Copies of a file of the template in each shard; where more than one, of the first.

@@ -1,9 +1,5 @@
 """Plants each bottleneck many times, several at a time, and counts how often a verdict names it.
 
-::
-
-    python -m bench.repeated_verdicts --output bench/results
-
 The jobs that run at the same time are one another's load. So what is counted is whether a verdict
 holds on a machine that is busy, as most are.
 """

@@ -1,9 +1,5 @@
 """Writing shards anew: the rate beside a plain copy, and a shuffle of more than memory holds.
 
-::
-
-    python -m bench.reshard --output bench/results
-
 Records of 2 KB and of 110 KB, sorted by class, go from the local disk to the local disk, and from a
 store with 20 ms to the first byte to itself: once as fast as both can, sharing the machine, and
 once with a link of 40 MB/s from the store. Local writers flush each shard to the disk. The shuffle
@@ -66,9 +62,6 @@ class SortedShards:
     """Records of one size, whose first eight bytes are their numbers; the rest is random.
 
     Args:
-        directory: Directory of the shards.
-        record_bytes: Size of a record.
-        records: Number of records.
         suffix: Suffix of the names. With ``.zst`` shards are compressed, and the rest of a record
             is zeros, so that they take little of the disk.
     """

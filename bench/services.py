@@ -222,7 +222,6 @@ def feeder(name: str, dataset: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Run a feeder of one dataset; yield the dataset's address and the id of the process.
 
     Args:
-        name: Name of the dataset.
         dataset: Settings of the dataset, plain values; mappings in it become tables.
     """
     with daemon({name: dataset}) as running:

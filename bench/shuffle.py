@@ -1,9 +1,5 @@
 """Compares streamrec's shuffle with tf.data's shuffle buffer and Grain's window shuffle.
 
-::
-
-    python -m bench.shuffle --output bench/results
-
 Every way to shuffle has as much memory: streamrec's default window of 256 MiB. The data are sorted
 by class, which is the worst that a shuffle is given.
 
@@ -246,7 +242,6 @@ def quality(
     Args:
         order: int64 ``[n]``: record numbers in the order of delivery, a permutation.
         classes: int64 ``[n]``: class of each record number.
-        batch_size: Number of records in a batch.
     """
     return {
         "chi_square": chi_square(classes[order], batch_size),
@@ -263,7 +258,6 @@ def chi_square(classes: npt.NDArray[np.int64], batch_size: int) -> float:
 
     Args:
         classes: int64 ``[n]``: classes of the records in the order of delivery.
-        batch_size: Number of records in a batch.
     """
     batches = classes[: len(classes) // batch_size * batch_size].reshape(-1, batch_size)
     count = int(classes.max()) + 1

@@ -1,9 +1,5 @@
 """Measures how near the engine comes to the numbers that a simulated store was given.
 
-::
-
-    python -m bench.simulation --output bench/results
-
 The time that the tool or a stream measures stands beside the one that the numbers predict: a first
 byte or a listing takes its latency, and what it takes without one; requests share out their
 latencies and their bytes at the rate of a connection; and all bytes pass the link.

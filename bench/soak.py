@@ -1,9 +1,5 @@
 """Measures what a feeder holds while clients come and go, a thousand of each kind.
 
-::
-
-    python -m bench.soak --output bench/results
-
 A feeder in a process of its own reads from a loopback store. Clients connect one after the other
 and leave in mid-run, are killed there, or leave before the first batch; the stream is plain or
 shuffled. Now and then, when no client is there, the feeder says how much memory, and how many

@@ -18,7 +18,6 @@ class Table:
     Args:
         name: Name of the file, without the suffix.
         about: What it compares, on a line.
-        module: Module that is run.
         options: Its options, those of the results in the repository.
         quick: Options after them for a run of a minute or so, whose numbers say little.
         peers: Option that names the interpreter of the peers, by the key of that interpreter.

@@ -1,9 +1,5 @@
 """Compares what ``streamrec bench`` measures of a store with what other tools measure of it.
 
-::
-
-    python -m bench.sweep --output bench/results
-
 The other tools are curl, aiohttp alone, and wrk; those that are not installed are left out. The
 store runs on this machine: with 20 ms to the first byte and 60 MB/s a connection, and without both.
 All tools run in turns.

@@ -1,9 +1,5 @@
 """Plants bottlenecks in the loopback store, a feeder or the trainer, and follows the verdicts.
 
-::
-
-    python -m bench.verdicts --output bench/results
-
 Each case is measured by what ``streamrec bench`` runs. Then what its verdict says is done, and the
 job is measured again. All rates are low: so what is planted is what limits, and not the machine.
 """
@@ -76,12 +72,7 @@ class Case:
     Args:
         name: The name that a verdict should give.
         store: The caps of the store: options of ``python -m streamrec.devstore``.
-        settings: The settings of the dataset.
         step: Seconds of the trainer's step, which is the next bottleneck; ``None``: no step.
-        shards: The number of shards.
-        records: The records of a shard.
-        record: Bytes of a record.
-        batch: Records of a batch.
         pictures: Whether a record is a picture, which takes long to decode for its size.
         instead: What is changed where the advice is no setting of streamrec.
     """

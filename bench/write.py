@@ -1,9 +1,5 @@
 """Writers of datasets side by side: to a local disk, to a store at 50 ms, and from other formats.
 
-::
-
-    python -m bench.write --peers-python PATH --output bench/results
-
 The same records are written in rounds: small Examples, sequences of tokens, and strings of the
 size of pictures. What was written is read again and counted, of TFRecords with every CRC. MB are
 bytes of the records' values, so that formats can be compared. Only streamrec's writers and the

@@ -1,9 +1,5 @@
 """Runs MLPerf Storage's benchmark with DLIO's own readers and with streamrec's, side by side.
 
-::
-
-    python -m bench.dlio --dlio-python PATH --output bench/results
-
 ``PATH`` is an interpreter that has ``bench/dlio/requirements.txt``. DLIO writes the data, emulates
 the accelerator and measures; streamrec's reader is a plugin of it. Files are read from the page
 cache, and as objects from a store on loopback.

@@ -92,7 +92,6 @@ def overrides(workload: Workload, more: Mapping[str, Any]) -> list[str]:
     """Return DLIO's command line for a workload.
 
     Args:
-        workload: The workload.
         more: More settings than its own, by their path in the YAML file.
     """
     sizes = {
@@ -109,7 +108,6 @@ class Reader:
     """A way to read within DLIO.
 
     Args:
-        name: Name of the row.
         settings: DLIO's settings of it, by their path in the YAML file.
         from_store: True where it reads from an object store.
         needs: Distribution that it needs besides DLIO's own.

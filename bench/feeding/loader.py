@@ -19,11 +19,7 @@ from bench.feeding.clients import Kind, answer_commands, arrays, opened
 
 
 class Shards(IterableDataset[dict[str, Any]]):
-    """The batches of a worker.
-
-    Args:
-        arguments: Arguments of the stream.
-    """
+    """The batches of a worker."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._arguments = arguments
