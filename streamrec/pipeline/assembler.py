@@ -157,6 +157,8 @@ class Assembler:
         self._lanes: list[Lane] = []
         settings = plan.settings
         queues = [_queue(plan, shards, sublane) for sublane in range(len(plan.sublanes))]
+        # The list of lanes is still empty, and is filled in place below: fetcher and lanes need
+        # each other.
         self.fetcher = _fetcher(plan, shards, stores, queues, self._lanes, measures)
         self._cores = ceiling.cores.share() if ceiling.cores else None
         inflating = [queue for queue in queues if isinstance(queue, InflatingQueue)]
@@ -172,6 +174,7 @@ class Assembler:
             else None
         )
         """``None``: no shard is compressed."""
+        # Without a lender the default of DecodedMemory holds, which overdraws.
         borrow = [ceiling.borrow] if ceiling.borrow else []
         self._decoded = DecodedMemory(plan.memory.decoded, *borrow)
         self.decoder = _decoder(plan, shards, self._share_pictures, allocate, measures)
@@ -186,6 +189,7 @@ class Assembler:
             share=self._each_on_a_core,
         )
         self._lanes += map(self._builder.lane, range(len(plan.own_lanes)))
+        # By record the step alone leads to the next record, so there is nothing to drop.
         skip = plan.position.skip if plan.by_record is None else 0
         self._batcher = Batcher(self._lanes, skip, ordered=settings.ordered)
         most = None if settings.prefetch == "auto" else settings.prefetch
@@ -261,6 +265,8 @@ class Assembler:
     async def _assemble(self) -> None:
         plan = self._plan
         step = plan.position.step
+        # A run that resumes within its padding has no row of its own yet: the last one is read
+        # again.
         if plan.by_record is not None and plan.by_record.borrows_padding(step):
             await self._gather(1)
             self._padding_row = self._batcher.cut(1)
@@ -270,6 +276,8 @@ class Assembler:
             if self._batcher.pending < wanted:
                 await self._send_remainder(step)
                 return
+            # A hand-over for each single record would cap the rate, so those that are pending go
+            # together.
             rows = wanted if plan.batch_size else self._single_records(step)
             step += 1 if plan.batch_size else rows
             await self._send(rows, step)
@@ -341,6 +349,7 @@ class Assembler:
 
     async def _send(self, rows: int, step: int) -> None:
         chunk = self._batcher.cut(rows)
+        # The next batch is padding alone, and gets the content of this one's last record.
         if rows and self._plan.by_record and self._plan.by_record.borrows_padding(step):
             self._padding_row = chunk.cut(rows - 1, rows)
         position = behind = self._position(step)
@@ -353,6 +362,8 @@ class Assembler:
         used = chunk.nbytes + FRAME_OVERHEAD * rows
         size = self.decoder.size(chunk)
         self._waits.produce("queue")
+        # Before a thread begins: once decoded, a batch takes its memory whether or not there is
+        # room.
         await self.channel.wait_for_room(size)
         self._waits.produce("order")
         work = Work(self._waits, self._decoded.open())
@@ -360,6 +371,7 @@ class Assembler:
         decoding = self._threads.submit(work.run, decode, chunk, position, padding, rows)
         del chunk  # the thread has the last reference: decoding frees the ranges
         await self.channel.send(Decoding(decoding, used, work), size)
+        # Only now: a run that is halted before goes on at this batch.
         self.sent = behind
 
     def _position(self, step: int) -> Position:
@@ -447,6 +459,7 @@ def _fetcher(
         queues=queues,
         lanes=lanes,
         plan=plan.memory,
+        # The first batch needs the head of every lane, so all of them are asked for at once.
         concurrency=Concurrency(max(START, len(queues)), most),
         stall_timeout=settings.stall_timeout,
         random=Random(),
@@ -470,6 +483,8 @@ def _queue(plan: RunPlan, shards: Shards, sublane: int) -> RangeQueue:
         plan.extents(sublane, start.extent),
         shards.sizes,
         order.reach(lane),
+        # Only a plain shard can be begun in its middle; with "auto" a probe tells first which it
+        # is.
         offset=offset if offset and setting == "none" else None,
         probes=offset > 0 and setting == "auto",
     )

@@ -205,6 +205,7 @@ class CachedRun(Run):
                     if plan.end_step is None:  # else it depends on the step, and is known
                         await self._in_thread(self._cache.keep_end)
                     raise
+                # The batch and its encoded form for the cache are held at the same time.
                 await self._send(batch, self._keep_and_transform, copies=2)
 
     async def _in_thread(self, call: Callable[[Position], Batch | None]) -> Batch | None:
@@ -223,6 +224,7 @@ class CachedRun(Run):
     # -- in threads --------------------------------------------------------------------------------
 
     def _keep_and_transform(self, batch: Batch, before: Position, work: Work) -> Batch:
+        # First, since the transform may change the batch.
         self._cache.keep(batch, before)
         return self._transform(batch, before, work)
 
@@ -321,6 +323,7 @@ def _digest_of(plan: RunPlan, versions: Sequence[str]) -> bytes:
 
     position = plan.position
     named = {
+        # Another release may decode the same records to other columns.
         "version": __version__,
         "fingerprint": position.fingerprint.to_dict(),
         "rank": [position.rank, position.world_size, plan.batch_size, plan.remainder],
@@ -334,6 +337,7 @@ def _digest_of(plan: RunPlan, versions: Sequence[str]) -> bytes:
 
 def _epochs_since_like(plan: RunPlan) -> int:
     """Return the number of epochs since the first one in which a run has equal batches."""
+    # Windows and draws are drawn anew in each epoch, so that no two epochs have equal batches.
     if plan.end_epoch is None or plan.settings.has_windows or plan.draws is not None:
         return 0
     since = plan.position.since

@@ -155,6 +155,7 @@ class Resync:
         stop = min(len(held) - HEADER - FOOTER + 1, LARGEST_PART)
         while self._next < stop:
             last = min(self._next + STRIDE, stop)
+            # The few headers that are intact by chance or in truth are tried one by one.
             for place in _intact_headers(held, self._next, last, left):
                 needed = self._try(held, place)
                 if needed:
@@ -170,6 +171,7 @@ class Resync:
         A frame that is not wholly held yet counts as intact. One that may not be held ends behind
         its header, and is checked by the scanner.
         """
+        # It lies inside a frame that was skipped.
         if place < self._next:
             return 0
         (length,) = _LENGTH.unpack_from(held.data, place)
@@ -227,6 +229,7 @@ def _intact_headers(held: ByteArray, first: int, last: int, left: int | None) ->
     """Return the places in ``first … last-1`` with a length that matches its CRC and fits."""
     places = np.arange(first, last)
     room = LARGEST if left is None else left - HEADER - FOOTER - places
+    # With strides of one byte every offset is read as a length, without a copy.
     lengths = np.ndarray((last - first,), "<u8", held, first, (1,))
     places = places[lengths <= np.asarray(room).astype(np.uint64)]
     stored = np.ndarray((len(held) - 3,), "<u4", held, 0, (1,))[places + 8]

@@ -111,6 +111,7 @@ class Fetcher:
             if self.plan.range_size >= HUGE:
                 group.create_task(self._prefaulter.start())
             while True:
+                # Cleared first: who wakes the fetcher while it schedules has it schedule once more.
                 self._wake.clear()
                 self._schedule(group)
                 await self._wake.wait()
@@ -120,6 +121,7 @@ class Fetcher:
         for queue in self.queues:
             queue.clear()
         self._prefaulter.close()
+        # In a thread: giving back gigabytes takes time, in which the loop would stand still.
         await apart(self.pool.close)
 
     def wake(self) -> None:
@@ -129,6 +131,7 @@ class Fetcher:
     async def wait_for(self, sublane: int, *, or_others: bool = False) -> None:
         """Wait for news of the lane (or of any): bytes, another range, its end or an error."""
         self._awaited, self._starved, self._others_do = sublane, True, or_others
+        # More read-ahead would have spared the wait: a lane wanted to ask for more and had no room.
         if self._full:
             self._read_ahead.grow()
         self._news.clear()
@@ -209,6 +212,7 @@ class Fetcher:
                 continue
             before = queue.charged(size)
             if self._start_next(group, sublane, room.reach(before, beyond)):
+                # The lane goes back with its new distance. Those of the others have not changed.
                 heapreplace(nearest, (self.demand(sublane).distance(queue.ahead), sublane))
                 beyond += room.beyond(queue.charged(size)) - room.beyond(before)
             else:
@@ -319,6 +323,7 @@ class Fetcher:
 
     async def _read(self, sublane: int, read: RangeRead) -> None:
         def moved() -> None:
+            # The head of the answer has come, and no byte of the body.
             if read.filled == 0:
                 self.queues[sublane].answered = True
                 self._wake.set()  # other ranges may have waited for the shard's size
@@ -330,6 +335,8 @@ class Fetcher:
             raise self._out_of_memory(error, read.request) from None
         finally:
             self._in_flight -= 1
+            # Only where the limit held back the last schedule does the end of a request let another
+            # begin.
             if self._at_limit:
                 self._wake.set()
             self._update(sublane)

@@ -29,19 +29,17 @@ from streamrec.plan.order.shard_order import Extent
 from streamrec.plan.reading.ranges import RangeRequest, grown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
     from streamrec.config import Compression
+    from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.plan.reading.ranges import MemoryPlan
     from streamrec.values.columns import ByteArray
 
     Turn = Callable[[], AbstractContextManager[object]]
-    from collections.abc import Sequence
-
-    from streamrec.pipeline.fetch.fetcher import Fetcher
-    from streamrec.plan.reading.ranges import MemoryPlan
 
 
 log = logging.getLogger("streamrec.pipeline")
@@ -125,6 +123,7 @@ class Inflater:
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
         waiting = [sublane for sublane, queue in enumerate(self.queues) if queue.has_work]
+        # The lane with the fewest decompressed bytes needs more of them soonest.
         for sublane in sorted(waiting, key=lambda sublane: self.queues[sublane].waiting):
             if self._busy == self._most:
                 return
@@ -149,6 +148,8 @@ class Inflater:
     def _reserve(self) -> None:
         """Reserve the inflater's part of the budget, or what it holds beyond it."""
         share = self.plan.for_inflated
+        # What is held beyond the share is taken from the ranges, so that both stay within the
+        # budget.
         self.fetcher.reserve(max(share, self.pool.in_use))
         self.pool.trim(max(0, share - self.pool.in_use))
 
@@ -240,6 +241,8 @@ class InflatingQueue(RangeQueue):
     def first(self) -> RangeRead | None:
         """The range or piece whose records are read next; none before the compression is known."""
         read = super().first
+        # Ranges of a shard that is decompressed are never read themselves, only the pieces made of
+        # them.
         if self.pieces or read is None or self._stream is not None:
             return read if self.pieces else None
         return read if read.request.extent is self._extent else None
@@ -289,6 +292,7 @@ class InflatingQueue(RangeQueue):
     def begin_piece(self, memory: ByteArray) -> None:
         """Append a piece of memory to be filled next."""
         assert self._stream is not None
+        # The bytes before `skip` are decompressed as well, and overwritten by those that follow.
         begin = max(self._stream.produced, self.skip)
         request = RangeRequest(self._extent, begin, begin + len(memory))
         self.pieces.append(RangeRead(request, memory, inflated=True))
@@ -299,6 +303,7 @@ class InflatingQueue(RangeQueue):
         assert stream is not None
         assert piece is not None
         self._busy = True
+        # Without new bytes there may still be output: the decompressor holds back what had no room.
         stored = _NOTHING if read is None else read.unused
         room = piece.memory[piece.filled :]
         missing = self.skip - stream.produced  # skipped bytes are written too, then overwritten
@@ -352,6 +357,7 @@ class InflatingQueue(RangeQueue):
         kind = self._kind(read)
         if kind is None:
             return False
+        # Only the first shard is begun in its middle.
         self.skip = self.skip if self._extent is _BEFORE else 0
         self._extent, self._stream, self._failed = read.request.extent, None, False
         if kind == "none":
@@ -421,5 +427,6 @@ class InflatingQueue(RangeQueue):
         piece.shard_size = stream.produced
         piece.close()
         if not stream.produced:
+            # Else an endless run over shards of nothing would read them again and again.
             self.shards.sizes[self._extent.shard] = 0
         self._stream = None

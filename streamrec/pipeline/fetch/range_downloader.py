@@ -100,6 +100,8 @@ class RangeDownloader:
         first = asyncio.create_task(self._fill(read, moved))
         try:
             while (hedge := await self._until_slow(first, read, started)) is not None:
+                # The first request goes on meanwhile, into the range's own memory; the hedge has
+                # another.
                 if await self._hedge_wins(first, hedge):
                     await end(first)
                     _take_over(read, hedge)
@@ -173,11 +175,13 @@ class RangeDownloader:
         self._hedges_under_way += 1
         try:
             await self._until_mute(hedge, first, second)
+            # Where both are complete, the bytes of the first one are in place already.
             won = second.done() and second.result() and not first.done()
         finally:
             self._hedges_under_way -= 1
             await end(second)
         self.counts["hedges_won" if won else "hedges_lost"] += 1
+        # Otherwise a hedge that fails at once would be followed by the next without a pause.
         if not won:
             await asyncio.wait([first], timeout=HEDGE_AGAIN)
         return won
@@ -188,6 +192,7 @@ class RangeDownloader:
         while not (
             await asyncio.wait(tasks, timeout=max(0.0, wait), return_when=asyncio.FIRST_COMPLETED)
         )[0]:
+            # Bytes that came while the loop was busy are counted before the hedge is judged.
             await asyncio.sleep(0)
             wait = self._mute_in(hedge)
             if wait <= 0:
@@ -212,6 +217,7 @@ class RangeDownloader:
                 return
             except TimeoutError:
                 self.counts["cut"] += 1
+                # A failure that the store has named says more than a silence.
                 read.last_failure = read.last_failure or StoreUnavailable(_SILENT)
             except StoreError as error:
                 if not error.retryable:
@@ -261,9 +267,11 @@ class RangeDownloader:
         request, shards, shard = read.request, self.shards, read.shard
         url = shards.urls[shard]
         begin = request.start + read.filled
+        # The first answer pins the version, for all ranges, retries and hedges of the shard.
         async with self._open(url, begin, request.stop, shards.etags.get(shard)) as body:
             shards.learn(shard, body.info)
             moved()  # other ranges of the shard may have waited for its size
+            # The request may reach beyond the shard: until this answer its size could be a guess.
             expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
             counted = read.filled
 
@@ -272,6 +280,7 @@ class RangeDownloader:
                 now = self._loop.time()
                 read.receive(count, now)
                 self.counts["bytes_read"] += count
+                # Fewer bytes are no sign of life: a trickle must not hold a connection for ever.
                 if read.filled - counted >= SLOWEST:
                     counted, silence.seconds = read.filled, SILENCE
                     silence.heard()
@@ -314,6 +323,7 @@ class RangeDownloader:
                 self.counts["requests"] += not isinstance(body, CachedBody)
                 yield body
         finally:
+            # A request that failed counts too; what a cache answered does not, and counts itself.
             self.counts["requests"] += body is None
             if isinstance(body, CachedBody):
                 body.count(self.counts)
@@ -339,6 +349,7 @@ class RangeDownloader:
 
 def _take_over(read: RangeRead, hedge: RangeRead) -> None:
     """Copy the hedge's bytes beyond those received; the first request has ended."""
+    # The first request may have received more since the hedge began; only the rest is copied.
     begin = read.request.start + read.filled - hedge.request.start
     count = hedge.filled - begin
     read.memory[read.filled : read.filled + count] = hedge.memory[begin : hedge.filled]

@@ -149,6 +149,7 @@ class Shards:
             ObjectChanged: The size is not that of the shard that the position was saved from.
             StaleIndex: The size or ETag is not the one that was indexed.
         """
+        # Once is enough: later answers are of the pinned version.
         if shard in self.indexed and shard not in self.compared:
             check_version(info, *self.indexed[shard])
             self.compared.add(shard)
@@ -288,6 +289,7 @@ class RangeQueue:
 
     def reread(self, start: int) -> None:
         """Drop the first range, and have it read again from byte ``start`` of its shard on."""
+        # Its memory goes too: a flipped bit may have come from it.
         request = self.drop_stored().request
         self.repair = RangeRequest(request.extent, start, request.stop)
 

@@ -365,6 +365,8 @@ class DamagePolicy:
         if self._storing is not None:
             if not self._storing.done():
                 return False
+            # What could not be stored ends the lane: nothing is dropped without being kept where
+            # that was asked for.
             self._storing.result()
         self._storing = self._suspect = None
         self._damaged = True

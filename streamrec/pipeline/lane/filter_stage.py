@@ -128,6 +128,7 @@ class Filter:
     def _parse(self, rows: RecordRows, name: str) -> Columns:
         """Parse all columns that the function has used so far, and this one."""
         assert self.features is not None
+        # Two threads may lose a name; it is then noted at its next use.
         if name not in self._used:
             self._used = (*self._used, name)
         features = {used: self.features[used] for used in self._used}
@@ -232,6 +233,8 @@ class FilterStage:
         return item is not None
 
     def _take_filtered(self, future: Future[RecordSpan]) -> RecordSpan:
+        # Before the item is removed: an error stays in front, and is raised again by each further
+        # call.
         span = future.result()
         self._items.popleft()
         number = span.extent.number

@@ -74,6 +74,8 @@ class Lane:
         """Take the next ``count`` rows for the round robin."""
         parts = []
         self.available -= count
+        # Segments stay queued until their rows are delivered: only then does the state go beyond
+        # them.
         for segment in self._segments:
             if not count:
                 break
@@ -138,6 +140,8 @@ class Lane:
         """Order the next records; return whether there was anything to do."""
         item = self._records.pop()
         if item is None:
+            # A lane with packs ends when the last one has come out, and no later than that is
+            # known.
             is_new = self._records.ended and not self.ended and not self.packing
             self.ended = self.ended or is_new
             return is_new
@@ -217,6 +221,7 @@ class WindowLane(Lane):
         return self.windows.lacks(max(0, self._missing))
 
     def _order(self, span: RecordSpan) -> None:
+        # A window ends with its epoch, and the next one's are numbered from 0.
         if span.extent.epoch != self.epoch:
             self.epoch = span.extent.epoch
             self._open(0)
@@ -252,6 +257,8 @@ class WindowLane(Lane):
                 f"{len(rows)}; load a state that was saved by this stream"
             )
         order = self._permutation(rows)[done:]
+        # Damaged records have negative ordinals. They took part in the permutation, and leave it
+        # here.
         places = np.flatnonzero((rows.ordinals[order] >= 0) | self.keeps_placeholders)
         assert self._start is not None
         start = self._start._replace(window=self._window).numbers
@@ -261,6 +268,7 @@ class WindowLane(Lane):
                 return following.numbers
             numbers, before = start.copy(), places.item(row)
             numbers[ROW] = done + before + 1
+            # The damaged records that were left out before this row.
             numbers[PART] = damaged + before - row
             return numbers
 
@@ -273,5 +281,7 @@ class WindowLane(Lane):
         drawn = self.windows.permutation(self.number, self.epoch, self._window, rows.shards)
         if self.buckets is None:
             return drawn
+        # The rows that were delivered before the window: `taken` has those of the window that were
+        # done.
         first = self._taken - self._row + self._damaged
         return self.buckets.order(self.number, first, np.concatenate(self._lengths), drawn)

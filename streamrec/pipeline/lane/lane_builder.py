@@ -67,6 +67,7 @@ class LaneBuilder:
         features: Any = self.plan.settings.features
         function, limits = self.plan.functions.filter, self.plan.limits
         parts = features, self.shards.urls, limits, self.share
+        # One for all lanes: each learns from the others which features the function uses.
         self._filter = None if function is None else Filter(function, *parts)
         self._loop = asyncio.get_running_loop()
 
@@ -155,6 +156,8 @@ class LaneBuilder:
                 plan.components.names, readers, start.sources, strict=True
             )
         ]
+        # Without an end by epochs each component goes on into its next epoch, and none is
+        # exhausted.
         exhausted = None if plan.end_epoch is None else plan.settings.exhausted
         return Mix(
             components=parts,
@@ -167,6 +170,7 @@ class LaneBuilder:
 
     def _reader(self, sublane: int) -> RecordReader:
         plan, (order, lane) = self.plan, self.plan.sublanes[sublane]
+        # Window, row and pack are coordinates of the lane; its sublanes begin at points.
         start = Coordinates(*plan.points[sublane].item()[:POINTS])
         scanner = partial(
             FrameScanner,

@@ -222,8 +222,10 @@ class Mix:
             draws = np.flatnonzero(self._upcoming == number)
             component.fill(len(draws))
             if len(draws) > component.waiting:
+                # As far as the first draw whose record has not come.
                 count = min(count, int(draws[component.waiting]))
         if self._upcoming.min(initial=0) == NOTHING:
+            # From this draw on, every component with a weight has ended.
             count = min(count, int(np.argmin(self._upcoming)))
         self.component = max(0, int(self._upcoming[min(count, len(self._upcoming) - 1)]))
         return count
@@ -254,6 +256,7 @@ class Mix:
                 f"no shard of the component {component.name!r} that this lane ever reads holds a "
                 "record, so there is nothing to repeat; check the shards, or set lanes to less"
             )
+        # The draws that counted on it are forgotten, and made again without it.
         self._gone.add(number)
         self._upcoming = _NONE
         self.ended = self.ends == "stop"
@@ -271,6 +274,7 @@ class Mix:
             for part in component.take(rows)
         ]
         order = np.empty(count, np.int64)
+        # The parts stand component after component; this leads from each draw to its record there.
         order[np.argsort(choices, kind="stable")] = np.arange(count)
         ends = np.concatenate([part.ends[:, :POINTS] for part in parts])[order]
         epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
@@ -278,6 +282,7 @@ class Mix:
         epochs = np.concatenate([start_epochs, epochs[order]])
         drawn = DrawnPlaces(self._number, choices, points, epochs)
         rows = RecordRows.concatenate([part.rows for part in parts]).pick(order)
+        # The epoch of each record in its component, which is not that of the mix.
         rows = replace(rows, passes=epochs[len(starts) :])
         lengths = np.concatenate([part.lengths for part in parts])[order]
         extent = Extent(self._epochs, self._epoch, -1)
@@ -290,6 +295,7 @@ class Mix:
 
     def _split(self, span: RecordSpan, lowest: Indices) -> None:
         """Split drawn records where the mix's epoch, its components' lowest, rises."""
+        # It never falls, although a later phase may give weight to a component that lags behind.
         epochs = np.maximum.accumulate(np.maximum(lowest, self._epoch))
         begins = np.flatnonzero(np.diff(epochs, prepend=self._epoch)).tolist()
         for first, last in pairwise(sorted({0, *begins, len(span)})):

@@ -154,6 +154,7 @@ class OpenShards:
         """Return the open shard whose turn it is; those that ended the epoch have none."""
         if self._taken >= self._limit():
             self._go_on()
+        # pop() has seen that one of them is in this epoch, so this comes to an end.
         while self._epochs[self.component] != self._epoch:
             self._go_on()
         return self.component
@@ -171,6 +172,7 @@ class OpenShards:
         # Before the points move: a state within this span counts from where the span begins.
         points = tuple(self._points)
         sums = np.concatenate([[self._taken], span.lengths + FRAME_OVERHEAD]).cumsum()
+        # The record with which the limit is reached still belongs to the turn.
         count = min(len(span), int(np.searchsorted(sums, self._limit(), side="left")))
         self._taken = sums.item(count)
         is_all = count == len(span)

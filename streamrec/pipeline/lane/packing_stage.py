@@ -112,6 +112,7 @@ class Packing:
             self._job = self.submit(self.packer.flush)
             self._runs.append(_no_documents(self._number, item))
             return True
+        # One job at a time: the packer goes on from the documents before.
         rows, epoch = self._next_rows(item), item.epoch
         self._job = self.submit(lambda: self.packer.add(self.columns(rows, epoch)))
         return True

@@ -158,6 +158,8 @@ class RecordReader:
         ordinal = self.start.record if resumed else extent.first_record
         self._lead = lead(extent, self.start) if resumed else 0
         self._crc = self.start.crc if resumed else None
+        # No record stands before an extent's first one, so that one's own CRC is compared, once it
+        # is read.
         self._expected = self.start.crc if is_first and not resumed else 0
         self._leap = begin if resumed and not self._lead else None
         self._next_byte = begin + self._lead
@@ -196,6 +198,8 @@ class RecordReader:
 
     def _scan(self, read: RangeRead) -> bool:
         scanner = self._scanner
+        # Each time anew: the size may be known only since the answer, or only at a compressed
+        # shard's end.
         scanner.size = self._size(read)
         waits = self.waits
         began = waits.produce("scan")
@@ -344,6 +348,7 @@ class RecordReader:
             raise self._stale(f"record {fault.record} begins at byte {fault.offset} and crosses it")
         try:
             rereads = self.damage.rereads(fault, read)
+        # Where only the index says that a record begins, the fault may be the index's.
         except CorruptLength:
             if not self._may_be_the_index(fault):
                 raise
@@ -351,6 +356,7 @@ class RecordReader:
                 return False
             raise self._no_record_begins(fault, read) from None
         if rereads:
+            # The scanner has used bytes behind the fault, so a new one begins there.
             self.queue.reread(fault.offset)
             self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
         else:

@@ -143,6 +143,7 @@ class RecordOrder:
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
         """Iterate over the lane's extents from that number on, without end."""
         epoch, index = divmod(number, self.stride)
+        # An epoch without records would be followed by others without end.
         while self.records:
             order, before = self._sequence(epoch)
             _, _, low, high = self._bounds(lane, epoch)
@@ -204,6 +205,8 @@ class RecordOrder:
             begin = windows.begin(lane, epoch, window)
         else:
             begin = wanted
+        # Only beginnings of chunks have known offsets. So reading begins at one, and `row` says how
+        # many records before the right one are dropped.
         place = int(np.searchsorted(piece.before, begin, "right")) - 1
         record = int(piece.first[place] + begin - piece.before[place])
         chunk = self._chunk(record)
@@ -270,6 +273,7 @@ class RecordOrder:
         units = order[begin:end]
         first, last = self._units[units], self._units[units + 1]
         if len(units):
+            # A lane's piece may begin and end within a unit.
             first[0] += low - before[begin]
             last[-1] -= before[end] - high
         counted = np.concatenate([[0], np.cumsum(last - first)]).astype(np.int64)
@@ -313,6 +317,7 @@ class RecordOrder:
     def _permute(self, epoch: int) -> tuple[Numbers, Numbers]:
         order = np.arange(len(self._units) - 1, dtype=np.int64)
         if self.shuffle:
+            # All epochs of a group have the order of its first one: the lanes turn within that.
             since = 0 if self.origin is None else (epoch - self.origin) % self.lanes
             order = permutation(len(order), seed_of(CHUNKS, self.seed, epoch - since))
         records = np.diff(self._units)[order]
@@ -351,6 +356,7 @@ def lane_counts(lanes: int, counts: Numbers | None, rows: int) -> Numbers:
         rows: The rows delivered.
     """
     rounds, rest = divmod(rows, lanes)
+    # Each round takes one record of each lane, until the shorter lanes have ended.
     if counts is None or rounds < counts.min():
         return rounds + (np.arange(lanes) < rest).astype(np.int64)
     rounds = int(counts.min())

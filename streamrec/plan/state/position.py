@@ -112,6 +112,7 @@ class Position:
         return isinstance(other, Position) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
+        # Enough to tell positions of a stream apart; the arrays would have to be packed for it.
         return hash((self.fingerprint, self.step, self.rank, self.world_size, self.skip))
 
     def to_dict(self) -> dict[str, Any]:
@@ -269,6 +270,7 @@ class Position:
             first = getattr(one, name)
             whole = np.empty((one.fingerprint.lanes, *first.shape[1:]), first.dtype)
             for position in positions:
+                # Rank r of w ranks has the lanes r, r + w, r + 2w, ...
                 whole[position.rank :: position.world_size] = getattr(position, name)
             return whole[rank::world_size].copy()
 
@@ -346,6 +348,7 @@ def _arrays(
     lanes, sizes = structured(rows[:OWN], LANE), rows[end:].T.copy()
     sources = structured(rows[OWN:end].reshape(POINTS, count, owned), POINT)
     crcs = np.concatenate([lanes["crc"], sources["crc"].ravel()])
+    # Read as unsigned numbers, negative ones are too large as well.
     if rows.view(np.uint64).max() > LARGEST or crcs.max() > MOST_CRC:
         raise _fault("a number in the state's 'packed' is out of range")
     if not fingerprint.shuffle_window and lanes["row"].any():
@@ -479,6 +482,7 @@ def _heads(data: bytes, rows: int) -> tuple[Numbers, Numbers, bytes]:
     heads = np.zeros((2, rows), np.int64)
     at = 0
     for row in range(rows):
+        # Where the text has ended, the filling is a width that is refused.
         width, size = data[at : at + 2].ljust(2, b"\xff")
         lowest = data[at + 2 : at + 2 + size]
         if width > WIDEST or size > WIDEST // 8 or len(lowest) < size:
