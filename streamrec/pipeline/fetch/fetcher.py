@@ -34,6 +34,9 @@ __all__ = ["Fetcher", "OpensStores"]
 
 ADJUST_SECONDS = 0.25
 """Seconds between adjustments of the concurrency: a few times the life of a request."""
+A_BIT_MORE = 3 / 2
+"""How much larger than its lane's ranges a shard may be, and still be read by one request: of a
+shard that is read in two, the second part costs as much CPU time as the first."""
 MOST_WAITING = 256
 """The most ranges that one lane may have: as many as a single lane may have in flight. The budget
 would hold tens of thousands of tiny shards, and it does not count the objects around each."""
@@ -299,6 +302,8 @@ class Fetcher:
         """
         if queue.planner.ended or len(queue.ranges) >= MOST_WAITING:
             return 0
+        if queue.planner.begins and queue.planner.rest <= min(reach, A_BIT_MORE * queue.size):
+            return int(queue.planner.rest)
         if queue.least <= reach:
             return queue.size if queue.size <= reach else int(queue.planner.rest)
         self._full = True

@@ -297,6 +297,11 @@ class LaneRanges:
         return self._extent is None
 
     @property
+    def begins(self) -> bool:
+        """``True`` while the next range begins a shard."""
+        return self._extent is not None and not self._asked and not self.probes
+
+    @property
     def rest(self) -> float:
         """Bytes of the shard that are still to be requested; a guess if its size is unknown."""
         # The guess is a bit more than the shard before had, since a request takes memory for all of
@@ -319,6 +324,8 @@ class LaneRanges:
                 stop = self._next + int(min(size, self.rest))
                 request = RangeRequest(extent, self._next, stop)
                 self._next, self._asked = stop, True
+                if stop == end and not self.probes:
+                    self._advance(extent)  # so that ``rest`` tells of the next shard
                 return request
             self._advance(extent)
         return None

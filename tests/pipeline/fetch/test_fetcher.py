@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count, takewhile
@@ -20,7 +20,7 @@ from streamrec.pipeline.fetch.range_queue import Demand, RangeQueue, Shards
 from streamrec.plan.order.shard_order import ShardOrder
 from streamrec.plan.reading import ranges
 from streamrec.plan.reading.concurrency import Concurrency
-from streamrec.plan.reading.ranges import LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
+from streamrec.plan.reading.ranges import KIB, LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
 from streamrec.stores.base.protocol import ObjectInfo
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
@@ -214,6 +214,20 @@ async def test_of_tiny_shards_a_lane_asks_for_as_many_as_a_head_holds() -> None:
         for _ in range(9):
             await asyncio.sleep(0)
         assert len(store.asked) == -(-LARGEST_FIRST_RANGE // 10_000)
+
+
+@asynchronous
+@pytest.mark.parametrize(("size", "requests"), [(1400 * KIB, 1), (1600 * KIB, 2)])
+async def test_a_shard_that_is_a_bit_larger_than_a_range_is_one_request(
+    size: int, requests: int
+) -> None:
+    store = ScriptedStore(objects(*[size] * 8))
+    async with fetching(store, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
+        await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+    assert fetcher.plan.range_size == MIB
+    asked = Counter(url for url, *_ in store.asked)
+    # A lane's first shard begins with its head.
+    assert [asked[f"o{shard}"] for shard in range(4, 8)] == [requests] * 4
 
 
 @asynchronous
