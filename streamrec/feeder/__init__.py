@@ -1,3 +1,1 @@
-"""The feeder: batches over a socket, from a daemon or from an engine process of one's own."""
-
-from __future__ import annotations
+"""Batches over a socket, from a daemon or an engine process; README.md names the rooms."""

@@ -1,1 +1,1 @@
-"""Numbers as people see them: words, bars, tables, charts, HTML, and the verdict on a job."""
+"""Numbers, tables and charts as people see them, and the verdict; README.md names the files."""

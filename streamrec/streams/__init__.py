@@ -1,1 +1,1 @@
-"""Streams: what a training job iterates, and who reads for it."""
+"""What a training job iterates, and who reads for it; README.md names the files."""

@@ -1,3 +1,1 @@
-"""The feeder protocol, without I/O: messages, frames and the state machine of both ends."""
-
-from __future__ import annotations
+"""The feeder's protocol, without I/O; README.md names the files."""

@@ -1,4 +1,1 @@
-"""Access to a feeder: its addresses, TLS, certificates, tokens, secret files and exposure.
-
-All other rooms of the feeder may import it; it imports none of them.
-"""
+"""Addresses, TLS, tokens and files of secrets: who may read from a feeder."""

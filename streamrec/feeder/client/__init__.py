@@ -1,4 +1,1 @@
-"""The receiving side: connections of both kinds, feeds over them, failover, and shared memory.
-
-``server`` and what stands above may import it, since a feeder's end of a connection is the same.
-"""
+"""The receiving side of a feeder, and what both sides need of a connection."""

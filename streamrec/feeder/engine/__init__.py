@@ -1,4 +1,1 @@
-"""The private engine process, both ends of it: the trainer's handle, the child and what it serves.
-
-``workers`` and ``operate`` may import it: a worker opens its datasets as an engine process does.
-"""
+"""The private engine process, both ends of it: the trainer's handle, and the child."""

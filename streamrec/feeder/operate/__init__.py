@@ -1,4 +1,1 @@
-"""The daemon, from its start to its end: reload, log, health, metrics, dump; and a worker process.
-
-Only the rooms above the feeder may import it.
-"""
+"""The daemon, from its start to its end, and its worker processes from within."""

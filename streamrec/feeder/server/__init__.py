@@ -1,4 +1,1 @@
-"""The sending side: arrival, conversations over sources, replicas, shared limits, statistics.
-
-``engine``, ``workers`` and ``operate`` may import it.
-"""
+"""The sending side of a feeder: arrivals, conversations, and what clients share."""

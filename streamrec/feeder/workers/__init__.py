@@ -1,4 +1,1 @@
-"""The worker processes of a daemon, as their supervisor sees them.
-
-``operate`` may import it.
-"""
+"""The worker processes of a daemon, as their supervisor sees them."""
