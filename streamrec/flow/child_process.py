@@ -69,8 +69,10 @@ class ChildProcess:
         finally:
             timer.cancel()
         if not line:
-            said = self._log.read_bytes()[-TAIL:].decode(errors="replace").strip()
-            raise StreamrecError(f"the {self.name} process did not start: {said or 'no reason'}")
+            last_words = self._log.read_bytes()[-TAIL:].decode(errors="replace").strip()
+            raise StreamrecError(
+                f"the {self.name} process did not start: {last_words or 'no reason'}"
+            )
         answer: dict[str, Any] = json.loads(line)
         for why in answer.get("failing", {}).values():
             raise StreamrecError(f"the {self.name} process did not start: {why}")

@@ -129,7 +129,7 @@ async def apart(*calls: Callable[[], object]) -> None:
         asyncio.CancelledError: The caller was cancelled meanwhile; the calls were still made.
     """
     loop = asyncio.get_running_loop()
-    made = loop.create_future()
+    finished = loop.create_future()
 
     def make() -> None:
         try:
@@ -137,7 +137,7 @@ async def apart(*calls: Callable[[], object]) -> None:
                 call()
         finally:
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                loop.call_soon_threadsafe(made.set_result, None)
+                loop.call_soon_threadsafe(finished.set_result, None)
 
     thread = threading.Thread(target=make, name="apart", daemon=True)
     try:
@@ -146,7 +146,7 @@ async def apart(*calls: Callable[[], object]) -> None:
         _thread.start_new_thread(_start, (thread,))
     except RuntimeError:  # the system has no more threads
         make()
-    await until_done(made)
+    await until_done(finished)
 
 
 def _start(thread: threading.Thread) -> None:

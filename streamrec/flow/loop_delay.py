@@ -183,5 +183,5 @@ def calls(frame: FrameType | None) -> str:
     # Without the lines of the source, which would be read from the disk.
     walked = [] if frame is None else traceback.walk_stack(frame)
     stack = traceback.StackSummary.extract(walked, limit=FRAMES, lookup_lines=False)
-    shown = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in stack]
-    return " < ".join(shown) or "an unknown place"
+    call_texts = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in stack]
+    return " < ".join(call_texts) or "an unknown place"

@@ -164,24 +164,25 @@ class Pool:
         Raises:
             MemoryError: The system has no memory; the account is not charged.
         """
-        taken = size_class(size)
+        whole = size_class(size)
         with self._lock:
-            if not self._idle[taken]:
+            if not self._idle[whole]:
                 sizes = list(self._idle)  # a release in the midst of this may add one
-                taken = min(
-                    (s for s in sizes if taken < s <= most and self._idle[s]), default=taken
+                whole = min(
+                    (s for s in sizes if whole < s <= most and self._idle[s]),
+                    default=whole,
                 )
-            self.in_use += taken
+            self.in_use += whole
             self.most_in_use = max(self.most_in_use, self.in_use)
-            account.in_use += taken
-            memory = self._idle[taken].pop()[1] if self._idle[taken] else None
-            self.idle -= taken if memory is not None else 0
+            account.in_use += whole
+            memory = self._idle[whole].pop()[1] if self._idle[whole] else None
+            self.idle -= whole if memory is not None else 0
         try:
-            memory = self._fresh(taken) if memory is None else memory
+            memory = self._fresh(whole) if memory is None else memory
         except MemoryError:
             with self._lock:
-                self.in_use -= taken
-                account.in_use -= taken
+                self.in_use -= whole
+                account.in_use -= whole
             raise
         return lent(memory, partial(self._give_back, account, memory))[:size]
 

@@ -71,14 +71,14 @@ def quantile(counts: Sequence[int], part: float) -> float | None:
         counts: The counts of a histogram's buckets; negative ones count as 0.
         part: 0.5 for the median.
     """
-    wanted = part * sum(max(count, 0) for count in counts)
-    if not wanted:
+    target = part * sum(max(count, 0) for count in counts)
+    if not target:
         return None
     for low, high, count in zip((0.0, *BOUNDS), (*BOUNDS, BOUNDS[-1]), counts, strict=True):
-        if count >= wanted:
+        if count >= target:
             # Within a bucket the times are taken as evenly spread, as Prometheus does.
-            return low + (high - low) * wanted / count
-        wanted -= max(count, 0)
+            return low + (high - low) * target / count
+        target -= max(count, 0)
     return BOUNDS[-1]
 
 

@@ -19,7 +19,7 @@ PACKAGE: Final = "streamrec.report"
 @cache
 def environment(package: str) -> Environment:
     """Return the means to fill in the templates of a package, which may import ``parts.html``."""
-    filled = Environment(
+    templates = Environment(
         loader=ChoiceLoader([PackageLoader(package, ""), PackageLoader(PACKAGE, "")]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -27,9 +27,9 @@ def environment(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filled.filters["percent"] = percent
-    filled.globals |= {"width": WIDTH, "height": HEIGHT}
-    return filled
+    templates.filters["percent"] = percent
+    templates.globals |= {"width": WIDTH, "height": HEIGHT}
+    return templates
 
 
 def policy(*, style: str, script: str = "") -> str:

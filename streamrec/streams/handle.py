@@ -37,12 +37,12 @@ class Handle:
     @property
     def features(self) -> dict[str, Any] | None:
         """The specs in their plain form, as in a daemon's configuration; ``None``: raw records."""
-        features: dict[str, Any] | None = self.stream._opened().settings["features"]
+        features: dict[str, Any] | None = self.stream._open_session().settings["features"]
         return features
 
     def summary(self) -> RankSummary:
         """Return what this process is about to read, which adapters compare on all processes."""
-        stream, session = self.stream, self.stream._opened()
+        stream, session = self.stream, self.stream._open_session()
         ends = {name: session.settings.get(name) for name in ENDS}
         rank, world_size = stream._rank()
         return RankSummary(

@@ -46,12 +46,12 @@ def warn_of_small_budget(
     lanes //= world_size
     windows = int(settings.shuffle_window) // world_size if settings.has_windows else 0
     size = sum(map(size_of, batch.columns.values()))
-    budget, wanted = memory_budget(settings), enough(size, lanes, windows)
-    if budget < wanted:
+    budget, needed = memory_budget(settings), enough(size, lanes, windows)
+    if budget < needed:
         log.warning(
             "memory_budget is %.0f MiB, so requests and batches wait for one another: a batch has "
             "%.1f MiB, and three of them with a range for each of %d lanes%s take %.0f MiB; set it "
             "to that or more, or batch_size or lanes to less",
             *(budget / MIB, size / MIB, lanes, " and the shuffle_window" if windows else ""),
-            -(-wanted // MIB),
+            -(-needed // MIB),
         )

@@ -291,7 +291,7 @@ class Stream(Stateful, Generic[Item]):
     @property
     def fingerprint(self) -> Fingerprint:
         """Everything that determines the order; equal on every rank of the same stream."""
-        return self._opened().fingerprint
+        return self._open_session().fingerprint
 
     @property
     def shards(self) -> list[str]:
@@ -300,7 +300,7 @@ class Stream(Stateful, Generic[Item]):
         Raises:
             ConfigError: Another process reads, and there are too many names to send them along.
         """
-        settings = self._opened().settings
+        settings = self._open_session().settings
         if settings["shards"] is None:
             raise ConfigError(
                 f"a feeder does not tell the names of as many as {settings['shard_count']} shards; "
@@ -384,7 +384,7 @@ class Stream(Stateful, Generic[Item]):
             self._finalizer.atexit = False  # the loop is gone by then
         return loops.of_this_loop(self._session)
 
-    def _opened(self) -> PlainSession | AsyncSession:
+    def _open_session(self) -> PlainSession | AsyncSession:
         if self._session is None:
             raise ConfigError("the stream is not open; enter it with `with` or `async with` first")
         return self._session
@@ -406,7 +406,7 @@ class Stream(Stateful, Generic[Item]):
             session.subscribe()
 
     def _end_run(self) -> None:
-        state = self._opened().position
+        state = self._open_session().position
         if state is not None:
             self._move(self._cursor.end, Position.from_dict(state))
         self._ended = True
@@ -438,7 +438,7 @@ class Stream(Stateful, Generic[Item]):
     # -- batches and single records ----------------------------------------------------------------
 
     def _take(self, batch: Batch) -> Batch | Row | bytes:
-        settings = self._opened().settings
+        settings = self._open_session().settings
         if settings["batch_size"] is not None:
             if not self._cursor.batches and isinstance(self._description, StreamSettings):
                 world_size = self._rank().world_size

@@ -38,8 +38,8 @@ def from_fields(fields: dict[str, Any]) -> StreamrecError:
     dropped, and an error of an unknown type becomes a ``StreamrecError``.
     """
     kind = _BY_NAME.get(str(fields.get("type")), StreamrecError)
-    known = {name: _fact(name, fields.get(name)) for name in field_names(kind)}
-    return kind(str(fields.get("message", "no message")), **known)
+    facts = {name: _fact(name, fields.get(name)) for name in field_names(kind)}
+    return kind(str(fields.get("message", "no message")), **facts)
 
 
 def _fact(name: str, value: Any) -> Any:

@@ -163,15 +163,15 @@ def check_trailer(
     Raises:
         CorruptFrame: The bytes changed on the way.
     """
-    expected, found = _CRC.unpack(data)[0], checksum(metadata, payload)
-    if expected != found:
+    expected, computed = _CRC.unpack(data)[0], checksum(metadata, payload)
+    if expected != computed:
         raise CorruptFrame(
-            f"the CRC of {kind.name} is {found:#010x}, its frame says {expected:#010x}: bytes "
+            f"the CRC of {kind.name} is {computed:#010x}, its frame says {expected:#010x}: bytes "
             "changed on the way; connect again"
         )
 
 
-def aligned(size: int) -> memoryview:
+def allocate_aligned(size: int) -> memoryview:
     """Allocate ``size`` bytes from a multiple of 64 on; their content is undefined."""
     # np.empty, not bytearray: it writes no zeros, which the socket would overwrite, and asks the
     # kernel for huge pages.

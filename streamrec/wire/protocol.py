@@ -283,7 +283,7 @@ class Connection:
         self.credit += credit.amount
 
 
-def sealed(message: BatchMessage) -> BatchMessage:
+def seal(message: BatchMessage) -> BatchMessage:
     """Return a batch with the end of its frame, which takes a look at all its bytes."""
     return replace(message, trailer=trailer(message.metadata, message.payload))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.errors import RemoteProtocolError
-from streamrec.wire.frame import HEADER, TRAILER, Header, aligned, check_trailer
+from streamrec.wire.frame import HEADER, TRAILER, Header, allocate_aligned, check_trailer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,7 +136,7 @@ def _allocate(header: Header) -> list[memoryview]:
     if not header.payload_size:
         return [memoryview(bytearray(head + TRAILER))]
     try:
-        return [memoryview(bytearray(head)), aligned(header.payload_size + TRAILER)]
+        return [memoryview(bytearray(head)), allocate_aligned(header.payload_size + TRAILER)]
     except MemoryError:
         raise RemoteProtocolError(
             f"there is no memory for a batch of {header.payload_size} bytes; lower batch_size"

@@ -21,7 +21,7 @@ from streamrec.plan.state.position import Position
 from streamrec.plan.state.resume_point import Beginning
 from streamrec.stores.base.protocol import ObjectInfo
 from streamrec.values.columns import BytesColumn
-from streamrec.wire.frame import aligned
+from streamrec.wire.frame import allocate_aligned
 from streamrec.wire.messages import BatchMessage
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def received(message: BatchMessage) -> BatchMessage:
     """Return a message as it comes from a socket: with one aligned, writable buffer."""
     if not message.payload_size:
         return BatchMessage(message.metadata)
-    memory = aligned(message.payload_size)
+    memory = allocate_aligned(message.payload_size)
     memory[:] = b"".join(message.payload)
     return BatchMessage(message.metadata, (memory,))
 

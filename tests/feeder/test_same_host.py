@@ -75,7 +75,7 @@ class TestClients:
             await asyncio.sleep(0)  # until then the loop still holds what it has waited for
             gc.collect()
             assert feeds[0].inbox is not None
-            assert feeds[0].inbox.freed(), "they came in it"
+            assert feeds[0].inbox.take_freed(), "they came in it"
             for feed in feeds:
                 await feed.aclose()
         assert shared_mappings() == before
@@ -89,7 +89,7 @@ class TestClients:
                 for step in range(10):
                     check(feed.receive(), step)
                 assert feed.inbox is not None
-                assert len(feed.inbox.freed()) == 10
+                assert len(feed.inbox.take_freed()) == 10
         assert shared_mappings() == before
 
     def test_what_is_kept_stays_as_it_is(self, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ class TestClients:
                 for step, batch in enumerate(all_now(feed)):
                     check(batch, step)
                 assert feed.inbox is not None
-                assert feed.inbox.freed() == ()
+                assert feed.inbox.take_freed() == ()
 
     def test_the_death_of_a_feeder(self, tmp_path: Path) -> None:
         before, files = shared_mappings(), open_fds()

@@ -14,7 +14,7 @@ from streamrec.wire.frame import (
     METADATA_CAP,
     TRAILER,
     Header,
-    aligned,
+    allocate_aligned,
     check_sizes,
     check_trailer,
     frame_size,
@@ -119,7 +119,7 @@ def test_a_wrong_checksum_names_both() -> None:
 def test_memory_is_aligned(size: int) -> None:
     import numpy as np
 
-    view = aligned(size)
+    view = allocate_aligned(size)
     assert len(view) == size
     assert not view.readonly
     if size:

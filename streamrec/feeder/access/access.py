@@ -51,11 +51,11 @@ class ServerContext(ssl.SSLContext):
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any
     ) -> ssl.SSLObject:
         """Return the end of TLS of a connection, as event loops ask for it."""
-        made = super().wrap_bio(incoming, outgoing, *args, **options)
-        assert isinstance(made, Handshake)
-        made.outgoing = outgoing
-        present_handshakes.get([]).append(made)
-        return made
+        ssl_object = super().wrap_bio(incoming, outgoing, *args, **options)
+        assert isinstance(ssl_object, Handshake)
+        ssl_object.outgoing = outgoing
+        present_handshakes.get([]).append(ssl_object)
+        return ssl_object
 
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -144,17 +144,17 @@ class Access:
 
     Args:
         server: The settings of the feeder.
-        own: By name, the files of tokens of each dataset; a dataset may have no files.
+        token_files: By name, the files of tokens of each dataset; a dataset may have no files.
 
     Raises:
         ConfigError: A file cannot be used.
     """
 
     def __init__(
-        self, server: DaemonSettings.Server, own: Mapping[str, Sequence[str]] | None = None
+        self, server: DaemonSettings.Server, token_files: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         self.server = server
-        self.own = own or {}
+        self.own = token_files or {}
         self.tokens = Tokens(server, self.own)
         self.certificates = None if server.tls is None else Certificates(server.tls)
         self._has_files = bool(server.tls or server.tokens or any(self.own.values()))

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def check_exposure(
-    place: Address, server: DaemonSettings.Server, own: Mapping[str, Sequence[str]]
+    place: Address, server: DaemonSettings.Server, token_files: Mapping[str, Sequence[str]]
 ) -> None:
     """Refuse to listen where the network could read tokens, or data that it is not meant to.
 
     Args:
         place: Where to listen.
         server: The settings that say who may read.
-        own: By name, the files of tokens of each dataset; a dataset may have no files.
+        token_files: By name, the files of tokens of each dataset; a dataset may have no files.
 
     Raises:
         ConfigError: It is beyond this machine, and that is not allowed; or it lacks a certificate.
@@ -51,13 +51,15 @@ def check_exposure(
     if place.is_loopback:
         return
     for_all = server.token is not None or bool(server.tokens)
-    if not place.tls and (for_all or any(own.values())):
+    if not place.tls and (for_all or any(token_files.values())):
         raise ConfigError(
             f"{place}: clients would send their token in plain TCP over the network; listen at "
             "tls://, 127.0.0.1 or a Unix socket, or set no token"
         )
     has_client_ca = place.tls and server.tls is not None and server.tls.client_ca is not None
-    if not (for_all or (own and all(own.values())) or has_client_ca or server.insecure):
+    if not (
+        for_all or (token_files and all(token_files.values())) or has_client_ca or server.insecure
+    ):
         raise ConfigError(
             f"{place}: whoever reaches it could read datasets; listen at tls:// and set tokens or "
             "tls.client_ca, or listen at 127.0.0.1 or a Unix socket, or set insecure = true in "
@@ -221,10 +223,10 @@ def _unix(rest: str) -> Address:
 
 def _dataset_of_query(query: str) -> str:
     """Return the dataset of ``dataset=NAME``."""
-    found = parse_qs(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
-    _check(found.keys() == {"dataset"}, "only dataset=NAME may stand behind '?'")
-    _check(len(found["dataset"]) == 1, "it names two datasets")
-    return found["dataset"][0]
+    query_values = parse_qs(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
+    _check(query_values.keys() == {"dataset"}, "only dataset=NAME may stand behind '?'")
+    _check(len(query_values["dataset"]) == 1, "it names two datasets")
+    return query_values["dataset"][0]
 
 
 def _check_dataset(addresses: tuple[Address, ...], *, listen: bool) -> None:

@@ -81,10 +81,10 @@ class SecretFiles(Generic[T]):
 def _signature(path: str) -> Signature | None:
     """Return what changes when a file is replaced or written; ``None``: it is not there."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def read_file(path: str, setting: str) -> tuple[bytes, int]:
@@ -215,19 +215,19 @@ class Grant:
         """Return True if the client may read a dataset, which need not be there."""
         return self.own.get(dataset, self.others)
 
-    def check(self, dataset: str, *, given: bool) -> None:
+    def check(self, dataset: str, *, shows_token: bool) -> None:
         """Refuse a client whose token does not open a dataset.
 
         Args:
             dataset: The name, as it says it.
-            given: It showed a token.
+            shows_token: It showed a token.
 
         Raises:
             FeederRefused: It may not read that. Nothing is said of what is there.
         """
         if self.opens(dataset):
             return
-        if not given:
+        if not shows_token:
             reason = "a token is needed: give token="
         elif self.is_known:
             reason = f"the token does not open the dataset {dataset!r}; give a token that does"
@@ -271,11 +271,11 @@ class Tokens:
 
     def grant(self, token: str) -> Grant:
         """Return what a token opens; it is compared with all that are known, in constant time."""
-        given = _digest(token)
+        digest = _digest(token)
         everything, own = self._digests()
-        opens_all = _is_among(given, everything)
+        opens_all = _is_among(digest, everything)
         # Whatever is found, none is left out.
-        matches = {name: _is_among(given, some) for name, some in own.items()}
+        matches = {name: _is_among(digest, some) for name, some in own.items()}
         return Grant(
             is_known=opens_all or any(matches.values()),
             own={name: opens_all or matches[name] for name in own},
@@ -334,9 +334,9 @@ def _values(files: list[SecretFiles[list[bytes]]]) -> list[bytes]:
     return [digest for file in files for digest in file.value]
 
 
-def _is_among(given: bytes, digests: list[bytes]) -> bool:
-    found = [hmac.compare_digest(digest, given) for digest in digests]
-    return any(found)
+def _is_among(digest_shown: bytes, digests: list[bytes]) -> bool:
+    matches = [hmac.compare_digest(digest, digest_shown) for digest in digests]
+    return any(matches)
 
 
 def _digest(token: str) -> bytes:

@@ -46,7 +46,7 @@ def look_up(addresses: Iterable[Address]) -> list[Address]:
     They are in an order that all clients share. What cannot be looked up stays as it is, and the
     attempt to connect there says why.
     """
-    return [found for place in addresses for found in _look_up_all(place)]
+    return [machine for place in addresses for machine in _look_up_all(place)]
 
 
 async def look_up_async(
@@ -58,12 +58,12 @@ async def look_up_async(
         return list(addresses)
     try:
         async with asyncio.timeout(timeout):
-            found = await asyncio.gather(
+            machines = await asyncio.gather(
                 *(asyncio.to_thread(_look_up_all, one) for one in addresses)
             )
     except TimeoutError:
         return list(addresses)
-    return [one for some in found for one in some]
+    return [one for some in machines for one in some]
 
 
 def _is_name(place: Address) -> bool:
@@ -156,8 +156,10 @@ async def connect_async(
         async with asyncio.timeout(timeout):
             if address.path is not None:
                 return (await loop.create_unix_connection(connection, address.path))[1]
-            made = loop.create_connection(connection, host, port, ssl=context, server_hostname=name)
-            return (await made)[1]
+            opening = loop.create_connection(
+                connection, host, port, ssl=context, server_hostname=name
+            )
+            return (await opening)[1]
     except OSError as error:  # a TimeoutError is one too
         raise _error_of(address, error) from None
 

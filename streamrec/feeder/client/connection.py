@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, WireError
 from streamrec.feeder.access.tls import failure
 from streamrec.wire.messages import BatchMessage, Credit, Ping, Pong, Release
-from streamrec.wire.protocol import Role, State, sealed
+from streamrec.wire.protocol import Role, State, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -309,7 +309,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             LocalProtocolError: The protocol does not allow it now.
         """
         if isinstance(message, BatchMessage) and message.payload_size >= LARGE:
-            message = await asyncio.to_thread(sealed, message)
+            message = await asyncio.to_thread(seal, message)
         if self.broken is not None:
             raise self.broken
         self.post(message)

@@ -229,7 +229,7 @@ class FeedState:
         if self._owed * 4 < self._credit_bytes:
             return []
         credit, self._owed = Credit(self._owed), 0
-        offsets = self.inbox.freed() if self.inbox is not None else ()
+        offsets = self.inbox.take_freed() if self.inbox is not None else ()
         return [Release(offsets), credit] if offsets else [credit]
 
     def lost(self, error: StreamrecError) -> StreamrecError:

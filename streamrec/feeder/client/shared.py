@@ -119,8 +119,8 @@ class Allocator:
         first = i - 1 if i and sum(self._free[i - 1]) == begin else i
         last = i + 1 if i < len(self._free) and self._free[i][0] == begin + size else i
         begin = min(begin, self._free[first][0]) if first < i else begin
-        joined = size + sum(length for _, length in self._free[first:last])
-        self._free[first:last] = [(begin, joined)]
+        whole = size + sum(length for _, length in self._free[first:last])
+        self._free[first:last] = [(begin, whole)]
 
 
 def _in_pages(size: int) -> int:
@@ -314,6 +314,6 @@ class Inbox:
             )
         return lent(self._memory[offset : offset + size], partial(self._freed.append, offset)).data
 
-    def freed(self) -> tuple[int, ...]:
+    def take_freed(self) -> tuple[int, ...]:
         """Return the places of which views have ended since the last call."""
         return tuple(self._freed.popleft() for _ in range(len(self._freed)))

@@ -135,9 +135,9 @@ def read_welcome(
     except (StateError, ConfigError) as error:
         raise RemoteProtocolError(f"WELCOME cannot be read: {error}") from None
     batch = None if facts.batch_size is None else facts.batch_size * world_size
-    told = (facts.lanes, facts.shard_count, batch)
+    identity = (facts.lanes, facts.shard_count, batch)
     names = facts.shard_count if facts.shards is None else len(facts.shards)
-    if told != (served.lanes, served.shards, served.global_batch) or names != served.shards:
+    if identity != (served.lanes, served.shards, served.global_batch) or names != served.shards:
         raise RemoteProtocolError("the settings of WELCOME are not those of its fingerprint")
     if served.lanes % world_size:
         raise RemoteProtocolError(

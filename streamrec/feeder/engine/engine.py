@@ -67,8 +67,8 @@ def child_command(module: str, *arguments: object) -> list[str]:
 def child_environment() -> dict[str, str]:
     """Return most variables of this process, and the place of this package if not installed."""
     # The child runs the kernel that runs here: what is to be said about that has been said.
-    given = {name: text for name, text in os.environ.items() if not name.startswith(KEPT_BACK)}
-    environment = {**ENVIRONMENT_DEFAULTS, **given, VARIABLE: kernel.implementation}
+    variables = {name: text for name, text in os.environ.items() if not name.startswith(KEPT_BACK)}
+    environment = {**ENVIRONMENT_DEFAULTS, **variables, VARIABLE: kernel.implementation}
     root = str(Path(__file__).parents[3])
     if root not in site.getsitepackages() and root != site.getusersitepackages():
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -138,16 +138,16 @@ class Engine:
         scheme, separator, _ = source.partition("://")
         store = scheme + separator if separator else source and "/"
         hold_standard_descriptors()
-        kept = contextlib.ExitStack()
+        resources = contextlib.ExitStack()
         try:
             ours, theirs = socket.socketpair()
-            kept.enter_context(ours)
+            resources.enter_context(ours)
             with theirs:
-                errors = kept.enter_context(scratch_file())
+                errors = resources.enter_context(scratch_file())
                 theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
                 process = _spawn(theirs.fileno(), store, errors)
         except OSError as error:
-            kept.close()
+            resources.close()
             raise ConfigError(
                 f"cannot start {sys.executable!r} as the engine process: {error.strerror}; "
                 'set engine="thread"'
@@ -165,9 +165,9 @@ class Engine:
             code = self.process.wait(GOODBYE)
         except subprocess.TimeoutExpired:
             return None
-        said = _tail(self._errors)
-        said = f"; its last words:\n{said}" if said else ""
-        return f"the engine process {self.process.pid} {_outcome(code)}{said}"
+        last_words = _tail(self._errors)
+        last_words = f"; its last words:\n{last_words}" if last_words else ""
+        return f"the engine process {self.process.pid} {_outcome(code)}{last_words}"
 
     def close(self, *, at_once: bool = False) -> None:
         """End the process and wait for it, at most some seconds; again changes nothing.
@@ -282,7 +282,7 @@ def _search_path() -> list[str]:
     """Return the places of modules; an empty one stands for the working directory."""
     directory = working_directory()
     here = [] if directory is None else [str(directory)]
-    return [found for place in sys.path for found in ([place] if place else here)]
+    return [path for place in sys.path for path in ([place] if place else here)]
 
 
 def _spawn(sock: int, store: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -320,10 +320,10 @@ def _end(
     finally:
         process.kill()  # does nothing where it has ended
         process.wait()
-    said = _tail(errors)
+    last_words = _tail(errors)
     errors.close()
-    if said:
-        log.warning("the engine process %d said: %s", process.pid, printable(said))
+    if last_words:
+        log.warning("the engine process %d said: %s", process.pid, printable(last_words))
 
 
 def _tail(errors: IO[bytes]) -> str:

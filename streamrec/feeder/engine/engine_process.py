@@ -53,14 +53,14 @@ async def _live(parent: int, sock: socket.socket) -> None:
     watching = asyncio.create_task(_watch(parent))
     order = await asyncio.to_thread(sys.stdin.buffer.read)
     if order:  # else the parent has no use for this process
-        told = json.loads(order)
-        if "route" in told:
+        instructions = json.loads(order)
+        if "route" in instructions:
             from streamrec.feeder.engine.relay import relay  # and what heals a feed
 
-            await relay(sock, told["route"], FOR_EVER)
+            await relay(sock, instructions["route"], FOR_EVER)
         else:
-            find_functions(told)
-            await serve(sock, told)
+            find_functions(instructions)
+            await serve(sock, instructions)
     watching.cancel()
 
 
@@ -99,8 +99,8 @@ async def open_ordered(order: dict[str, Any]) -> Dataset:
 
         loaded = unpickle(order["functions"])
     objects = order["objects"]
-    found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
-    return await Dataset.open(validate(DatasetSettings, order["settings"] | loaded), found)
+    shards = None if objects is None else [ObjectInfo(*fields) for fields in objects]
+    return await Dataset.open(validate(DatasetSettings, order["settings"] | loaded), shards)
 
 
 async def _watch(parent: int) -> None:

@@ -65,13 +65,13 @@ class ReadValue(NamedTuple):
 
 def variables(function: FunctionType) -> dict[str, Any]:
     """Return the globals and the variables of other functions that a function's code may read."""
-    found = dict(function.__globals__)
+    values = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:  # it has no value yet
             continue
-    return found
+    return values
 
 
 def reads(function: FunctionType) -> Iterator[ReadValue]:
@@ -79,17 +79,17 @@ def reads(function: FunctionType) -> Iterator[ReadValue]:
     return _reads(function.__code__, {**vars(builtins), **variables(function)})
 
 
-def _reads(code: CodeType, known: dict[str, Any]) -> Iterator[ReadValue]:
+def _reads(code: CodeType, visible: dict[str, Any]) -> Iterator[ReadValue]:
     steps = _steps(code)
-    own = {*code.co_varnames, *code.co_cellvars}
-    known = {name: value for name, value in known.items() if name not in own}
-    known |= _find_imports(steps)
+    local_names = {*code.co_varnames, *code.co_cellvars}
+    visible = {name: value for name, value in visible.items() if name not in local_names}
+    visible |= _find_imports(steps)
     for number, step in enumerate(steps):
-        if step.opname.startswith("LOAD_") and _attribute(step) is None and step.argval in known:
-            yield from _follow(step.argval, known[step.argval], steps[number + 1 :])
+        if step.opname.startswith("LOAD_") and _attribute(step) is None and step.argval in visible:
+            yield from _follow(step.argval, visible[step.argval], steps[number + 1 :])
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _reads(constant, known)
+            yield from _reads(constant, visible)
 
 
 def _steps(code: CodeType) -> list[dis.Instruction]:
@@ -125,7 +125,7 @@ def _attribute_of(value: Any, name: str) -> Any:
 
 def _find_imports(steps: list[dis.Instruction]) -> dict[str, Any]:
     """Return the variables that get what the code itself imports, where that is imported here."""
-    found: dict[str, Any] = {}
+    imports: dict[str, Any] = {}
     module: ModuleType | None = None
     for step, following in pairwise(steps):
         value: Any = _MISSING
@@ -135,8 +135,8 @@ def _find_imports(steps: list[dis.Instruction]) -> dict[str, Any]:
         elif step.opname == "IMPORT_FROM":
             value = getattr(module, step.argval, _MISSING)
         if value is not _MISSING and following.opname.startswith("STORE_"):
-            found[following.argval] = value
-    return found
+            imports[following.argval] = value
+    return imports
 
 
 def obstacle(function: FunctionType) -> str | None:
@@ -151,9 +151,9 @@ def obstacle(function: FunctionType) -> str | None:
             if is_import and (steps[number - 1].argval or is_own(step.argval)):
                 name = step.argval or "its package"
                 return f"imports {name} when it is called; import it at the top of the file"
-    known = variables(function)
+    names = variables(function)
     for read in reads(function):
-        if is_put_into_builtins(read, known):
+        if is_put_into_builtins(read, names):
             return f"reads {read.path!r}, which the program has put into builtins"
         if setting := _set_in_c(read):
             return f"uses {read.path}, and the program has changed {setting}"
@@ -167,15 +167,15 @@ def obstacle(function: FunctionType) -> str | None:
     return None
 
 
-def is_put_into_builtins(read: ReadValue, known: dict[str, Any]) -> bool:
+def is_put_into_builtins(read: ReadValue, names: dict[str, Any]) -> bool:
     """Return whether a value is one of ``builtins`` that Python itself has not put there.
 
     Args:
         read: The value, and how it is read.
-        known: The variables of the function that reads it.
+        names: The variables of the function that reads it.
     """
     name = read.path.rpartition(".")[2]
-    is_variable = read.owner is None and read.path in known
+    is_variable = read.owner is None and read.path in names
     if (
         is_variable
         or read.owner not in (None, builtins)
@@ -268,12 +268,12 @@ def is_own(module: str) -> bool:
         return True
     if not top or top == __name__.partition(".")[0] or top in sys.stdlib_module_names:
         return False
-    found = sys.modules.get(top)
-    if found is None:
+    module_object = sys.modules.get(top)
+    if module_object is None:
         origin = _origin(top)
         return origin is not _MISSING and not _is_installed(top, origin)
-    known = getattr(found, "__dict__", {})  # some put other objects there
-    places = [known.get("__file__"), *(known.get("__path__") or ())]
+    attributes = getattr(module_object, "__dict__", {})  # some put other objects there
+    places = [attributes.get("__file__"), *(attributes.get("__path__") or ())]
     return not _is_installed(top, next((place for place in places if place), None))
 
 

@@ -73,8 +73,10 @@ def codes_of(settings: DatasetSettings) -> dict[str, str]:
         code_of,  # cloudpickle: few feeders need it
     )
 
-    given = {name: getattr(settings, name) for name in SETTINGS}
-    codes = {name: code_of(_function(name, one)) for name, one in given.items() if one is not None}
+    functions = {name: getattr(settings, name) for name in SETTINGS}
+    codes = {
+        name: code_of(_function(name, one)) for name, one in functions.items() if one is not None
+    }
     python = ".".join(map(str, sys.version_info[:2]))
     return {
         f"code of {name} in Python {python}": code
@@ -83,5 +85,5 @@ def codes_of(settings: DatasetSettings) -> dict[str, str]:
     }
 
 
-def _function(setting: str, given: Callable[..., Any] | str) -> Callable[..., Any]:
-    return load(setting, given) if isinstance(given, str) else given
+def _function(setting: str, function: Callable[..., Any] | str) -> Callable[..., Any]:
+    return load(setting, function) if isinstance(function, str) else function

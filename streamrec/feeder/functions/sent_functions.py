@@ -165,9 +165,9 @@ def identity_of(function: Callable[..., Any]) -> str:
     """
     functions, names = {"map": function}, set[str]()
     try:
-        found = _follow(functions)
-        whole = functions, found.set_options(), found.environment()
-        data = _dump(whole, found, partial(_IdentityPickler, names=names))
+        read_names = _follow(functions)
+        whole = functions, read_names.set_options(), read_names.environment()
+        data = _dump(whole, read_names, partial(_IdentityPickler, names=names))
     except _Refused as error:
         named = f'a cache of "mapped" keeps one result for each record, but map {name_of(function)}'
         if error.is_random:
@@ -180,8 +180,8 @@ def identity_of(function: Callable[..., Any]) -> str:
         ) from None
     packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
     releases = [(name, _releases(name)) for name in sorted(packages) if name.isidentifier()]
-    known = repr((sys.version_info[:2], releases)).encode()
-    return blake2b(known + data, digest_size=16).hexdigest()
+    surroundings = repr((sys.version_info[:2], releases)).encode()
+    return blake2b(surroundings + data, digest_size=16).hexdigest()
 
 
 def code_of(function: Callable[..., Any]) -> str | None:
@@ -192,9 +192,9 @@ def code_of(function: Callable[..., Any]) -> str | None:
     """
     functions = {"": function}
     try:
-        found = _follow(functions)
-        options = [one for one in found.set_options() if not _is_standard(one[0].__name__)]
-        data = _dump((functions, options), found, partial(_IdentityPickler, names=set()))
+        read_names = _follow(functions)
+        options = [one for one in read_names.set_options() if not _is_standard(one[0].__name__)]
+        data = _dump((functions, options), read_names, partial(_IdentityPickler, names=set()))
     except _Refused:
         return None
     package = str(getattr(function, "__module__", "")).partition(".")[0]
@@ -212,30 +212,30 @@ def _releases(package: str) -> list[str]:
         return [version(package)]
     except PackageNotFoundError:
         # Few have another name, as that of cv2, and to look it up takes a second.
-        known = _distributions() if is_installed(package) else {}
-        return [version(name) for name in sorted({*known.get(package, ())})]
+        distributions = _distributions() if is_installed(package) else {}
+        return [version(name) for name in sorted({*distributions.get(package, ())})]
 
 
 _distributions = cache(packages_distributions)
 
 
 def _pickle(functions: Mapping[str, Callable[..., Any]]) -> bytes:
-    found = _follow(functions)
+    read_names = _follow(functions)
     # The process begins with the last two, so it is enough that they are compared.
-    whole = dict(functions), found.set_options(), found.environment(), _directory()
-    return _dump(whole, found)
+    whole = dict(functions), read_names.set_options(), read_names.environment(), _directory()
+    return _dump(whole, read_names)
 
 
 def _follow(functions: Mapping[str, Callable[..., Any]]) -> _Reads:
     """Find all that functions read."""
-    known: set[tuple[str, str]] = set()
+    attributes: set[tuple[str, str]] = set()
     while True:
-        found = _Reads([], set(known), {})
-        _dump([dict(functions)], found)
+        read_names = _Reads([], set(attributes), {})
+        _dump([dict(functions)], read_names)
         # A module takes along the attributes that functions name, and some come after it.
-        if found.own == known:
-            return found
-        known = found.own
+        if read_names.own == attributes:
+            return read_names
+        attributes = read_names.own
 
 
 def _directory() -> str | None:
@@ -247,23 +247,23 @@ def _directory() -> str | None:
 
 
 def _dump(
-    value: Any, found: _Reads, pickler: Callable[[BytesIO, _Reads], Any] | None = None
+    value: Any, read_names: _Reads, pickler: Callable[[BytesIO, _Reads], Any] | None = None
 ) -> bytes:
     file = _Bounded()
-    own = {name for name in list(sys.modules) if "." not in name and is_own(name)} - {"__main__"}
+    tops = {name for name in list(sys.modules) if "." not in name and is_own(name)} - {"__main__"}
     with _registry:
-        added = own - cloudpickle.list_registry_pickle_by_value()
+        added = tops - cloudpickle.list_registry_pickle_by_value()
         # Some programs put other objects there.
         found_there: list[Any] = [sys.modules.get(name) for name in added]
         modules = [module for module in found_there if isinstance(module, ModuleType)]
         for module in modules:
             cloudpickle.register_pickle_by_value(module)
         try:
-            (pickler or _Pickler)(file, found).dump(value)
+            (pickler or _Pickler)(file, read_names).dump(value)
         except _Refused:
             raise
         except Exception as error:
-            what = _blame(found, error)
+            what = _blame(read_names, error)
             raise _Refused(what) from error
         finally:
             for module in modules:
@@ -332,11 +332,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _cell(self, cell: CellType) -> CellType:
         try:
-            found = cell.cell_contents
+            content = cell.cell_contents
         except ValueError:  # it has no value yet
             return cell
-        (named,) = self._by_name({"": found}).values()
-        return cell if named is found else CellType(named)
+        (named,) = self._by_name({"": content}).values()
+        return cell if named is content else CellType(named)
 
     def _by_name(self, values: dict[Any, Any]) -> dict[Any, Any]:
         """Mark the modules of the user's among values that code reads by their names."""
@@ -349,11 +349,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _attributes(self, module: ModuleType) -> dict[str, Any]:
         """Return the attributes of a module that functions read."""
-        known = vars(module)
+        attributes = vars(module)
         names = {name for owner, name in self._found.own if owner == module.__name__}
-        if names - known.keys():
+        if names - attributes.keys():
             names.add("__getattr__")  # which makes the others when they are read
-        return self._by_name({name: known[name] for name in sorted(names) if name in known})
+        return self._by_name(
+            {name: attributes[name] for name in sorted(names) if name in attributes}
+        )
 
 
 class _IdentityPickler(_Pickler):
@@ -402,8 +404,10 @@ class _IdentityPickler(_Pickler):
         number = self._classes.setdefault(kind, len(self._classes))
         if is_known:
             return (number,)
-        own = {name: value for name, value in vars(kind).items() if name not in _NOT_OF_CLASS}
-        return number, kind.__qualname__, kind.__bases__, own
+        attributes = {
+            name: value for name, value in vars(kind).items() if name not in _NOT_OF_CLASS
+        }
+        return number, kind.__qualname__, kind.__bases__, attributes
 
 
 _OF_CODE = (
@@ -422,25 +426,25 @@ def _cache_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Ca
     return cached
 
 
-def _blame(found: _Reads, error: Exception) -> str:
+def _blame(read_names: _Reads, error: Exception) -> str:
     """Return what cannot be pickled, by the name that a function has for it."""
-    for function in reversed(found.functions):
-        for name, value in _variables_read(function, found):
+    for function in reversed(read_names.functions):
+        for name, value in _variables_read(function, read_names):
             try:
-                _Pickler(_Bounded(), _Reads([], set(found.own), {})).dump(value)
+                _Pickler(_Bounded(), _Reads([], set(read_names.own), {})).dump(value)
             except Exception as cause:  # noqa: BLE001 - whatever it is, this is the name of it
                 return f"reads {name!r} of {function.__module__} ({type(cause).__name__}: {cause})"
     return f"holds what cannot be pickled ({type(error).__name__}: {error})"
 
 
-def _variables_read(function: FunctionType, found: _Reads) -> Iterator[tuple[str, Any]]:
-    known = variables(function)
+def _variables_read(function: FunctionType, read_names: _Reads) -> Iterator[tuple[str, Any]]:
+    names = variables(function)
     for read in reads(function):
         if read.owner is None:
-            is_sent = read.path in known
+            is_sent = read.path in names
         else:
             place = read.owner.__name__, read.path.rpartition(".")[2]
-            is_sent = place in found.own or place in found.options
+            is_sent = place in read_names.own or place in read_names.options
         if is_sent and read.value is not function and not isinstance(read.value, ModuleType):
             yield read.path, read.value
 

@@ -58,25 +58,25 @@ def faults(
 def _server_faults(
     server: DaemonSettings.Server, datasets: Mapping[str, ServedSettings], is_right: bool
 ) -> Iterator[str]:
-    own = {name: one.tokens for name, one in datasets.items()} if is_right else None
+    token_files = {name: one.tokens for name, one in datasets.items()} if is_right else None
     for where in server.listen:
-        yield from _fault(_check_address, where, server, own)
+        yield from _fault(_check_address, where, server, token_files)
     if server.tls is not None and not any(where.startswith("tls://") for where in server.listen):
         yield (
             "the setting 'server.tls': no address in server.listen begins with tls://, so nothing "
             "would be encrypted; write tls:// there, or leave tls out"
         )
     if server.status is not None:
-        found = _fault(host_and_port, server.status)
-        yield from (f"the setting 'server.status': {fault}" for fault in found)
+        status_faults = _fault(host_and_port, server.status)
+        yield from (f"the setting 'server.status': {fault}" for fault in status_faults)
 
 
 def _check_address(
-    where: str, server: DaemonSettings.Server, own: Mapping[str, Sequence[str]] | None
+    where: str, server: DaemonSettings.Server, token_files: Mapping[str, Sequence[str]] | None
 ) -> None:
     place = Address.parse(where, listen=True)
-    if own is not None:
-        check_exposure(place, server, own)
+    if token_files is not None:
+        check_exposure(place, server, token_files)
 
 
 def _dataset_faults(dataset: DatasetSettings) -> Iterator[str]:
@@ -98,8 +98,8 @@ def _feature_faults(features: dict[str, Any]) -> Iterator[str]:
     """Yield the fault of each spec; if there is none, that of all features together."""
     parts = {"": features} if not is_pair(features) else features
     specs = ({name: spec} for part in parts.values() for name, spec in _items(part))
-    found = [fault for spec in specs for fault in _fault(from_description, spec)]
-    yield from found or _fault(parser_of, features)
+    spec_faults = [fault for spec in specs for fault in _fault(from_description, spec)]
+    yield from spec_faults or _fault(parser_of, features)
 
 
 def _items(part: Any) -> Iterable[tuple[str, Any]]:
@@ -131,8 +131,8 @@ async def survey(
     Returns:
         By name, the shards and the fingerprint for a single rank; or why it cannot be opened.
     """
-    found = await asyncio.gather(*map(_look, datasets.values()))
-    return dict(zip(datasets, found, strict=True))
+    results = await asyncio.gather(*map(_look, datasets.values()))
+    return dict(zip(datasets, results, strict=True))
 
 
 async def _look(settings: DatasetSettings) -> dict[str, Any] | StreamrecError:

@@ -53,10 +53,10 @@ def raise_limit(server: DaemonSettings.Server) -> None:
     and clients are told to go elsewhere.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+    target = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        soft = target
     needed = server.max_connections + server.max_handshakes + MOST_STATUS + OWN
     if soft != resource.RLIM_INFINITY and soft < needed:
         log.warning(
@@ -143,8 +143,8 @@ async def _feeder(
     """Return a feeder in this process, or the supervisor of several."""
     server = settings.server
     workers = worker_count(server)
-    own = {name: one.tokens for name, one in settings.datasets.items()}
-    access = await asyncio.to_thread(Access, server, own)
+    token_files = {name: one.tokens for name, one in settings.datasets.items()}
+    access = await asyncio.to_thread(Access, server, token_files)
     if workers == 1:
         return Feeder({**datasets}, server, budget=budget, access=access)
     log.info("starts %d worker processes", workers)
@@ -158,13 +158,13 @@ def _check_memory(budget: SharedBudget, dataset: Served) -> None:
         ConfigError: None can.
     """
     dataset.check_memory()
-    wanted = memory_budget(dataset.settings)
-    budget.check(min(wanted, dataset.least_budget(dataset.lanes)))
+    budgeted = memory_budget(dataset.settings)
+    budget.check(min(budgeted, dataset.least_budget(dataset.lanes)))
 
 
 async def _open(feeder: Feeder, datasets: ServedDatasets) -> None:
     """Return once clients are welcome; see :func:`serve`."""
-    await datasets.tried()
+    await datasets.wait_until_tried()
     if isinstance(feeder, Supervisor):
         await feeder.all_ready()
 

@@ -243,9 +243,9 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    found = ((name, getattr(record, name, None)) for name in FIELDS)
+    facts = ((name, getattr(record, name, None)) for name in FIELDS)
     return {
         name: printable(fact) if isinstance(fact, str) else fact
-        for name, fact in found
+        for name, fact in facts
         if fact is not None
     }

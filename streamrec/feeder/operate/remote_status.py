@@ -38,8 +38,8 @@ def read_status(host: str, port: int) -> dict[str, Any]:
     if status != 200 or len(body) > MOST:
         raise _not_a_feeder(where, f"it answers {status}" if status != 200 else "it is too long")
     try:
-        found = json.loads(body)
-        version = found["version"]
+        answer = json.loads(body)
+        version = answer["version"]
     except (ValueError, RecursionError, KeyError, TypeError):
         raise _not_a_feeder(where, "its answer has another form") from None
     if version != VERSION:
@@ -47,7 +47,7 @@ def read_status(host: str, port: int) -> dict[str, Any]:
             f"the feeder at {where} has version {printable(str(version))[:20]} of /status.json, "
             f"and this streamrec reads {VERSION}; use the streamrec of the feeder's version"
         )
-    return dict(found)
+    return dict(answer)
 
 
 def view_status(host: str, port: int) -> View:

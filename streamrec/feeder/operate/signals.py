@@ -164,8 +164,10 @@ def _tasks() -> Iterator[str]:
     for task in asyncio.all_tasks():
         by_place.setdefault(_stack(_awaiting(task.get_coro())), []).append(task.get_name())
     for place, names in sorted(by_place.items(), key=lambda found: -len(found[1])):
-        shown = ", ".join(sorted(names)[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
-        yield f"{len(names)} tasks ({shown}) at:\n{place}"
+        listed = ", ".join(sorted(names)[:MOST_NAMES]) + (
+            ", ..." if len(names) > MOST_NAMES else ""
+        )
+        yield f"{len(names)} tasks ({listed}) at:\n{place}"
 
 
 def _awaiting(awaited: Any) -> Iterator[FrameType]:
@@ -184,7 +186,7 @@ def _awaiting(awaited: Any) -> Iterator[FrameType]:
 def _threads() -> Iterator[str]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for number, frame in sys._current_frames().items():  # noqa: SLF001 - its documented name
-        frames = (found for found, _ in traceback.walk_stack(frame))
+        frames = (inner for inner, _ in traceback.walk_stack(frame))
         yield f"thread {names.get(number, number)} at:\n{_stack(reversed(list(frames)))}"
 
 
@@ -266,9 +268,12 @@ async def reload(feeder: Feeder, datasets: ServedDatasets, settings: DaemonSetti
     if feeder.draining:
         return ["the feeder is draining, so it reloads nothing"]
     # A dataset that has left the file is still served, to those who may read it.
-    own = {**feeder.access.own, **{name: one.tokens for name, one in settings.datasets.items()}}
+    token_files = {
+        **feeder.access.own,
+        **{name: one.tokens for name, one in settings.datasets.items()},
+    }
     sentences = [*reload_server(feeder, settings.server)]
-    sentences += await reload_access(feeder, settings.server, own)
+    sentences += await reload_access(feeder, settings.server, token_files)
     sentences += _reload_datasets(feeder, datasets, settings)
     return sentences or ["nothing has changed"]
 
@@ -286,14 +291,14 @@ def reload_server(feeder: Feeder, new: DaemonSettings.Server) -> Iterator[str]:
 
 
 async def reload_access(
-    feeder: Feeder, new: DaemonSettings.Server, own: Mapping[str, Sequence[str]]
+    feeder: Feeder, new: DaemonSettings.Server, token_files: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Take over certificates and tokens, all of them or none, with what their files hold now.
 
     Args:
         feeder: The running feeder.
         new: The new settings of ``[server]``.
-        own: By name, the files of tokens of each dataset.
+        token_files: By name, the files of tokens of each dataset.
 
     Returns:
         Sentences about what was done.
@@ -303,8 +308,8 @@ async def reload_access(
     try:
         # The feeder still listens where it did, wherever the new file says.
         for where in server.listen:
-            check_exposure(Address.parse(where, listen=True), server, own)
-        feeder.access = await asyncio.to_thread(Access, server, own)
+            check_exposure(Address.parse(where, listen=True), server, token_files)
+        feeder.access = await asyncio.to_thread(Access, server, token_files)
     except ConfigError as error:
         return [f"certificates and tokens stay as they were: {error}"]
     feeder.settings = server

@@ -294,8 +294,8 @@ class _StatusPages:
 
     async def page(self, request: web.Request) -> web.Response:
         refreshes = "still" not in request.query
-        shown = self._samples.add_to(self._feeder.snapshot())
-        text = await asyncio.to_thread(page, shown, refreshes=refreshes)
+        snapshot = self._samples.add_to(self._feeder.snapshot())
+        text = await asyncio.to_thread(page, snapshot, refreshes=refreshes)
         return web.Response(text=text, content_type="text/html", headers=headers())
 
 

@@ -217,13 +217,13 @@ def host_check(host: str, names: Collection[str]) -> Middleware:
         names: Further names; beyond this machine, with none, every name will do.
     """
     is_near = is_loopback(host)
-    known = {name.lower() for name in (*names, host, *(["localhost"] if is_near else []))}
+    known_names = {name.lower() for name in (*names, host, *(["localhost"] if is_near else []))}
     is_open = not is_near and not names
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         name = (request.url.host or "").lower()
-        if is_open or name in known or (is_near and is_loopback(name)):
+        if is_open or name in known_names or (is_near and is_loopback(name)):
             return await handler(request)
         text = "the status port is not known under this name; add it to status_hosts in [server]\n"
         return web.Response(text=text, status=421)

@@ -190,9 +190,9 @@ class WorkerFeeder(Feeder):
     def _serve_number(self, number: int, sock: socket.socket, *, tls: bool) -> None:
         task = self.adopt(sock, tls=tls)
         self._numbers[task] = number
-        task.add_done_callback(self._left)
+        task.add_done_callback(self._note_left)
 
-    def _left(self, task: asyncio.Task[None]) -> None:
+    def _note_left(self, task: asyncio.Task[None]) -> None:
         self._link.send(left=self._numbers.pop(task))
 
     def _return(self, answer: asyncio.Future[int]) -> None:

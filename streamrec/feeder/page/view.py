@@ -150,14 +150,14 @@ def _sample(before: _Totals, now: _Totals, snapshot: Mapping[str, Any]) -> dict[
         "bytes_per_second": rates["bytes_per_second"],
         "records_per_second": rates["records_per_second"],
         "first_byte_p50": quantile(answers, 0.5),
-        "waits": _grown_since(before.waits, now.waits),
-        "kept_back": _grown_since(before.kept_back, now.kept_back),
+        "waits": _growth(before.waits, now.waits),
+        "kept_back": _growth(before.kept_back, now.kept_back),
         "subscriptions": len(now.subscriptions),
         "memory": snapshot["budget"]["used"],
     }
 
 
-def _grown_since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
     """Return what has grown, and by how much."""
     grown = {name: total - before.get(name, 0.0) for name, total in now.items()}
     return {name: seconds for name, seconds in grown.items() if seconds > 0}
@@ -228,7 +228,7 @@ def _ready(snapshot: Mapping[str, Any]) -> Fill:
     return Fill(f"{batches}, {memory(now.get('bytes_ready', 0))}")
 
 
-def _sent(snapshot: Mapping[str, Any]) -> Fill:
+def _throughput(snapshot: Mapping[str, Any]) -> Fill:
     samples = snapshot["samples"]
     return Fill(rate(samples[-1]["bytes_per_second"] if samples else 0))
 
@@ -242,7 +242,7 @@ _FILLS: Final[Mapping[Box, Callable[[Mapping[str, Any]], Fill]]] = {
     "fetch": _requests,
     "order": _buffers,
     "queue": _ready,
-    "wire": _sent,
+    "wire": _throughput,
     "client": _clients,
 }
 """How full a box is, where that is known."""
@@ -263,7 +263,7 @@ def path_of(snapshot: Mapping[str, Any]) -> list[PathStage]:
     waits = {part: share for stage in stages for part, share in stage.waits.items()}
     blame = judge(Evidence(waits=waits, kept_back=_add_up_lately(snapshot, "kept_back")))
     return [
-        replace(stage, is_limit=True, longest=blame.stage, kept_back=_kept_back(stage, blame))
+        replace(stage, is_limit=True, longest=blame.stage, kept_back=_describe_cause(stage, blame))
         if blame.stage is not None and blame.stage in stage.waits
         else stage
         for stage in stages
@@ -290,7 +290,7 @@ def _shares(snapshot: Mapping[str, Any]) -> dict[str, float]:
     return {stage: wait / whole for stage, wait in total.items()} if whole else {}
 
 
-def _kept_back(limit: PathStage, blame: Blame) -> str:
+def _describe_cause(limit: PathStage, blame: Blame) -> str:
     """Return the cause that kept requests few for most of the time, if it is one to tell."""
     resource = RESOURCES[blame.resource] if blame.resource is not None else None
     return resource.meanwhile if resource is not None and limit.name == "fetch" else ""

@@ -369,7 +369,7 @@ class Visit:
         check_received(hello.token, is_private=self._tls or self._peer is None)
         await access.look()
         grant = access.tokens.grant(hello.token)
-        grant.check(hello.dataset, given=bool(hello.token))
+        grant.check(hello.dataset, shows_token=bool(hello.token))
         return grant
 
     def _idle(self) -> None:
@@ -446,13 +446,13 @@ async def _speaks_plainly(sock: socket.socket) -> bool:
 
 async def _shake(sock: socket.socket, connection: AsyncConnection, context: ssl.SSLContext) -> None:
     loop = asyncio.get_running_loop()
-    made: list[Handshake] = []
-    present_handshakes.set(made)  # for this task, and what the loop does for it
+    ends: list[Handshake] = []
+    present_handshakes.set(ends)  # for this task, and what the loop does for it
     with sock.dup() as spare:  # the loop closes the other
         try:
             await loop.connect_accepted_socket(lambda: connection, sock, ssl=context)
         except ssl.SSLError as error:
-            await _say(spare, b"".join(one.alert for one in made))
+            await _say(spare, b"".join(one.alert for one in ends))
             reason = getattr(error, "verify_message", None) or error.reason or "no reason is known"
             raise FeederRefused(f"the handshake of TLS failed: {reason}", code="tls") from None
         except OSError as error:

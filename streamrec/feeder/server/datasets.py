@@ -79,7 +79,7 @@ class ServedDataset:
             return f"the store of the dataset {self._name!r} fails: {self.trouble}"
         return None if self._tried.is_set() else "datasets are being opened"
 
-    async def tried(self) -> None:
+    async def wait_until_tried(self) -> None:
         """Return once it is open, or its store has failed.
 
         Raises:
@@ -107,7 +107,7 @@ class ServedDataset:
             await self._dataset.aclose()
 
     async def _get(self) -> Served:
-        await self.tried()
+        await self.wait_until_tried()
         if self.trouble is not None or self._dataset is None:
             raise StoreUnavailable(
                 f"{self.obstacle}; the feeder tries again by itself; connect again later, or to "
@@ -207,15 +207,15 @@ class ServedDatasets(dict[str, ServedDataset]):
     @property
     def troubles(self) -> dict[str, str]:
         """The reasons why stores fail now, by the datasets' names."""
-        return {name: found.trouble for name, found in self.items() if found.trouble is not None}
+        return {name: one.trouble for name, one in self.items() if one.trouble is not None}
 
-    async def tried(self) -> None:
+    async def wait_until_tried(self) -> None:
         """Return once each is open, or its store has failed.
 
         Raises:
             StreamrecError: One cannot be opened at all.
         """
-        await asyncio.gather(*(dataset.tried() for dataset in self.values()))
+        await asyncio.gather(*(dataset.wait_until_tried() for dataset in self.values()))
 
     async def __aenter__(self) -> Self:
         return self

@@ -136,10 +136,10 @@ def bind(place: Address) -> socket.socket:
     try:
         if place.path is not None:
             _remove_stale(Path(place.path))
-            return _bound(socket.AF_UNIX, place.path)
-        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        return _bound(family, address)
+            return _bind_socket(socket.AF_UNIX, place.path)
+        answers = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = answers[0]
+        return _bind_socket(family, address)
     except OSError as error:
         raise ConfigError(f"cannot listen at {place}: {error.strerror or error}") from None
 
@@ -163,7 +163,7 @@ def _unbind(sock: socket.socket, place: Address) -> None:
         Path(place.path).unlink(missing_ok=True)
 
 
-def _bound(family: int, address: Any) -> socket.socket:
+def _bind_socket(family: int, address: Any) -> socket.socket:
     sock = socket.socket(family)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

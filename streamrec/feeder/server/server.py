@@ -55,12 +55,15 @@ def snapshot_of(service: Service, *, obstacle: str | None, draining: bool) -> di
     counted = service.statistics.snapshot()
     datasets = {name: _result_of(handle) for name, handle in list(service.datasets.items())}
     listings = (one.timings.to_dict() for one in datasets.values() if _is_dataset(one))
-    known = counted["datasets"]
+    counts = counted["datasets"]
     return {
         **counted,
         "datasets": {
-            name: {**_facts(found, _trouble(service.datasets[name])), **known.get(name, _NOTHING)}
-            for name, found in datasets.items()
+            name: {
+                **_facts(result, _trouble(service.datasets[name])),
+                **counts.get(name, _NOTHING),
+            }
+            for name, result in datasets.items()
         },
         "timings": add_up((counted["timings"], *listings)),
         "obstacle": obstacle,
@@ -69,7 +72,7 @@ def snapshot_of(service: Service, *, obstacle: str | None, draining: bool) -> di
         "handshakes": service.admission.handshakes,
         "workers": 1,
         "workers_lost": 0,
-        "budget": {"used": _memory(known.values()), **_loans_of(service.budget)},
+        "budget": {"used": _memory(counts.values()), **_loans_of(service.budget)},
         "build": build(),
     }
 
@@ -85,24 +88,24 @@ def _result_of(handle: Served | Awaitable[Served]) -> Any:
     return handle.exception() or handle.result()
 
 
-def _is_dataset(found: Any) -> bool:
-    return found is not None and not isinstance(found, BaseException)
+def _is_dataset(result: Any) -> bool:
+    return result is not None and not isinstance(result, BaseException)
 
 
 def _trouble(handle: Served | Awaitable[Served]) -> str | None:
     return handle.trouble if isinstance(handle, ServedDataset) else None
 
 
-def _facts(found: Any, trouble: str | None) -> dict[str, Any]:
+def _facts(result: Any, trouble: str | None) -> dict[str, Any]:
     """Return a dataset's state; one whose store fails is ``failing``, open or not."""
-    shards = len(found.shards) if _is_dataset(found) else 0
-    if isinstance(found, BaseException):
+    shards = len(result.shards) if _is_dataset(result) else 0
+    if isinstance(result, BaseException):
         # The text of another error may hold anything.
-        problem = found.message if isinstance(found, StreamrecError) else type(found).__name__
+        problem = result.message if isinstance(result, StreamrecError) else type(result).__name__
         return {"state": "failed", "shards": shards, "problem": problem}
     if trouble is not None:
         return {"state": "failing", "shards": shards, "problem": trouble}
-    return {"state": "opening" if found is None else "open", "shards": shards, "problem": None}
+    return {"state": "opening" if result is None else "open", "shards": shards, "problem": None}
 
 
 def _memory(datasets: Any) -> int:

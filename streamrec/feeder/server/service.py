@@ -342,8 +342,8 @@ class Service:
             FeederDraining: Other sessions have too much of it now.
             ConfigError: The daemon's whole budget is too small for a session.
         """
-        wanted = memory_budget(dataset.settings)
-        asked, least = wanted + more, min(wanted, dataset.least_budget(world_size)) + more
+        budgeted = memory_budget(dataset.settings)
+        asked, least = budgeted + more, min(budgeted, dataset.least_budget(world_size)) + more
         try:
             granted = await self.lend(asked, least)
         except FeederDraining:

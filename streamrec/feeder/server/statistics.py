@@ -304,7 +304,7 @@ class FeederStatistics:
             "faults": dict(self.faults),
             "datasets": {name: self._dataset(name, measures) for name in self._names(measures)},
             "timings": add_up(part.get("timings", {}) for part in measures.values()),
-            "subscriptions": [self._shown(each) for each in self.subscriptions.values()],
+            "subscriptions": [self._describe(each) for each in self.subscriptions.values()],
             "errors": list(self.errors),
             "loop": {"delay": self.loop.histogram.to_dict(), "recent": self.loop.recent},
         }
@@ -343,7 +343,7 @@ class FeederStatistics:
     def _readers(self, name: str) -> list[Subscription]:
         return [each for each in self.subscriptions.values() if each.dataset == name]
 
-    def _shown(self, subscription: Subscription) -> dict[str, Any]:
+    def _describe(self, subscription: Subscription) -> dict[str, Any]:
         waits = subscription.measures().get("waits", {})
         return {"worker": self.worker, **subscription.to_dict(), "waits": waits}
 
@@ -387,9 +387,9 @@ def keep_counts(snapshot: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_dataset(name: str, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    found = [part["datasets"][name] for part in parts if name in part["datasets"]]
+    entries = [part["datasets"][name] for part in parts if name in part["datasets"]]
     names = (*COUNTERS_OF_A_DATASET, "now")
-    return {**found[0], **add_up({name: one[name] for name in names} for one in found)}
+    return {**entries[0], **add_up({name: one[name] for name in names} for one in entries)}
 
 
 def _time(error: Mapping[str, Any]) -> float:

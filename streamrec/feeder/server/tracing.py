@@ -47,11 +47,11 @@ class Traces:
         below = set_span_in_context(whole)
         first = self._tracer.start_span("first batch", below, attributes=_facts(subscription))
 
-        def sent() -> None:
+        def end_first() -> None:
             first.set_attributes(_measures_of(subscription))
             first.end()
 
-        subscription.on_first_batch = sent
+        subscription.on_first_batch = end_first
         try:
             yield
         except Exception as error:
@@ -59,7 +59,7 @@ class Traces:
             raise
         finally:
             if not subscription.batches:
-                sent()
+                end_first()
             whole.set_attributes(_counts_of(subscription) | _measures_of(subscription))
             whole.end()
 

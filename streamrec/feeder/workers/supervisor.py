@@ -111,10 +111,10 @@ class Supervisor(Feeder):
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that the daemon shows of itself, as JSON can hold it."""
-        told = [worker.snapshot for worker in self._workers if worker.snapshot is not None]
+        snapshots = [worker.snapshot for worker in self._workers if worker.snapshot is not None]
         ready = sum(worker.is_ready for worker in self._workers)
         facts = {"workers": ready, "workers_lost": self._lost}
-        return merge_snapshots({**super().snapshot(), **facts}, [*self._retired, *told])
+        return merge_snapshots({**super().snapshot(), **facts}, [*self._retired, *snapshots])
 
     async def all_ready(self) -> None:
         """Return when all workers serve.
@@ -126,8 +126,8 @@ class Supervisor(Feeder):
 
     def pass_on(self, order: Literal["reload", "dump"]) -> None:
         """Have the workers do what this process has just done."""
-        told = _plain(_divide(self.settings, self._count)) if order == "reload" else True
-        self._tell(**{order: told}, own=self._own)
+        content = _plain(_divide(self.settings, self._count)) if order == "reload" else True
+        self._tell(**{order: content}, own=self._own)
 
     async def drain(self, grace: float) -> int:
         """End in peace, as :meth:`Feeder.drain` does in every worker."""
@@ -235,12 +235,12 @@ class Supervisor(Feeder):
             self.give_back(granted)
         if worker.snapshot is not None:
             # The daemon's counters must not fall: who reads them would take it for a new start.
-            told = keep_counts(worker.snapshot)
-            self._retired = [merge_snapshots(told, self._retired)]
+            counts = keep_counts(worker.snapshot)
+            self._retired = [merge_snapshots(counts, self._retired)]
 
     async def _serve_worker(self, worker: Worker) -> None:
         """Answer a worker until it has ended."""
-        while (message := await _heard(worker)) is not None:
+        while (message := await _hear(worker)) is not None:
             if "admit" in message:
                 worker.link.answer(message, self.admission.admit(message["admit"]))
             elif "left" in message:
@@ -297,8 +297,8 @@ class Supervisor(Feeder):
         # In a task: a store may take minutes, and the worker has other questions meanwhile.
         async def answer() -> None:
             grant = Grant(**message["grant"]) if message.get("grant") else None
-            found = await self._order(message["open"], is_known=message["known"], grant=grant)
-            worker.link.answer(message, found)
+            result = await self._order(message["open"], is_known=message["known"], grant=grant)
+            worker.link.answer(message, result)
 
         task = asyncio.get_running_loop().create_task(answer())
         self._answering.add(task)
@@ -323,7 +323,7 @@ class Supervisor(Feeder):
             worker.link.send(**message)
 
 
-async def _heard(worker: Worker) -> dict[str, Any] | None:
+async def _hear(worker: Worker) -> dict[str, Any] | None:
     """Return a worker's next message; ``None``: it has ended, or hangs."""
     for _ in range(LOOKS):
         with contextlib.suppress(TimeoutError):

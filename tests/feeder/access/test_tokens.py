@@ -219,7 +219,7 @@ def test_a_refusal_has_a_code_and_no_secret(given_one: str, words: str, tmp_path
     own = {name: [write_secret(tmp_path / name, text)] for name, text in [("x", A), ("y", B)]}
     grant = known(own=own).grant(given_one)
     with pytest.raises(FeederRefused, match=words) as caught:
-        grant.check("y", given=bool(given_one))
+        grant.check("y", shows_token=bool(given_one))
     assert caught.value.code == "token"
     assert not any(secret in repr(caught.value) for secret in (A, B, C))
 

@@ -126,12 +126,12 @@ class TestCopied:
         array[0] = ord("D")
         del view
         gc.collect()
-        assert inbox.freed() == ()
+        assert inbox.take_freed() == ()
         assert array.tobytes() == b"Defg"
         del array
         gc.collect()
-        assert inbox.freed() == (0,)
-        assert inbox.freed() == ()
+        assert inbox.take_freed() == (0,)
+        assert inbox.take_freed() == ()
 
     def test_places_are_used_again_once_they_are_released(self, ends: tuple[Outbox, Inbox]) -> None:
         outbox, _ = ends

@@ -233,7 +233,7 @@ async def running(start: DaemonSettings) -> AsyncIterator[tuple[Feeder, ServedDa
         ServedDatasets(start.datasets, opener) as datasets,
         Feeder({**datasets}, start.server, access=access_of(start)) as feeder,
     ):
-        await datasets.tried()
+        await datasets.wait_until_tried()
         yield feeder, datasets
 
 

@@ -289,14 +289,14 @@ async def test_a_dataset_that_a_reload_adds_and_that_can_serve_nobody_is_told(
         Feeder({**datasets}, server_settings()) as feeder,
         status.serving(HERE, feeder) as bound,
     ):
-        await datasets.tried()
+        await datasets.wait_until_tried()
         assert await get(bound, "/readyz") == (200, "ok\n")
         loaded = DaemonSettings(server=feeder.settings, datasets=more)
         assert "the dataset 'greedy' is added, and being opened" in await reload(
             feeder, datasets, loaded
         )
         with pytest.raises(ConfigError):
-            await datasets["greedy"].tried()
+            await datasets["greedy"].wait_until_tried()
         code, text = await get(bound, "/readyz")
         assert code == 503
         assert "the dataset 'greedy' cannot be served: " in text

@@ -66,7 +66,7 @@ async def test_it_is_waited_for() -> None:
     served = store.serve()
     assert served.obstacle == "datasets are being opened"
     assert await served is store.opened[0]
-    await served.tried()
+    await served.wait_until_tried()
     assert served.obstacle is None
     assert repr(served) == "<ServedDataset train: open>"
     await served.aclose()
@@ -102,7 +102,7 @@ async def test_a_cache_of_mapped_records_has_the_key_of_its_function() -> None:
 async def test_what_a_store_refuses_is_tried_again(error: StreamrecError) -> None:
     store = Store(error, error, None)
     served = store.serve()
-    await served.tried()
+    await served.wait_until_tried()
     assert served.obstacle == f"the store of the dataset 'train' fails: {error}"
     with pytest.raises(StoreUnavailable, match="tries again by itself") as caught:
         await served
@@ -130,7 +130,7 @@ async def test_the_waits_grow_to_a_bound() -> None:
 async def test_other_faults_stay(error: Exception) -> None:
     store = Store(error)
     served = store.serve()
-    for wait in (served.tried, served._get):
+    for wait in (served.wait_until_tried, served._get):
         with pytest.raises(type(error)) as caught:
             await wait()
         assert caught.value is error
@@ -180,7 +180,7 @@ async def test_other_faults_of_streams_are_not_the_store_s(error: Exception) -> 
 async def test_closed_while_it_waits_it_tries_no_more() -> None:
     store = Store(DOWN)
     served = store.serve()
-    await served.tried()
+    await served.wait_until_tried()
     await served.aclose()
     tries = len(store.times)
     await asyncio.sleep(1000)
@@ -259,7 +259,7 @@ async def test_served_datasets_are_closed_and_one_may_fail() -> None:
     async with ServedDatasets(settings, opener) as datasets:
         feeder = Feeder({**datasets})
         assert feeder.obstacle == "datasets are being opened"
-        await datasets.tried()
+        await datasets.wait_until_tried()
         assert datasets.troubles == {"absent": "no shard"}
         assert feeder.obstacle == "the store of the dataset 'absent' fails: no shard"
         assert await feeder.dataset("here") is dataset

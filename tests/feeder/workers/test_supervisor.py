@@ -93,7 +93,7 @@ async def fleet(start: DaemonSettings, budget: int = 64 * MIB) -> AsyncIterator[
     ):
         where = str(await supervisor.listen(HERE))
         assert supervisor.obstacle == "no worker process runs"
-        await datasets.tried()
+        await datasets.wait_until_tried()
         await supervisor.all_ready()
         yield Fleet(supervisor, datasets, where)
 
@@ -283,7 +283,7 @@ async def test_a_dataset_has_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
             datasets, start.server, 1, SharedBudget(64 * MIB), Access(start.server)
         ) as supervisor,
     ):
-        await datasets.tried()
+        await datasets.wait_until_tried()
         await eventually(lambda: len(supervisor.workers) == 1)
         (worker,) = supervisor.workers
         supervisor._note(worker, {"ready": True})
