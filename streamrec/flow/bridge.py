@@ -43,6 +43,7 @@ class Bridge:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = _BridgeThread(target=self._serve, name="streamrec-bridge", daemon=True)
         self._thread.start()
+        # The loop is made in the thread, and callers need it.
         self._started.wait()
         self.is_here = True
         """``True`` unless this process is a fork of the one that started the thread."""
@@ -61,6 +62,7 @@ class Bridge:
             ConfigError: The thread was started before a fork and is not in this process.
         """
         if not self.is_here:
+            # Else Python warns of a coroutine that nobody awaited.
             coroutine.close()
             raise ConfigError(
                 "this process was forked from the one whose thread reads; start reading again "
@@ -70,6 +72,7 @@ class Bridge:
         try:
             return future.result()
         except BaseException:
+            # An interrupt ends the wait alone; the coroutine would go on without its caller.
             future.cancel()
             raise
         finally:
@@ -96,6 +99,7 @@ class Bridge:
     def leave_to_parent(self) -> None:
         """Leave the loop and its tasks to the parent process, which has the thread."""
         self.is_here = False
+        # Tasks that are destroyed would run their cleanups, in a loop that is the parent's.
         forks.keep_for_ever((self._runner, asyncio.all_tasks(self._loop)))
 
     def _serve(self) -> None:

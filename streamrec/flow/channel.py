@@ -99,10 +99,12 @@ class Channel(Generic[T]):
 
     def _notify(self) -> None:
         """Wake all waiting tasks; each checks its condition again."""
+        # Set and cleared in one step: it wakes all who wait now, and nobody who comes later.
         self._changed.set()
         self._changed.clear()
 
     def _has_room(self, size: int) -> bool:
+        # One value may wait alone, however large: else it could never be sent.
         if not self._values:
             return True
         fits = self.waiting_bytes + size <= self.capacity

@@ -62,6 +62,7 @@ class ChildProcess:
             StreamrecError: It ended, printed nothing in time, or has no data.
         """
         assert self.process.stdout is not None
+        # A read of a pipe has no time limit of its own: the kill ends it.
         timer = threading.Timer(START, self.process.kill)
         timer.start()
         try:
@@ -86,6 +87,7 @@ class ChildProcess:
                 pipe.close()
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
+                # Its standard input is closed: by --until-eof it ends now by itself.
                 self.process.wait(GOODBYE)
         finally:
             self.process.kill()  # does nothing where it has ended

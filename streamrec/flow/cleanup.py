@@ -68,6 +68,7 @@ async def until_done(*futures: asyncio.Future[Any]) -> None:
     interrupted = False  # a kept exception would keep this frame alive
     while not all(future.done() for future in futures):
         try:
+            # It does not cancel the futures when it is cancelled itself, unlike gather.
             await asyncio.wait(futures)
         except asyncio.CancelledError:
             interrupted = True
@@ -169,6 +170,7 @@ async def start_threads(executor: ThreadPoolExecutor, most: int) -> None:
         try:
             wait([executor.submit(together.wait) for _ in range(most)])
         except RuntimeError:  # the system has no more threads: those that are there do the work
+            # Else those that have started would wait at the barrier for ever.
             together.abort()
 
     await apart(start)

@@ -106,6 +106,7 @@ class Cores:
             share.threads += 1
             if self._free:
                 self._free -= 1
+                # It never goes back: a run that begins is level with those that are served.
                 self._level = max(self._level, share.used)
                 return self._clock()
             turn = threading.Lock()
@@ -123,6 +124,7 @@ class Cores:
             if not self._waiting:
                 self._free += 1
                 return
+            # Of equals the first that came, as min takes the first.
             turn = min(self._waiting, key=lambda waiting: self._waiting[waiting].used)
             self._level = max(self._level, self._waiting.pop(turn).used)
             turn.release()

@@ -38,6 +38,7 @@ def keep_for_ever(thing: object) -> None:
 
 
 def _tell_all() -> None:
+    # A copy: to leave may end an object, and with it its entry.
     for thing, leave in list(_watched.items()):
         leave(thing)
 

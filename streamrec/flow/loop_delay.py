@@ -132,6 +132,7 @@ def watching(delay: LoopDelay) -> Iterator[None]:
     timer = loop.call_later(EVERY, note)
     watcher = _Watcher(delay, threading.get_ident())
     arguments = (watcher, stopped)
+    # A daemon thread: it holds nothing, and must not hold up the end of the interpreter.
     threading.Thread(target=_watch, args=arguments, name="streamrec-watch", daemon=True).start()
     try:
         yield

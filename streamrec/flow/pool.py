@@ -184,6 +184,7 @@ class Pool:
                 self.in_use -= whole
                 account.in_use -= whole
             raise
+        # Cut behind the lease: views of the shorter array hold the whole.
         return lent(memory, partial(self._give_back, account, memory))[:size]
 
     def trim(self, most: int) -> None:
@@ -215,12 +216,14 @@ class Pool:
         except OSError as error:
             raise MemoryError(f"mapping {size} bytes of memory failed: {error.strerror}") from None
         memory.madvise(mmap.MADV_HUGEPAGE)
+        # The array holds the mapping, which ends with the last view.
         array = np.frombuffer(memory, np.uint8)
         self._mapped(array)
         return array
 
     def _give_back(self, account: Account, memory: npt.NDArray[np.uint8]) -> None:
         with self._lock:
+            # The number of the return is the age of what lies idle, across all sizes.
             self._returns += 1
             if not self._closed:
                 self._idle[len(memory)].append((self._returns, memory))

@@ -37,6 +37,7 @@ class Backoff:
 
     def next(self, at_least: float | None = None) -> float:
         """Return the seconds to wait now, beyond ``at_least``: the store's Retry-After."""
+        # The exponent is bounded, as a float overflows at 2 to the 1024th.
         bound = min(self.longest, self.base * 2.0 ** min(self.attempt, 60))
         self.attempt += 1
         return self.random.uniform(0, bound) + (at_least or 0.0)
@@ -79,6 +80,7 @@ async def retry(
             except StoreError as error:
                 last = error
                 throttled = getattr(error, "throttled", False)
+                # A store that throttles is there, and says so: patience is for one that is not.
                 is_over = backoff.attempt > 0 and not throttled and clock() >= given_up
                 if not error.retryable or backoff.attempt >= retries or is_over:
                     raise
@@ -115,5 +117,6 @@ class RetryRate:
             earned = (now - self._counted_at) * self.per_second
             self._tokens = min(self.burst, self._tokens + earned)
         self._counted_at = now
+        # Below 0 too: each retry waits behind those that were promised before.
         self._tokens -= 1.0
         return max(0.0, -self._tokens / self.per_second)

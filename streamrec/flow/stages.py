@@ -355,6 +355,7 @@ class WaitClock:
 
     def leave(self) -> None:
         """End a block of :meth:`waiting_for` in which the consumer waited."""
+        # Unless it has gone on to something else meanwhile, which then stays.
         if self._consumer == self._inner:
             self.consume(None)
         self._inner = None
@@ -365,11 +366,13 @@ class WaitClock:
         A thread notes the moment, and the consumer learns of it when the thread is done.
         """
         if self._inner is not None and self._consumer == self._inner:
+            # What lies before the last change is charged already.
             self._charge(max(moment, self._since))
             self._consumer = self._inner = stage
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage until now, without the stages that took none."""
+        # A copy with the present moment: asking must not change what is charged.
         parts = dict(self._seconds)
         parts[self._consumer or self._producer] += self.clock() - self._since
         return {stage: seconds for stage, seconds in parts.items() if seconds > 0}

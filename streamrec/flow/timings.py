@@ -87,6 +87,7 @@ def add_up(trees: Iterable[Tree]) -> dict[str, Any]:
     total: dict[str, Any] = {}
     for tree in trees:
         for name, value in tree.items():
+            # A copy: the sum must not be one of its parts.
             total[name] = _sum(total[name], value) if name in total else _copy(value)
     return total
 

@@ -59,6 +59,7 @@ class Chart:
 
 def chart_of(values: Sequence[float | None], step: float = STEP) -> Chart:
     """Return the chart of values, ``step`` apart, the last of which is at the right edge."""
+    # The axis begins at 0, so that the height of a line can be compared with another's.
     top = round_above(max((value for value in values if value is not None), default=0.0))
     places = [WIDTH - step * (len(values) - 1 - index) for index in range(len(values))]
     pieces = list(_pieces(values, places, top))

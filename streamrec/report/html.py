@@ -22,6 +22,7 @@ def environment(package: str) -> Environment:
     templates = Environment(
         loader=ChoiceLoader([PackageLoader(package, ""), PackageLoader(PACKAGE, "")]),
         autoescape=True,
+        # A name that a template misspells is an error, and not an empty place on the page.
         undefined=StrictUndefined,
         auto_reload=False,
         trim_blocks=True,

@@ -66,5 +66,6 @@ def table_of(*columns: tuple[str, str]) -> Table:
     )
     for name, justify in columns:
         right = justify == "right"
+        # Numbers that wrap cannot be compared; text may.
         table.add_column(name, justify="right" if right else "left", no_wrap=right)
     return table

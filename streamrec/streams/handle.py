@@ -31,6 +31,7 @@ class Handle:
     @property
     def assignment(self) -> Assignment:
         """The rank that is read, and what told it."""
+        # Looked for once more: a framework may have told it since the stream was made.
         self.stream._rank()
         return self.stream._assignment
 
@@ -84,4 +85,5 @@ class Handle:
     def take_end(self) -> bool:
         """Return whether the run has nothing more to give, and take its end if nobody has."""
         stream = self.stream
+        # Peeked first: to take the next batch for this would move the state.
         return not (stream._cursor.rows or stream.peek()) and next(stream, None) is None

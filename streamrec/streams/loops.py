@@ -56,6 +56,7 @@ class Lookahead:
             try:
                 came.append(session.receive())
             except (EndOfStream, StreamrecError) as error:
+                # Its traceback would hold the frames, and with them the stream.
                 came.append(error.with_traceback(None))
 
     def batches(self, count: int) -> list[Batch]:
@@ -254,6 +255,7 @@ async def close_async(session: PlainSession | AsyncSession) -> None:
     if session.is_async and session.loop is asyncio.get_running_loop():
         await session.aclose()
     else:
+        # In a thread: to close in another loop, or for plain code, may wait.
         await asyncio.to_thread(close, session)
 
 

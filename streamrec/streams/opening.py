@@ -111,6 +111,7 @@ def open(  # noqa: A001 - the public name: streamrec.open
     """
     if isinstance(source, Mapping):
         raise ConfigError("these are several sources by name: mix them with streamrec.mix")
+    # Without a default, Python's own error would name no way to go on.
     if isinstance(source, tuple) and not source:
         raise ConfigError(_without_source(settings))
     return _stream(absolute_sources(source), features, {"batch_size": batch_size, **settings})
@@ -223,6 +224,7 @@ def mix(
             "{'web': 0.7}), ...] and sources alone"
         )
     sources = {n: pairs[n][0] if n in pairs else part for n, part in components.items()}
+    # Absolute at once: the working directory may be another one when the stream begins to read.
     texts = {name: absolute_sources(source) for name, source in sources.items()}
     values = {"batch_size": batch_size, "weights": weights, **settings}
     return _stream(texts, features, values)
@@ -241,6 +243,7 @@ def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]
     if settings.get("dtypes") is not None:
         settings["dtypes"] = dtype_names(settings["dtypes"])
     if isinstance(plain, dict):
+        # Made and dropped: a wrong spec is told by the call that names it, not by the first batch.
         parser_of(narrow(plain, settings.get("dtypes") or []))
     values = {"source": source, "features": plain, **settings, **_absolute(settings)}
     return Stream(validate(StreamSettings, values))
@@ -295,6 +298,7 @@ def connect(
     Raises:
         ConfigError: The address or an argument is wrong.
     """
+    # Taken, and refused here: Python's own error would not say where such a setting belongs.
     if others:
         raise ConfigError("; ".join(map(_not_of_a_client, others)))
     values = {

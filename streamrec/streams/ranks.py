@@ -97,6 +97,7 @@ def log_assignment(assignment: Assignment) -> Assignment:
 
 
 def _torch() -> Rank | None:
+    # Only what is imported already: a program that has not imported torch has no group of it.
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -108,6 +109,7 @@ def _jax() -> Rank | None:
     distributed = getattr(jax, "distributed", None)
     if jax is None or not getattr(distributed, "is_initialized", bool)():
         return None
+    # Only now: before jax.distributed is initialised, this would start a backend without it.
     return Rank(jax.process_index(), jax.process_count())
 
 

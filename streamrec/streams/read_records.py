@@ -104,6 +104,7 @@ async def _check_offset(offset: int, url: str, settings: DatasetSettings) -> Non
     """Refuse an offset behind the shard's end, which would look like the end of its records."""
     stores = Stores(settings.storage_options)
     try:
+        # One byte: its answer has the size, and not each store that can be read can be listed.
         _, info = await read_range(stores.store_for(url), ObjectInfo(url), 0, 1)
     finally:
         await stores.aclose()
@@ -126,5 +127,6 @@ def _begin(offset: int, single: bool, dataset: Dataset) -> Entry:
         return Entry(Beginning())
     start = dataset.run(rank=0, world_size=1, batch_size=None, position=None).position
     lanes = start.lanes.copy()
+    # Of the only lane, as only one shard is read.
     lanes["offset"] = offset
     return Entry(replace(start, lanes=lanes))

@@ -105,6 +105,7 @@ class LoopSession:
         from streamrec.pipeline.dataset import Dataset
 
         measures = Measures()
+        # The time until the dataset is open counts as the listing's, as at a feeder.
         measures.waits.consume("list")
         dataset = await Dataset.open(settings)
         measures.waits.consume("client")
@@ -178,7 +179,9 @@ class LoopSession:
             while True:
                 async with self._run:
                     self._ready.set()
+                    # Until the next run is asked for, or the end.
                     await self._wanted.wait()
+                # The run is closed by now: what it holds is free before another begins.
                 if self._closing:
                     return
                 self._wanted.clear()
@@ -223,6 +226,7 @@ class _InThread(Generic[Inner]):
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
+        # In the loop's own thread, whose events this sets.
         self._bridge.call(_call(self._session.subscribe))
 
     def statistics(self) -> dict[str, Any]:
@@ -399,6 +403,7 @@ class WarmStartSession:
             self._is_short = _is_short(settings, rank, dataset.objects)
             return Entry(position, None if self._is_short else _small_budget(dataset))
 
+        # This opens the dataset and calls begin, so the attributes of begin are there behind it.
         thread = ThreadSession(settings, rank, begin)
         self._is_first = True
         """False after the first run: whoever runs a short stream again does it often."""
@@ -454,6 +459,7 @@ class WarmStartSession:
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the present run, summed, and the gauges of whoever reads now."""
+        # Gauges are of whoever reads now; only counts add up.
         now = self._session.statistics()
         return now | {name: now.get(name, 0) + count for name, count in self._counted.items()}
 

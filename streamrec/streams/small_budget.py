@@ -43,6 +43,7 @@ def warn_of_small_budget(
         world_size: The number of ranks.
         batch: Its first batch.
     """
+    # This rank's alone, as budget and batch are.
     lanes //= world_size
     windows = int(settings.shuffle_window) // world_size if settings.has_windows else 0
     size = sum(map(size_of, batch.columns.values()))

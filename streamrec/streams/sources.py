@@ -110,4 +110,5 @@ async def _length(settings: DatasetSettings, world_size: int) -> int | None:
 
     dataset = await Dataset.open(settings)
     await dataset.aclose()
+    # The index is in memory, and the store is not needed any more.
     return dataset.length(settings.batch_size, world_size)

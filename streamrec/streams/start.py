@@ -153,6 +153,7 @@ def _reader_of(
         )
     if private or engine == "thread":
         return ThreadSession
+    # A process that was started ahead has imported its libraries: no thread would be faster.
     if engine == "process" or is_started_ahead() or not can_warm_start(settings):
         return open_engine
     return WarmStartSession
@@ -173,6 +174,7 @@ def _feed_for(settings: FeederSettings) -> Callable[..., PlainSession]:
 
 def _route(settings: FeederSettings, rank: Rank, position: ResumePoint) -> dict[str, Any]:
     route = dict(settings) | rank._asdict() | {"position": position}
+    # They are for this side: feeders know neither.
     del route["engine"], route["restart"]
     return route
 

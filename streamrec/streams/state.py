@@ -61,6 +61,7 @@ class Mark(NamedTuple):
     def taken(self) -> tuple[ResumePoint, ...]:
         """The resume points before the rows that waited."""
         last = self.resume_points[0]
+        # Only a position counts rows; a beginning has none before it.
         if not self.rows or not isinstance(last, Position):
             return self.resume_points
         return (replace(last, skip=last.skip - self.rows, step=last.step - self.rows),)
@@ -206,6 +207,7 @@ class Cursor:
 
     def _go_to(self, *resume_points: ResumePoint) -> None:
         self._resume_points = resume_points
+        # They belong to the place that is left.
         self._rows.clear()
 
     def _check(self, step: int) -> None:
@@ -274,6 +276,7 @@ class Stateful:
         return self._state_at(self._cursor.mark())
 
     def _state_at(self, mark: Mark) -> dict[str, Any]:
+        # States of several ranks were loaded, and nothing was taken since: they are merged now.
         one, *others = mark.taken
         return (for_rank(mark.taken, *self._rank()) if others else one).to_dict()
 
@@ -299,6 +302,7 @@ class Stateful:
         Where nothing was taken since a state was loaded, or since the stream was moved to another
         place, it goes on there. ``restart=True`` does this at the beginning of each loop.
         """
+        # A run that has ended is left where it is: what comes next is the next run.
         if not self._ended and self._cursor.restart():
             self._leave()
 

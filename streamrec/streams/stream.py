@@ -64,6 +64,7 @@ class Stream(Stateful, Generic[Item]):
         super().__init__(assignment or ranks.assign(description.rank, description.world_size))
         self._description = description
         self._finalizer: weakref.finalize[..., Stream[Item]] | None = None
+        # Kept beyond a session, so that the index is read once.
         self._length: int | None = None
         self._blocked = 0.0
         self._is_empty = False
@@ -229,6 +230,7 @@ class Stream(Stateful, Generic[Item]):
             ConfigError: The stream is open in an event loop that runs: ``aclose`` waits for it.
         """
         session = self._session
+        # Whoever waits here keeps the loop from turning, and the session from closing.
         if session is not None and session.is_async and not loops.is_left(session):
             raise ConfigError("the stream is open in an event loop; close it with `await aclose()`")
         self._close()
@@ -410,6 +412,7 @@ class Stream(Stateful, Generic[Item]):
         if state is not None:
             self._move(self._cursor.end, Position.from_dict(state))
         self._ended = True
+        # A resumed stream may well end at once: it has taken its records before.
         if not (self._is_empty or self._cursor.batches or self._cursor.step):
             self._is_empty = True
             log.warning("%r has ended without a record; check the shards, and the filter", self)
@@ -427,6 +430,7 @@ class Stream(Stateful, Generic[Item]):
     def _detach(self) -> PlainSession | AsyncSession | None:
         """Remember where to go on, and give the session away."""
         self._cursor.settle()
+        # They are read again from where the cursor stands.
         self._lookahead.clear()
         self._ended = self._elsewhere = False
         if self._finalizer is not None:
@@ -440,6 +444,7 @@ class Stream(Stateful, Generic[Item]):
     def _take(self, batch: Batch) -> Batch | Row | bytes:
         settings = self._open_session().settings
         if settings["batch_size"] is not None:
+            # At the first batch of all: before it nobody knows how large one is.
             if not self._cursor.batches and isinstance(self._description, StreamSettings):
                 world_size = self._rank().world_size
                 warn_of_small_budget(self._description, settings["lanes"], world_size, batch)

@@ -71,6 +71,7 @@ def check_workers(divided_in: Whereabouts | None) -> None:
     info = _worker_info()
     if info is None or info.num_workers < 2:
         return
+    # A stream that came here by fork or pickle was made elsewhere, whatever rank it was given.
     if divided_in != here():
         raise ConfigError(
             f"this is worker {info.id} of {info.num_workers} of a DataLoader, and each would give "
@@ -88,6 +89,7 @@ def check_loader(rank: int, world_size: int) -> None:
     """
     if world_size == 1:
         return
+    # The first of them is enough: it raises.
     for name, parts in _dividing():
         raise ConfigError(
             f"the stream is rank {rank} of {world_size} already, and Accelerate's {name} "

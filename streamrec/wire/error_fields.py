@@ -44,8 +44,10 @@ def from_fields(fields: dict[str, Any]) -> StreamrecError:
 
 def _fact(name: str, value: Any) -> Any:
     """Return a field's value, or ``None`` where it has a wrong type or size."""
+    # Not by isinstance: True is an int.
     if type(value) is not _TYPES.get(name, int):
         return None
+    # Offsets and numbers of records are 64 bits wide everywhere else.
     if isinstance(value, int) and abs(value) >= 1 << 63:
         return None
     return printable(value) if isinstance(value, str) else value

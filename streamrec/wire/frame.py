@@ -89,6 +89,7 @@ class Header(NamedTuple):
             RemoteProtocolError: The bytes are not a header of this version.
         """
         magic, version, kind, flags, metadata_size, payload_size = _FIELDS.unpack_from(data)
+        # Told apart from other garbage: tcp:// in place of tls:// leads here, and the reverse.
         if data[:1] in _TLS and data[1:2] == b"\x03":
             raise RemoteProtocolError(
                 "the other end speaks TLS and this one does not; write tls:// for a TLS address of "
@@ -135,6 +136,7 @@ def check_sizes(header: Header) -> None:
         raise RemoteProtocolError(
             f"{header.kind.name} has {header.metadata_size} bytes of metadata; {cap} are allowed"
         )
+    # Only BATCH has a payload.
     cap = PAYLOAD_CAP if header.kind is Kind.BATCH else 0
     if header.payload_size > cap:
         raise RemoteProtocolError(
@@ -146,6 +148,7 @@ def checksum(metadata: bytes | memoryview, payload: tuple[memoryview, ...]) -> i
     """Return the CRC32C of the metadata and all buffers of the payload."""
     value = crc32c(metadata)
     for buffer in payload:
+        # The checksum goes on over all buffers, which are never joined.
         value = crc32c(buffer, value)
     return value
 

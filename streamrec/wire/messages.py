@@ -225,6 +225,7 @@ def encode(message: Message) -> bytes:
     name = type(message).__name__
     try:
         proto = _PROTO[name](**{field.name: getattr(message, field.name) for field in _TABLE[name]})
+        # The same bytes for the same message.
         return bytes(proto.SerializeToString(deterministic=True))
     except (ValueError, TypeError) as error:
         raise LocalProtocolError(f"{name.upper()} cannot be sent: {error}") from None
@@ -237,6 +238,7 @@ def decode(kind: Kind, metadata: bytes, payload: tuple[memoryview, ...] = ()) ->
         RemoteProtocolError: The metadata is not a message of this kind.
     """
     if kind is Kind.BATCH:
+        # Its metadata are not of this protocol: the layer above reads them.
         return BatchMessage(metadata, payload)
     type_ = _TYPES[kind]
     try:

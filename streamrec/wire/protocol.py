@@ -153,10 +153,12 @@ class Connection:
 
     def _check_sendable(self, kind: Kind, message: Message) -> None:
         roles, states, _ = _RULES[kind]
+        # A client that broke the protocol is told why, by FAULT alone.
         excuse = kind is Kind.FAULT and self.state not in (State.FINISHED, State.CLOSED)
         allowed = excuse if self.error else self.state in states
         if self.role not in roles or not allowed:
             raise LocalProtocolError(f"a {self.role.value} cannot send {kind.name} now: {self!r}")
+        # Any credit is enough, whatever the size: a batch larger than all grants can be sent, too.
         if kind in _COSTLY and self.credit <= 0:
             raise LocalProtocolError("the client has no credit left for a batch; wait for CREDIT")
         if isinstance(message, Ping) and message.nonce in self._pings:
@@ -223,6 +225,7 @@ class Connection:
     def _admit(self, header: Header) -> None:
         """Check a header against role, state and credit, before memory is allocated."""
         roles, states, _ = _RULES[header.kind]
+        # The client may not know of the end yet: what it has sent before is read, and dropped.
         late = self.role is Role.SERVER and self.state is State.FINISHED
         if self.role.peer not in roles or (self.state not in states and not late):
             raise RemoteProtocolError(
@@ -252,6 +255,7 @@ class Connection:
                 f"the peer sends pings and does not read the answers: {MOST_REPLIES} of them wait"
             )
         metadata = messages.encode(Pong(ping.nonce))
+        # Not written here, as nothing is: the user of this machine writes it, in order.
         self._replies += _frame(Header(Kind.PONG, len(metadata), 0), metadata)
 
     def _note_answer(self, pong: Pong) -> None:
@@ -296,6 +300,7 @@ def _frame(
 ) -> list[memoryview]:
     head = b"".join((header.pack(), metadata, bytes(header.padding)))
     end = trailer(metadata, payload) if end is None else end
+    # A small message is one buffer: fewer parts to write.
     if not header.payload_size:
         return [memoryview(head + end)]
     return [memoryview(head), *payload, memoryview(end)]

@@ -87,6 +87,7 @@ class FrameReader:
             self._compact()
             return False
         header = Header.unpack(bytes(self._staging[self._begin : self._begin + HEADER]))
+        # Before memory is allocated: a stranger could ask for gigabytes by 24 bytes.
         self._admit(header)
         self._segments = _allocate(header)
         self._begin += HEADER
@@ -95,6 +96,7 @@ class FrameReader:
 
     def _compact(self) -> None:
         left = self._end - self._begin
+        # To the front, so that the rest of a header always has room. At most a header's bytes move.
         self._staging[:left] = bytes(self._staging[self._begin : self._end])
         self._begin, self._end = 0, left
 
@@ -118,6 +120,7 @@ class FrameReader:
     def _complete(self) -> Frame:
         header, segments = self._header, self._segments
         assert header is not None
+        # The payload is the message's from now on: a later frame must not write into it.
         self._header, self._segments = None, []
         size = header.metadata_size
         metadata, padding = segments[0][:size], segments[0][size : size + header.padding]
@@ -136,6 +139,7 @@ def _allocate(header: Header) -> list[memoryview]:
     if not header.payload_size:
         return [memoryview(bytearray(head + TRAILER))]
     try:
+        # The trailer comes into the payload's memory: one buffer less to receive into.
         return [memoryview(bytearray(head)), allocate_aligned(header.payload_size + TRAILER)]
     except MemoryError:
         raise RemoteProtocolError(

@@ -54,6 +54,7 @@ class ServerContext(ssl.SSLContext):
         ssl_object = super().wrap_bio(incoming, outgoing, *args, **options)
         assert isinstance(ssl_object, Handshake)
         ssl_object.outgoing = outgoing
+        # Outside of a visit nobody listens, and the list is dropped.
         present_handshakes.get([]).append(ssl_object)
         return ssl_object
 
@@ -131,6 +132,7 @@ def _context(settings: TlsSettings) -> ServerContext:
     load_pair(context, settings.cert, settings.key, "server.tls")
     if settings.client_ca is not None:
         load_authorities(context, settings.client_ca, "server.tls.client_ca")
+        # Mutual TLS: a client without a certificate of these authorities gets no further.
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -164,6 +166,7 @@ class Access:
         """Take files anew that have changed; where they cannot be used, the old ones stay."""
         now = asyncio.get_running_loop().time()
         if self._has_files and now >= self._looked_at + LOOK_EVERY:
+            # Before the thread begins: others who come meanwhile do not look as well.
             self._looked_at = now
             await asyncio.to_thread(self.look_now)
 

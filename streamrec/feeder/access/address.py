@@ -50,6 +50,7 @@ def check_exposure(
         )
     if place.is_loopback:
         return
+    # One dataset without a token is enough to be read by whoever reaches the address.
     for_all = server.token is not None or bool(server.tokens)
     if not place.tls and (for_all or any(token_files.values())):
         raise ConfigError(
@@ -191,6 +192,7 @@ def _refuse(text: str, reason: str, *, listen: bool) -> NoReturn:
 def _hosts(scheme: str, rest: str) -> tuple[Address, ...]:
     _check(scheme in ("tcp", "tls"), f"the scheme is {scheme!r}")
     _check("?" not in rest and "#" not in rest, "there is something behind the dataset's name")
+    # By hand: urlsplit knows one host, and an address may name several.
     hosts, _, path = rest.partition("/")
     _check("@" not in hosts, "a token is not part of the address: give it as token=")
     dataset = unquote(path, errors="strict") or None
@@ -203,6 +205,7 @@ def _hosts(scheme: str, rest: str) -> tuple[Address, ...]:
 def _host_and_port(text: str) -> tuple[str, int]:
     _check(text.startswith("[") or text.count(":") < 2, "an IPv6 address must stand in brackets")
     parts = urlsplit(f"//{text}")
+    # It differs where a path stands behind, or a tab or line break that urlsplit drops.
     _check(parts.netloc == text and parts.hostname is not None, "the host is missing")
     _check(parts.port is not None, "the port is missing")
     return str(parts.hostname), int(parts.port or 0)
@@ -223,6 +226,7 @@ def _unix(rest: str) -> Address:
 
 def _dataset_of_query(query: str) -> str:
     """Return the dataset of ``dataset=NAME``."""
+    # A plus is a plus here: only forms of web pages mean a space by it.
     query_values = parse_qs(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
     _check(query_values.keys() == {"dataset"}, "only dataset=NAME may stand behind '?'")
     _check(len(query_values["dataset"]) == 1, "it names two datasets")
@@ -247,6 +251,7 @@ def is_loopback(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
+        # RFC 6761: this name is never another machine's.
         return host.lower() == "localhost"
     # A socket that listens at "::" calls 127.0.0.1 "::ffff:127.0.0.1".
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback

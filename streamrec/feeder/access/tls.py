@@ -62,6 +62,7 @@ def client_context(files: Mapping[str, str]) -> ssl.SSLContext:
         ConfigError: A file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Older versions are deprecated by RFC 8996.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if "ca" in files:
         load_authorities(context, files["ca"], "tls")
@@ -79,6 +80,7 @@ def load_pair(context: ssl.SSLContext, cert: str, key: str | None, setting: str)
     Raises:
         ConfigError: They cannot be used.
     """
+    # OpenSSL opens the files itself, and would wait for ever at a FIFO.
     for path in filter(None, (cert, key)):
         check_file(path, setting)
     try:
@@ -115,6 +117,7 @@ def failure(error: ssl.SSLError, where: str) -> FeederLost | FeederRefused:
         error: The reason.
         where: The address of the feeder.
     """
+    # This side has refused: all other failures are the feeder's, or of the way.
     if isinstance(error, ssl.SSLCertVerificationError):
         return FeederRefused(
             f"the certificate of {where} is not to be trusted: {error.verify_message}; check the "
@@ -122,6 +125,7 @@ def failure(error: ssl.SSLError, where: str) -> FeederLost | FeederRefused:
             code="certificate",
         )
     reason = _reason(error)
+    # Python has no class for this: OpenSSL's name of the reason is all there is.
     if any(name in reason for name in _NO_TLS):
         return FeederRefused(
             f"{where} does not speak TLS; connect to the feeder's tls:// address, or, on the same "

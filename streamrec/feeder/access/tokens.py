@@ -66,6 +66,7 @@ class SecretFiles(Generic[T]):
         else:
             self._complaint = ""
             log.info("%s have changed: new clients need what their files hold now", self._name)
+        # Also after a failure: a file that is wrong is read again, but told of once.
         self._seen = seen
 
     def _complain(self, reason: str) -> None:
@@ -101,6 +102,7 @@ def read_file(path: str, setting: str) -> tuple[bytes, int]:
         ConfigError: It cannot be read, or is too large.
     """
     with _reading(path, setting), open(path, "rb", opener=open_regular) as file:
+        # One byte more than is allowed tells a file that is too large.
         data = file.read(MOST_BYTES + 1)
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     return _small(data, path, setting), mode
@@ -112,6 +114,7 @@ async def read_file_async(path: str, setting: str) -> bytes:
 
     async def read() -> bytes:
         async with aiofiles.open(path, "rb", opener=open_regular) as file:
+            # One byte more than is allowed tells a file that is too large.
             return await file.read(MOST_BYTES + 1)
 
     with _reading(path, setting):
@@ -284,6 +287,7 @@ class Tokens:
 
     def look(self) -> None:
         """Take the tokens of those files anew that have changed."""
+        # Each file by itself: one that is wrong keeps its old tokens, and the others go on.
         for file in (*self._general, *(file for some in self._own.values() for file in some)):
             file.look()
 
@@ -335,6 +339,7 @@ def _values(files: list[SecretFiles[list[bytes]]]) -> list[bytes]:
 
 
 def _is_among(digest_shown: bytes, digests: list[bytes]) -> bool:
+    # All of them, also behind one that is equal: the time must not tell which it was.
     matches = [hmac.compare_digest(digest, digest_shown) for digest in digests]
     return any(matches)
 

@@ -70,6 +70,7 @@ class BlockingConnection:
     def set_patience(self, seconds: float) -> None:
         """Change the seconds without a byte from the peer after which it counts as lost."""
         self._patience = seconds
+        # For the calls that wait inside the system: those with MSG_WAITALL, and sendall.
         limit = _timeval(seconds)
         with contextlib.suppress(OSError):  # it is closed: `receive` will say so
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -139,6 +140,7 @@ class BlockingConnection:
 
     def abort(self) -> None:
         """Close the socket; closing again changes nothing."""
+        # The first reason counts.
         self._broken = self._broken or FeederLost("the connection is closed")
         self._socket.close()
 
@@ -165,6 +167,7 @@ class BlockingConnection:
         try:
             return self._socket.recv_into(buffer[:-AT_ONCE], 0, socket.MSG_WAITALL)
         finally:
+            # Else nobody would be woken for a message that is shorter.
             self._wake_for(1)
 
     def _wake_for(self, least: int) -> None:
@@ -173,6 +176,7 @@ class BlockingConnection:
     def _receive_what_is_there(self, buffer: memoryview, until: float) -> int:
         """Receive the first bytes of a message, as many as come together."""
         while (left := until - monotonic()) > 0:
+            # First without a wait: what is there already costs one system call.
             with contextlib.suppress(BlockingIOError):
                 return self._socket.recv_into(buffer, 0, socket.MSG_DONTWAIT)
             self._wait(left)
@@ -182,6 +186,7 @@ class BlockingConnection:
         for message in self.machine.events():
             if not isinstance(message, Credit | Ping | Pong):
                 self._inbox.append(message)
+        # Whoever only receives sends nothing else, so the answers to pings leave here.
         replies = self.machine.replies()
         if replies:
             self._write_if_possible(replies)
@@ -198,6 +203,7 @@ class BlockingConnection:
         half = self._patience / 2
         if self._poll.poll(min(half, longest) * 1000) or longest <= half:
             return
+        # Half of the patience in silence, then a PING, then the other half.
         self._nonce += 1
         self._write_if_possible(self.machine.send(Ping(self._nonce)))
         rest = longest - half

@@ -80,11 +80,13 @@ def _look_up_all(place: Address) -> list[Address]:
     if not _is_name(place):
         return [place]
     try:
+        # AI_ADDRCONFIG: no IPv6 addresses for a machine that has no IPv6 itself.
         answers = socket.getaddrinfo(
             place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
         )
     except OSError:
         return [place]
+    # Sorted, so that all clients count the same machines: each rank begins at its own.
     return [replace(place, ip=ip) for ip in sorted({str(answer[4][0]) for answer in answers})]
 
 
@@ -147,9 +149,11 @@ async def connect_async(
         return AsyncConnection(machine, where=where)
 
     if isinstance(address, socket.socket):
+        # A transport needs a socket that does not block.
         address.setblocking(False)
         return (await loop.connect_accepted_socket(connection, address))[1]
     context = (tls or client_context({})) if address.tls else None
+    # The certificate names the host of the address, whichever of its machines is tried.
     name = address.host if address.tls else None
     host, port = str(address.ip or address.host), address.port or 0
     try:
@@ -211,6 +215,7 @@ class _Feed(FeedState):
     def __init__(self, address: Place, options: Options) -> None:
         self._address = Address.parse(address) if isinstance(address, str) else address
         is_near = not isinstance(self._address, Address) or self._address.path is not None
+        # A user's credit is taken as it is, also on this machine.
         if is_near and "credit_bytes" not in options:
             options = {**NEAR, **options}
         if isinstance(self._address, Address):
@@ -308,6 +313,7 @@ class AsyncFeed(_Feed):
         try:
             self._say_hello()
             self.welcome(await self._next())
+            # Whoever has said WELCOME is a feeder, and gets the time of one.
             self._patience = patience
             self.subscribe()
         except StreamrecError as error:
@@ -350,6 +356,7 @@ class AsyncFeed(_Feed):
         return message
 
     async def _message(self, until: float) -> Message:
+        # What has come already needs no clock.
         if self._connection.waiting:
             return await self._connection.receive()
         # A feeder that nobody waited for was not asked, and owes no sign of life.
@@ -445,6 +452,7 @@ class BlockingFeed(_Feed):
         self.seek(position)
         try:
             self.welcome(self._next())
+            # Whoever has said WELCOME is a feeder, and gets the time of one.
             self._connection.set_patience(self._patience)
             self.subscribe()
             self.has_begun = True

@@ -62,12 +62,15 @@ class Watch:
         is_half_over = silent >= self._seconds / 2
         if is_half_over and self._asked_at <= alive_at:
             self._ask(now)
+        # The next look is due where the silence is half over, or over. Bytes that come meanwhile
+        # move no timer: they only set heard_at.
         wait = self._seconds if is_half_over else self._seconds / 2
         self._timer = self._loop.call_later(wait - silent, self._look)
 
     def _alive_at(self) -> float:
         """Return the time of the last sign of life that is known."""
         unsent = self._connection.unsent
+        # The peer takes what is sent, though it may have nothing to say.
         if unsent < self._unsent:
             self._taken_at = self._loop.time()
         self._unsent = unsent
@@ -75,6 +78,8 @@ class Watch:
 
     def _ask(self, now: float) -> None:
         self._asked_at = now
+        # It is sent before the bytes are counted: else those of the PING would hide that others are
+        # taken.
         self._connection.ping()
         self._unsent = self._connection.unsent
 
@@ -236,6 +241,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> None:
         """Count the peer as gone: this protocol has no half-open ends."""
         try:
+            # Asked first: an end inside a frame says more than an end.
             self.machine.receive_eof()
         except RemoteProtocolError as error:
             self.stop(FeederLost(error.message))
@@ -243,6 +249,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the transport is closed."""
+        # The first reason counts, and TLS says more than the end of a socket does.
         if isinstance(exc, ssl.SSLError) and self._where is not None:
             self.stop(failure(exc, self._where))
         self.stop(FeederLost(self._end_of(exc)))
@@ -313,6 +320,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self.broken is not None:
             raise self.broken
         self.post(message)
+        # Until TLS has all of it, the transport does not know how much waits.
         await self._encrypted.wait()
         await self._writable.wait()
 

@@ -115,8 +115,10 @@ class Failover:
         """Return the address to connect to now, or the pause that comes before."""
         if not self._left:
             wait = max(self._backoff.next(), self._spread()) if self._begun else 0.0
+            # No longer than what is left of retry_for: the last round comes before the error.
             return Pause(max(0.0, min(wait, self._time_left)))
         self._left -= 1
+        # The turn goes on over rounds, also where names stand for fewer machines than before.
         self.address = self._addresses[self._turn % len(self._addresses)]
         self._turn += 1
         return self.address
@@ -134,6 +136,7 @@ class Failover:
 
     def note_delivery(self) -> None:
         """Note that a batch came: whatever fails next is a new failure, with all of its time."""
+        # This runs for each batch, and mostly nothing has failed since the last one.
         if self._rounds:
             self._left = self._rounds = 0
             self._failed_at, self._time_left = None, self._retry_for
@@ -155,6 +158,7 @@ class Failover:
         Returns:
             The error to raise, where it cannot be healed or time is up; ``None``: go on.
         """
+        # Without the advice behind the semicolon: an error that lists attempts has one of its own.
         reason = str(error).partition(";")[0]
         if isinstance(error, StateError):
             error = type(error)(f"{self.address}: {error.message}")
@@ -177,6 +181,7 @@ class Failover:
         is_first_round = self._left and self._rounds == 1
         if self._time_left > 0 or is_first_round:
             return None
+        # A single failure says more by itself than a list of attempts with one entry.
         if self._other or self.failures == 1:
             return self._other or error
         return self._give_up(self._outage)

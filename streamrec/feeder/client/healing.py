@@ -125,6 +125,7 @@ class _HealingFeed:
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
+        # The counters are those of a run, and a feeder begins them anew as well.
         self._counted = {}
         if self._feed is not None:
             self._feed.subscribe()
@@ -148,6 +149,8 @@ class _HealingFeed:
         self._has_begun = True
         self._failover.note_welcome()
         self.fingerprint, self.settings = feed.fingerprint, feed.settings
+        # From now on each feeder must serve this: another order would repeat records, and lose
+        # others.
         self._options["fingerprint"] = feed.fingerprint
         if self._failover.failures:
             log.info("%r goes on after %d failures", feed, self._failover.failures)
@@ -263,6 +266,7 @@ class AsyncHealingFeed(_HealingFeed):
         task, self._connecting = self._connecting, None
         if task is not None:
             await end(task)
+            # It may have connected at the last moment, and nobody else would close that.
             if not task.cancelled() and task.exception() is None:
                 self._feed = task.result()
         if self._feed is not None:
@@ -271,6 +275,7 @@ class AsyncHealingFeed(_HealingFeed):
     async def _wait_for_feed(self) -> AsyncFeed:
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect(), name="streamrec-connect")
+        # A caller that is cancelled here does not cancel the task: the next call goes on with it.
         await asyncio.wait([self._connecting])
         task, self._connecting = self._connecting, None
         self._feed = task.result()
@@ -291,6 +296,7 @@ class AsyncHealingFeed(_HealingFeed):
     async def _attempt(self, place: Address) -> AsyncFeed:
         context = None
         if place.tls:
+            # In a thread, as it reads files.
             context = await asyncio.to_thread(client_context, self._tls or {})
         token = await read_token_async(self._token)
         feed = await AsyncFeed.open(place, tls=context, **self._arguments(token))

@@ -99,6 +99,7 @@ class FeedState:
         """True once the run has ended, until another is started."""
         self._rank = rank
         self._expected = options.get("fingerprint")
+        # All of it is owed at first: the request of the first run grants it.
         self._credit_bytes = self._owed = credit_bytes
         self.shared_bytes = options.get("shared_bytes", SHARED_CREDITS * credit_bytes)
         self.inbox: Inbox | None = None
@@ -183,6 +184,7 @@ class FeedState:
             RemoteProtocolError: The batch cannot be read.
         """
         if isinstance(message, BatchMessage):
+            # As the feeder counts it: the whole frame, or the payload of SHARED.
             self._owed += frame_size(len(message.metadata), message.payload_size)
             return self._batch(message)
         if isinstance(message, Shared):
@@ -200,6 +202,7 @@ class FeedState:
         except StateError as error:
             raise RemoteProtocolError(f"the position of END cannot be read: {error}") from None
         ours = self.fingerprint, self._rank, self.hello.world_size
+        # A run that went on at another rank's position would repeat records, and lose others.
         if (position.fingerprint, position.rank, position.world_size) != ours:
             raise RemoteProtocolError("the position of END is of another stream, or another rank")
         return position
@@ -216,6 +219,7 @@ class FeedState:
             raise RemoteProtocolError(
                 "a batch came in places without sizes, or sizes without places"
             )
+        # Each place is checked by the inbox: a feeder is not trusted with what this process reads.
         places = zip(message.offsets, message.sizes, strict=True)
         return BatchMessage(message.metadata, tuple(self.inbox.view(*place) for place in places))
 
@@ -229,6 +233,7 @@ class FeedState:
         if self._owed * 4 < self._credit_bytes:
             return []
         credit, self._owed = Credit(self._owed), 0
+        # RELEASE goes before CREDIT: what the feeder may then send finds these places free.
         offsets = self.inbox.take_freed() if self.inbox is not None else ()
         return [Release(offsets), credit] if offsets else [credit]
 

@@ -61,6 +61,7 @@ def _make_sealed(size: int, stack: contextlib.ExitStack) -> int | None:
         return None
     fd = os.memfd_create("streamrec-batches", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     stack.callback(os.close, fd)
+    # The pages come when they are first written: what is not used takes no memory.
     os.ftruncate(fd, size)
     # The feeder writes where it is mapped, and would be killed at a page that is gone: see below.
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -76,6 +77,7 @@ def _safe_size(fd: int) -> int:
         keeps_its_size = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
     except OSError:  # it is no memory at all
         return 0
+    # The block size of memory in huge pages is that of a huge page.
     if not keeps_its_size or os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:
         return 0
     return os.fstat(fd).st_size
@@ -115,6 +117,7 @@ class Allocator:
     def free(self, begin: int) -> None:
         """Give back the bytes that were taken there."""
         size = _in_pages(self.taken.pop(begin))
+        # The free pieces on either side that touch this one become one piece with it.
         i = bisect_left(self._free, (begin, 0))
         first = i - 1 if i and sum(self._free[i - 1]) == begin else i
         last = i + 1 if i < len(self._free) and self._free[i][0] == begin + size else i
@@ -218,6 +221,7 @@ class Outbox:
             if place is None:
                 return message
             places[self._offset(place)] = place
+        # The arrays are held until RELEASE, so that nothing else is lent there meanwhile.
         self._sent |= places
         sizes = tuple(map(len, places.values()))
         return Shared(message.metadata, tuple(places), sizes) if places else message
@@ -278,6 +282,7 @@ class Outbox:
             # Arrays end in any thread, amid a collection too, which must not wait for this lock.
             while self._ended:
                 self._allocator.free(self._ended.popleft())
+            # Nothing at all has no place: two of them would begin at the same byte.
             begin = self._allocator.take(size) if size else None
         if begin is None:
             return None
@@ -316,4 +321,5 @@ class Inbox:
 
     def take_freed(self) -> tuple[int, ...]:
         """Return the places of which views have ended since the last call."""
+        # As many as there are now: other views may end meanwhile, in any thread.
         return tuple(self._freed.popleft() for _ in range(len(self._freed)))

@@ -137,13 +137,17 @@ class Engine:
         """
         scheme, separator, _ = source.partition("://")
         store = scheme + separator if separator else source and "/"
+        # Else a socket of the pair could get one of the numbers that the child has for its streams.
         hold_standard_descriptors()
         resources = contextlib.ExitStack()
         try:
             ours, theirs = socket.socketpair()
             resources.enter_context(ours)
             with theirs:
+                # A file and no pipe: nobody reads while the process runs, and it must never wait to
+                # write.
                 errors = resources.enter_context(scratch_file())
+                # Of their end, which sends the batches; ours sends little.
                 theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
                 process = _spawn(theirs.fileno(), store, errors)
         except OSError as error:
@@ -223,6 +227,7 @@ def is_started_ahead() -> bool:
 def _ready() -> Engine | None:
     """Return the process that was started ahead, if there is one that fits."""
     with contextlib.suppress(IndexError):
+        # Popped in one step: two threads that begin streams never get the same process.
         engine = _ahead.pop()
         if engine.fits:
             return engine
@@ -293,6 +298,7 @@ def _spawn(sock: int, store: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         stderr=errors,
         pass_fds=[sock],
         env=child_environment(),
+        # In a group of its own, so that the terminal's Ctrl-C reaches the trainer alone.
         process_group=0,
     )
     assert process.stdin is not None
@@ -309,13 +315,16 @@ def _end(
     stdin = process.stdin
     waits = stdin is not None and not stdin.closed
     if stdin is not None:
+        # The end of its standard input tells a process that waits for settings that none will come.
         stdin.close()
     if os.getpid() != owner:  # a fork's copy: the process is not its own to end
+        # Popen's own destructor would else warn of a process that nobody has waited for.
         process.returncode = 0
         errors.close()
         return
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
+            # One that waits for its settings has nothing to tidy up, and is killed at once.
             process.wait(0 if waits else GOODBYE)
     finally:
         process.kill()  # does nothing where it has ended
@@ -327,6 +336,7 @@ def _end(
 
 
 def _tail(errors: IO[bytes]) -> str:
+    # A child that lives writes at the same place of the file: reading leaves that at the end.
     end = errors.seek(0, os.SEEK_END)
     errors.seek(max(0, end - TAIL))
     return errors.read().decode(errors="replace").strip()

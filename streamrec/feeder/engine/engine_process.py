@@ -74,11 +74,13 @@ async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
     patient = DaemonSettings.Server.model_construct(  # it need not be checked
         handshake_timeout=FOR_EVER,
         idle_timeout=FOR_EVER,
+        # The only client is the trainer, which is trusted.
         max_frames_per_second=sys.maxsize,
         shared_memory=ByteSize(sys.maxsize),
     )
     async with (
         open_all({ENGINE_DATASET: open_ordered(order)}) as datasets,
+        # Without digests of functions: the trainer knows its own.
         Feeder(dict(datasets), patient, linger=FOR_EVER, codes=None) as feeder,
     ):
         await feeder.serve_socket(sock)
@@ -86,6 +88,7 @@ async def serve(sock: socket.socket, order: dict[str, Any]) -> None:
 
 def find_functions(order: dict[str, Any]) -> None:
     """Find the user's functions where the parent finds them, behind everything else."""
+    # Behind: what this process has found itself must stay what it is.
     sys.path += [place for place in order["path"] if place not in sys.path]
 
 

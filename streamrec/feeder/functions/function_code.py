@@ -81,14 +81,17 @@ def reads(function: FunctionType) -> Iterator[ReadValue]:
 
 def _reads(code: CodeType, visible: dict[str, Any]) -> Iterator[ReadValue]:
     steps = _steps(code)
+    # A local variable hides a global of the same name.
     local_names = {*code.co_varnames, *code.co_cellvars}
     visible = {name: value for name, value in visible.items() if name not in local_names}
+    # An import inside the function binds a local name, which is looked through like a global.
     visible |= _find_imports(steps)
     for number, step in enumerate(steps):
         if step.opname.startswith("LOAD_") and _attribute(step) is None and step.argval in visible:
             yield from _follow(step.argval, visible[step.argval], steps[number + 1 :])
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
+            # Functions, lambdas and comprehensions within a function are constants of its code.
             yield from _reads(constant, visible)
 
 
@@ -107,6 +110,7 @@ def _follow(path: str, value: Any, steps: list[dis.Instruction]) -> Iterator[Rea
     owner = None
     for step in steps:
         name = _attribute(step)
+        # Only modules are followed: an attribute of any other object may be computed.
         if name is None or not isinstance(value, ModuleType):
             break
         yield ReadValue(path, value, owner, goes_on=True)
@@ -193,6 +197,7 @@ def _set_in_c(read: ReadValue) -> str | None:
     """Return the name of a changed setting of the library that a value is of, if it is not seen."""
     name = read.path.rpartition(".")[2]
     for package, settings in IN_C.items():
+        # A library that is not imported cannot have been changed.
         library = sys.modules.get(package)
         if library is None or _attribute_of(library, name) is not read.value:
             continue
@@ -238,8 +243,10 @@ def draws_from(code: FunctionType | type) -> str | None:
 
 
 def _methods(kind: type) -> Iterator[FunctionType]:
+    # Methods that a class inherits draw as well.
     for base in kind.__mro__:
         for value in vars(base).values():
+            # Static and class methods wrap the function.
             function = getattr(value, "__func__", value)
             if isinstance(function, FunctionType):
                 yield function
@@ -285,6 +292,7 @@ def is_installed(package: str) -> bool:
 
 def _origin(package: str) -> Any:
     try:
+        # Of a top package this imports nothing.
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
         return _MISSING

@@ -57,6 +57,7 @@ class Codes:
         settings = dataset.settings
         if all(getattr(settings, name) is None for name in SETTINGS):
             return {}
+        # Once for each dataset: to look up its function's package takes up to a second.
         if dataset not in self._made:
             making = asyncio.to_thread(codes_of, settings)
             self._made[dataset] = asyncio.create_task(making, name="streamrec-codes")

@@ -76,6 +76,7 @@ class SentFunctions:
             data = _pickle(functions)
         except _Refused as error:
             return cls(b"", "", _unsendable(functions, error))
+        # In base64, as it travels within JSON.
         return cls(blake2b(data).digest(), b64encode(data).decode())
 
 
@@ -88,6 +89,7 @@ def unpickle(data: str) -> dict[str, Callable[..., Any]]:
     try:
         functions, options, *_ = cloudpickle.loads(b64decode(data))
         for module, name, value in options:
+            # What the program has set in installed packages holds in the process as well.
             setattr(module, name, value)
     except Exception as error:
         raise ConfigError(
@@ -136,6 +138,7 @@ class _Reads(NamedTuple):
 
     def set_options(self) -> list[tuple[ModuleType, str, Any]]:
         """Return the options with their modules, names and values."""
+        # Sorted: the order in which functions read them must not change the digest.
         named = sorted(self.options.items(), key=lambda item: item[0])
         return [(module, name, getattr(module, name)) for (_, name), module in named]
 
@@ -251,7 +254,9 @@ def _dump(
 ) -> bytes:
     file = _Bounded()
     tops = {name for name in list(sys.modules) if "." not in name and is_own(name)} - {"__main__"}
+    # The registry is global: another stream's thread must not take out what this one has put in.
     with _registry:
+        # What the user has registered stays registered afterwards.
         added = tops - cloudpickle.list_registry_pickle_by_value()
         # Some programs put other objects there.
         found_there: list[Any] = [sys.modules.get(name) for name in added]
@@ -386,6 +391,7 @@ class _IdentityPickler(_Pickler):
         if kind is CodeType:
             return [getattr(value, name) for name in _OF_CODE]
         if kind in (set, frozenset):  # whose order is another one in each process
+            # By text, since values of several types cannot be compared.
             ordered = sorted(value, key=lambda one: (str(type(one)), repr(one)))
             return kind.__name__.encode(), ordered
         if isinstance(value, type) and super().reducer_override(value) is not NotImplemented:
@@ -455,6 +461,7 @@ def _unsendable(functions: Mapping[str, Callable[..., Any]], error: _Refused) ->
         try:
             _pickle({setting: function})
         except _Refused as refused:
+            # Alone: the error then names what this function reads, and not another one.
             error = refused
             break
     named = f"the setting {setting!r} is {name_of(function)}"

@@ -97,6 +97,7 @@ def _check_url(url: str) -> None:
 def _feature_faults(features: dict[str, Any]) -> Iterator[str]:
     """Yield the fault of each spec; if there is none, that of all features together."""
     parts = {"": features} if not is_pair(features) else features
+    # Each by itself first, so that every wrong one is told at once.
     specs = ({name: spec} for part in parts.values() for name, spec in _items(part))
     spec_faults = [fault for spec in specs for fault in _fault(from_description, spec)]
     yield from spec_faults or _fault(parser_of, features)
@@ -115,6 +116,7 @@ def _fault(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
 
 def effective(settings: DaemonSettings) -> dict[str, Any]:
     """Return all settings, with the defaults, as plain data; secrets are masked."""
+    # Secrets of [server] are masked by pydantic's own type; options and URLs may hold others.
     plain: dict[str, Any] = settings.model_dump(mode="json")
     for dataset in plain["datasets"].values():
         options = without_secrets(dataset["storage_options"])

@@ -103,6 +103,7 @@ async def serve(
     """
     notifier = Notifier.of()
     async with contextlib.AsyncExitStack() as stack:
+        # What is entered first is closed last: clients go before the datasets that they read.
         budget = SharedBudget(daemon_budget(settings.server))
         served = ServedDatasets(settings.datasets, opener, partial(_check_memory, budget))
         datasets = await stack.enter_async_context(served)
@@ -111,11 +112,13 @@ async def serve(
         feeder.statistics.tracing = None if traces is None else traces.subscribed
         stack.enter_context(watching(feeder.statistics.loop))
         stop = stack.enter_context(_signals())
+        # Listening before the datasets are open: health can be asked for, and early clients wait.
         bound = await _listen(settings, feeder, stack)
         await stack.enter_async_context(notifier.reporting(lambda: _state(feeder)))
         stack.enter_context(dumping(feeder))
         if load is not None:
             await stack.enter_async_context(reloading(load, feeder, datasets, notifier))
+        # A signal before anybody was welcome: there is nothing to drain.
         if await _until(stop, _open(feeder, datasets)):
             return
         if ready is not None:
@@ -144,6 +147,7 @@ async def _feeder(
     server = settings.server
     workers = worker_count(server)
     token_files = {name: one.tokens for name, one in settings.datasets.items()}
+    # In a thread, as it reads files.
     access = await asyncio.to_thread(Access, server, token_files)
     if workers == 1:
         return Feeder({**datasets}, server, budget=budget, access=access)
@@ -218,4 +222,5 @@ async def _until(stop: asyncio.Queue[int], work: Awaitable[object]) -> bool:
     finally:
         signalled.cancel()
         working.cancel()
+        # Awaited, so that nothing of the work runs on behind the return.
         await asyncio.gather(signalled, working, return_exceptions=True)

@@ -116,6 +116,7 @@ class RateLimit(logging.Filter):
     def _now(self, logger: str, message: str, time: float) -> _Period:
         key = logger, message
         now = self._periods.setdefault(key, _Period(time + self._period))
+        # The messages that came last are at the end: the one to forget is the first.
         self._periods.move_to_end(key)
         if time >= now.ends:
             now.ends, now.logged = time + self._period, 0
@@ -214,6 +215,7 @@ def configure(
     if worker is not None:
         handler.addFilter(partial(_of_worker, worker))
     logging.basicConfig(handlers=[handler], force=True)
+    # A warning of a library is a line of the log, and not text between the lines.
     logging.captureWarnings(True)
     set_level(settings.log_level)
 

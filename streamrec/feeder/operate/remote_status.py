@@ -39,6 +39,7 @@ def read_status(host: str, port: int) -> dict[str, Any]:
         raise _not_a_feeder(where, f"it answers {status}" if status != 200 else "it is too long")
     try:
         answer = json.loads(body)
+        # The rest is read only in the form that this version knows.
         version = answer["version"]
     except (ValueError, RecursionError, KeyError, TypeError):
         raise _not_a_feeder(where, "its answer has another form") from None
@@ -60,6 +61,7 @@ def view_status(host: str, port: int) -> View:
     snapshot = read_status(host, port)
     try:
         return view_of(snapshot)
+    # Whatever answers may send anything: its form is not checked field by field.
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise _not_a_feeder(f"{host}:{port}", "its answer has another form") from None
 
@@ -69,6 +71,7 @@ def _get(host: str, port: int) -> tuple[int, bytes]:
     try:
         connection.request("GET", "/status.json")
         answer = connection.getresponse()
+        # One byte more than is allowed tells an answer that is too long.
         return answer.status, answer.read(MOST + 1)
     finally:
         connection.close()

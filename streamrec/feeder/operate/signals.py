@@ -63,6 +63,7 @@ class Notifier:
         address = variables.get("NOTIFY_SOCKET", "")
         if not address.startswith(("/", "@")):
             return cls()
+        # The variables are inherited: a child of the service's main process is not watched.
         for_us = variables.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         microseconds = variables.get("WATCHDOG_USEC", "")
         is_asked = for_us and microseconds.isdecimal() and int(microseconds) > 0
@@ -74,6 +75,7 @@ class Notifier:
 
     def reloading(self) -> None:
         """Say that the configuration is read anew; :meth:`ready` says that this is done."""
+        # sd_notify(3) asks for the time along with it.
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
@@ -113,6 +115,7 @@ class Notifier:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                # A service manager that does not read must not hold up the loop.
                 sock.setblocking(False)
                 sock.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
@@ -224,6 +227,7 @@ async def reloading(
     async def obey() -> None:
         while True:
             await asked.wait()
+            # Before it is read: a signal that comes meanwhile has it read once more.
             asked.clear()
             notifier.reloading()
             await _reload_file(load, feeder, datasets)
@@ -309,6 +313,7 @@ async def reload_access(
         # The feeder still listens where it did, wherever the new file says.
         for where in server.listen:
             check_exposure(Address.parse(where, listen=True), server, token_files)
+        # All of it anew: where one file is wrong, nothing of the old is replaced.
         feeder.access = await asyncio.to_thread(Access, server, token_files)
     except ConfigError as error:
         return [f"certificates and tokens stay as they were: {error}"]

@@ -259,6 +259,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
 
     def _note(self, args: tuple[object, ...], options: Mapping[str, Any]) -> bool:
         """Return whether a message is about garbage, which is counted and logged then."""
+        # aiohttp logs a request that is not HTTP with this error, at one of two levels.
         if not isinstance(options.get("exc_info"), HttpProcessingError):
             return False
         self._statistics.dropped["garbage"] += 1
@@ -283,6 +284,7 @@ class _StatusPages:
     # Text is made in threads: of hundreds of subscriptions it takes a while, and the loop serves.
 
     async def metrics(self, _: web.Request) -> web.Response:
+        # Not the library's own registry: that is global, and has what others put there.
         registry = CollectorRegistry()
         registry.register(SnapshotCollector(self._feeder.snapshot()))
         body = await asyncio.to_thread(generate_latest, registry)

@@ -85,6 +85,7 @@ class StatusPort:
             sock = await bind_in_thread(Address(host=host, port=port))
         except ConfigError as error:
             where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            # Under the name that the configuration has, without the scheme of a feeder's address.
             reason = error.message.rpartition(": ")[2]
             raise ConfigError(f"cannot listen at {where}: {reason}") from None
         return cls(sock, make, dropped)
@@ -103,12 +104,14 @@ class StatusPort:
 
     def _accept(self, sock: socket.socket) -> None:
         if len(self) >= MOST:
+            # The oldest: a request is answered before its connection is that, see AT_ONCE.
             self._drop(next(iter(self._connections)))
         sock.setblocking(False)
         self._connections[_StatusConnection(sock, self._begin, self._drop, self._leave)] = None
 
     def _begin(self, connection: _StatusConnection) -> None:
         task = self._loop.create_task(connection.begin(self._make()))
+        # The loop refers to tasks weakly.
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
@@ -226,6 +229,7 @@ def host_check(host: str, names: Collection[str]) -> Middleware:
         if is_open or name in known_names or (is_near and is_loopback(name)):
             return await handler(request)
         text = "the status port is not known under this name; add it to status_hosts in [server]\n"
+        # "Misdirected Request" of RFC 9110.
         return web.Response(text=text, status=421)
 
     return check

@@ -104,6 +104,7 @@ class WorkerFeeder(Feeder):
         may_know = None if grant is None else asdict(grant)
         order = await self._link.ask(open=name, known=name in self._orders, grant=may_know)
         if order is not None:
+            # Kept, so that it is sent once: it may name 100,000 shards.
             self._orders[name] = order
         # A task, since several clients may wait for it, and each may go.
         opening = self._opened.get(name) or asyncio.create_task(self._open(name))
@@ -135,6 +136,7 @@ class WorkerFeeder(Feeder):
         try:
             return int(await asyncio.shield(answer))
         except asyncio.CancelledError:
+            # The supervisor may have lent it by now, and would count it as lent for ever.
             answer.add_done_callback(self._return)
             raise
 

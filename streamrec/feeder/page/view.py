@@ -96,6 +96,7 @@ class _Counters:
         return {
             "bytes_per_second": max(self.bytes - before.bytes, 0) / seconds,
             "records_per_second": max(self.records - before.records, 0) / seconds,
+            # A worker's counts are up to half a second old: a bit more than all time may come out.
             "stalled": min(max(self.stall - before.stall, 0.0) / seconds, 1.0),
         }
 
@@ -421,6 +422,7 @@ def _line(snapshot: Mapping[str, Any], title: str, key: str, text: Callable[[flo
     samples = snapshot["samples"]
     values: list[float | None] = [sample[key] for sample in samples]
     texts = ["none" if value is None else text(value) for value in values]
+    # Ten minutes at most, so the day says nothing.
     times = [clock(sample["taken"]).partition(" ")[2] for sample in samples]
     labels = [f"{moment} {value}" for moment, value in zip(times, texts, strict=True)]
     return Line(

@@ -177,6 +177,7 @@ class DatasetSource:
             try:
                 yield run
             finally:
+                # The next run of this client did not wait for the dataset to be opened.
                 self._opened_in = 0.0
                 self.subscription.finish()
 
@@ -194,6 +195,7 @@ class DatasetSource:
         """Return the source of memory for large columns; ``None``: the run's own."""
         # A client may write to what it shares, at any time: nothing of it must come to a cache.
         cache, outbox = self._dataset.settings.cache, self._client.outbox
+        # A cache of ranges has bytes of the store, which are decoded behind it.
         keeps_decoded = cache is not None and cache.of != "ranges"
         return None if outbox is None or keeps_decoded else outbox.allocate
 
@@ -208,6 +210,7 @@ def names_told(dataset: Served) -> list[str] | None:
     """Return the shards' URLs for WELCOME; ``None``: they are too many to be told."""
     room = MOST_NAMES
     for url in dataset.shards:
+        # In JSON: two quotes, a comma and a space.
         room -= len(url) + 4
         if room < 0:  # without a look at the others, which may be a million
             return None
@@ -260,6 +263,7 @@ class Visit:
             self.drop("tls")
             self._log.fail(refused)
         finally:
+            # Whatever has ended the visit, its place is free for the next client.
             self._service.admission.leave(self.connection)
             self.connection.abort()
             self._log.end(self.connection.broken)
@@ -280,6 +284,7 @@ class Visit:
         # After the token: a stranger learns nothing of this feeder, its versions neither.
         common_version(hello)
         await self._service.admit(self.connection)
+        # From here on idle_timeout holds; until HELLO it was handshake_timeout.
         with Watch(self.connection, self._service.settings.idle_timeout, self._idle):
             client = Client(
                 hello=hello, peer=self._peer, outbox=self._outbox, session_log=self._log
@@ -296,8 +301,10 @@ class Visit:
     def fail(self, error: Exception) -> Message:
         """Log and count why a client cannot be served any longer; return what to tell it."""
         self._log.fail(error)
+        # Not counted as a fault: the client is told to go elsewhere, and goes on there.
         if isinstance(error, FeederDraining):
             return Goaway(error.message)
+        # None where the client was refused before its dataset was open.
         source = self._source
         self._service.note_failure("" if source is None else source.name, error)
         subscription = None if source is None else source.subscription
@@ -327,6 +334,7 @@ class Visit:
         descriptor = None
         try:
             async with asyncio.timeout(self._service.settings.handshake_timeout) as waiting:
+                # A reason to end the visit ends this wait: the loop's clock is past 0.
                 connection.on_broken = partial(waiting.reschedule, 0)
                 connection.first, descriptor = await first_bytes(self._sock)
         except TimeoutError:
@@ -366,6 +374,7 @@ class Visit:
             FeederRefused: It shows no token that opens that, or not in private.
         """
         access = self._service.access
+        # Before the token is compared: one that others may have read must not open anything.
         check_received(hello.token, is_private=self._tls or self._peer is None)
         await access.look()
         grant = access.tokens.grant(hello.token)
@@ -412,7 +421,9 @@ async def shake_hands(
     sock.setblocking(False)
     try:
         async with asyncio.timeout(seconds) as shaking:
+            # A reason to end the visit ends the handshake: the loop's clock is past 0.
             connection.on_broken = partial(shaking.reschedule, 0)
+            # It may have been crowded out before anybody was to be told.
             if connection.broken is not None:
                 raise connection.broken
             if await _speaks_plainly(sock):

@@ -180,7 +180,10 @@ class Conversation:
         async with self._host.admit(hello) as source:
             welcome = Welcome(common_version(hello), source.fingerprint, source.facts)
             await self._connection.send(welcome)
+            # A client that was welcome gets the time to read its last batches.
             self._patience = self._linger
+            # Only the first: later ones come when the trainer begins its next epoch, whenever that
+            # is.
             subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
             async with source.subscribe(subscribe.rank):
                 while True:

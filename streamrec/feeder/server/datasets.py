@@ -91,6 +91,7 @@ class ServedDataset:
 
     def note_failure(self, error: Exception) -> None:
         """Note what a client's stream has failed with, and ask a failing store until it answers."""
+        # Another fault, as that an object is missing, says nothing of the whole store.
         is_its_store = isinstance(error, StoreUnavailable | AccessDenied)
         if is_its_store and self._dataset is not None and self.trouble is None:
             self.trouble = str(error)
@@ -245,6 +246,7 @@ async def open_all(
 async def close_opened(opening: Collection[asyncio.Future[Served]]) -> None:
     """Close datasets, or stop opening them."""
     for future in opening:
+        # Those that are done stay as they are: a result is a dataset that is open.
         future.cancel()
     for dataset in await asyncio.gather(*opening, return_exceptions=True):
         if not isinstance(dataset, BaseException):

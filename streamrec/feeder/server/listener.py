@@ -60,6 +60,7 @@ class Listener:
         self._socket = sock
         self._accepted = accepted
         self._loop = asyncio.get_running_loop()
+        # By its inode the file is told from one that another feeder puts at the same path.
         self._inode = _inode(self.address)
         self._pause: asyncio.TimerHandle | None = None
         self._lacks_files = False
@@ -68,6 +69,7 @@ class Listener:
         """Connections that may be accepted at once, and now."""
         self._counted_at = self._loop.time()
         sock.setblocking(False)
+        # Listening begins here, when somebody accepts: until then clients are refused at once.
         sock.listen(BACKLOG)
         self._resume()
 
@@ -138,6 +140,7 @@ def bind(place: Address) -> socket.socket:
             _remove_stale(Path(place.path))
             return _bind_socket(socket.AF_UNIX, place.path)
         answers = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        # A name with several addresses is listened at at its first one.
         family, _, _, _, address = answers[0]
         return _bind_socket(family, address)
     except OSError as error:
@@ -151,6 +154,7 @@ async def bind_in_thread(place: Address) -> socket.socket:
     try:
         await until_done(binding)
     except asyncio.CancelledError:
+        # The socket is bound by then, and nobody else knows of it.
         if binding.exception() is None:
             await until_done(loop.run_in_executor(None, _unbind, binding.result(), place))
         raise
@@ -166,6 +170,7 @@ def _unbind(sock: socket.socket, place: Address) -> None:
 def _bind_socket(family: int, address: Any) -> socket.socket:
     sock = socket.socket(family)
     try:
+        # After a restart the port may be bound while connections of before are still in TIME_WAIT.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except BaseException:

@@ -93,6 +93,7 @@ class Readings:
         else:
             reading, number = _SharedReading(self._start(reader, position), position), 0
             readings.append(reading)
+        # Counted at once, and not behind an await: the last one to leave ends the reading.
         reading.replicas += 1
         return reading, number
 
@@ -121,6 +122,7 @@ class Replica:
         self.position = position
         """The position of the next batch."""
         self.measures = Measures()
+        # A replica does no work of its own: whatever it waits for, it waits for the reading.
         self.measures.waits.produce("queue")
         self._readings = readings
         self._reader = reader
@@ -160,6 +162,7 @@ class Replica:
         try:
             batch = await self._reading.batch(self._number)
             while batch is None:  # it has fallen behind
+                # Joined first: to leave may mean to wait until the old run has ended.
                 left = self._reading
                 self._join()
                 await self._readings.leave(self._reader, left)
@@ -210,6 +213,7 @@ class _SharedReading:
         if self._over is not None and not isinstance(self._over, EndOfStream):
             return None  # another attempt may go well
         for number, place in enumerate(self._places, self._first):
+            # The step first: whole positions are compared array by array.
             if place.step == position.step and place == position:
                 return number
         return None
@@ -241,6 +245,7 @@ class _SharedReading:
             self._keep(await run.receive())
         except Exception as error:
             if self._run is not None:
+                # Behind the end of a run this is where the next one begins.
                 self.position = self._run.position
             self._over = error
             raise
@@ -256,6 +261,7 @@ class _SharedReading:
         self._places.append(batch.next_position)
         self.position = batch.next_position
         self._size += size
+        # One batch stays however large it is: whoever waits for it takes it from here.
         while self._size > self._most and len(self._kept) > 1:
             self._size -= self._kept.popleft()[1]
             self._places.popleft()

@@ -190,6 +190,7 @@ class Feeder(Service):
         bound = await bind_in_thread(place)
         listener = Listener(bound, partial(self._accept, tls=place.tls))
         self._listeners.append(listener)
+        # The system knows nothing of TLS, so its address does not say it.
         return replace(listener.address, tls=place.tls)
 
     def adopt(self, sock: socket.socket, *, tls: bool = False) -> asyncio.Task[None]:
@@ -210,6 +211,8 @@ class Feeder(Service):
         """Serve one connected socket, which is then the feeder's; returns when it is closed."""
         task = self.adopt(sock)
         try:
+            # Not awaited itself: its error is logged by `_note_end`, and the caller has nothing to
+            # do with it.
             await asyncio.wait([task])
         finally:
             task.cancel()
@@ -226,6 +229,7 @@ class Feeder(Service):
         self._stop_listening()
         cut: set[asyncio.Task[None]] = set()
         for connection in self.admission.guests:
+            # What is being sent is still sent whole: the conversation ends behind it.
             connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         if self._tasks:
             _, cut = await asyncio.wait(self._tasks, timeout=grace)
@@ -251,6 +255,7 @@ class Feeder(Service):
     async def _visit(self, sock: socket.socket, *, tls: bool) -> None:
         visit = Visit(self, sock, tls=tls)
         if self.draining:
+            # It came before the drain began, and is told like all others.
             visit.connection.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         await visit.serve(self._outboxes)
 

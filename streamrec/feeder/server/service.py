@@ -102,6 +102,7 @@ class Admission(Generic[Guest]):
         self._handshakes[guest] = address
         if len(self._handshakes) <= self._limits.max_handshakes:
             return None
+        # Counted anew each time: this runs only while handshakes are too many.
         counts = Counter(self._handshakes.values())
         most = max(counts.values())
         oldest = next(one for one, where in self._handshakes.items() if counts[where] == most)
@@ -276,6 +277,7 @@ class Heap:
 
     def _shrink(self) -> None:
         assert release is not None
+        # In a thread: ctypes lets go of the interpreter for the milliseconds that it takes.
         shrinking = asyncio.get_running_loop().run_in_executor(None, release, 0)
         shrinking.add_done_callback(self._done)
 
@@ -410,6 +412,7 @@ class Service:
         """
         handle = self.datasets.get(name)
         if handle is None:
+            # Names that a client may not read are not told.
             names = [one for one in self.datasets if grant is None or grant.opens(one)]
             raise FeederRefused(
                 f"there is no dataset {name!r} here; there are: {', '.join(sorted(names))}",
@@ -460,17 +463,20 @@ class Loan:
             ConfigError: It is more than the whole budget.
             FeederDraining: Too little is free now.
         """
+        # The budget belongs to the loop: the thread asks there, and waits for the answer.
         asyncio.run_coroutine_threadsafe(self._grow(more), self._loop).result()
 
     def end(self) -> None:
         """Give all of it back, as soon as nothing more is being borrowed."""
         self._over = True
+        # While more is being borrowed, the end of that gives all of it back.
         if not self._growing and self._granted is not None:
             self._service.give_back(self._granted)
             self._granted = None
 
     async def _grow(self, more: int) -> None:
         if self._over or self._granted is None:
+            # The session has given its memory back, and nobody waits for its batches any more.
             raise Abandoned
         self._growing = True
         try:

@@ -53,6 +53,7 @@ class SessionLog:
 
     def note_hello(self, hello: Hello) -> None:
         """Note what a client asks for."""
+        # Cut: a stranger may send a name of 64 KiB, and each line of the log would carry it.
         self._facts.update(dataset=hello.dataset[:MOST_NAME], world_size=hello.world_size)
 
     def welcome(self) -> None:
@@ -150,6 +151,7 @@ class Subscription:
 
     def finish(self) -> None:
         """Keep the measures of the run, which is over."""
+        # Measured once more while the run is there: its last counts are in it.
         self._ended, self._run = self.measures(), None
 
     def count(self, step: int, records: int, nbytes: int) -> None:
@@ -261,6 +263,7 @@ class FeederStatistics:
             with nullcontext() if self.tracing is None else self.tracing(subscription):
                 yield subscription
         finally:
+            # In one turn of the loop, so that no snapshot counts it twice, or not at all.
             del self.subscriptions[subscription.number]
             self._end(dataset, subscription.measures())
 
@@ -356,6 +359,7 @@ def merge_snapshots(whole: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
         parts: Snapshots of workers.
     """
     every = (whole, *parts)
+    # Each process keeps the last ones of its own; of all of them the latest stay.
     errors = sorted((error for part in every for error in part["errors"]), key=_time)
     names = dict.fromkeys(
         (*whole["datasets"], *(name for part in parts for name in part["datasets"]))
@@ -368,6 +372,7 @@ def merge_snapshots(whole: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
         "errors": errors[-MOST_ERRORS:],
         "loop": {
             "delay": add_up(part["loop"]["delay"] for part in every),
+            # Each process has a loop of its own: the worst one counts.
             "recent": max(part["loop"]["recent"] for part in every),
         },
         "budget": whole["budget"] | {"used": sum(part["budget"]["used"] for part in every)},

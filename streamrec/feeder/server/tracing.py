@@ -45,6 +45,7 @@ class Traces:
 
         whole = self._tracer.start_span("subscription", attributes=_facts(subscription))
         below = set_span_in_context(whole)
+        # The wait for the first batch is what a slow start looks like, so it has a span of its own.
         first = self._tracer.start_span("first batch", below, attributes=_facts(subscription))
 
         def end_first() -> None:
@@ -90,6 +91,7 @@ async def exporting(collector: str | None) -> AsyncIterator[Traces | None]:
     try:
         yield Traces(provider.get_tracer("streamrec"))
     finally:
+        # In a thread: it sends what is left, and waits for the collector.
         await finish(asyncio.to_thread(provider.shutdown))
 
 
@@ -110,6 +112,7 @@ def _provider(collector: str | None) -> TracerProvider:
     endpoint = None if collector is None else f"{collector.rstrip('/')}/v1/traces"
     name = os.environ.get("OTEL_SERVICE_NAME") or "streamrec-feeder"
     resource = Resource.create({"service.name": name, "service.version": __version__})
+    # The daemon shuts it down itself: a handler at exit would wait for a collector once more.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=TIMEOUT)
     provider.add_span_processor(BatchSpanProcessor(exporter))

@@ -138,6 +138,7 @@ class Supervisor(Feeder):
             if worker is None:
                 keeper.cancel()
         await asyncio.wait(self._keepers, timeout=grace + PATIENCE)
+        # Those of workers that have not drained in time are cut with them.
         left = sum(len(worker.connections) for worker in self._workers)
         await self.aclose()
         return self._cut + left
@@ -165,10 +166,12 @@ class Supervisor(Feeder):
         if not self._workers:  # all have just died: the client will come again
             sock.close()
             return
+        # Descriptors have other numbers in each process, so connections are counted here.
         number = next(self._connections)
         crowded_out = self.admission.arrive(number, remote_host(sock))
         if crowded_out is not None:
             self.statistics.dropped["crowd"] += 1
+            # It is another worker's, perhaps: handshakes are counted over all of them.
             self._owners.pop(crowded_out).cut(crowded_out)
         worker = min(self._workers, key=lambda worker: worker.load)
         self._owners[number] = worker
@@ -187,6 +190,7 @@ class Supervisor(Feeder):
             if self.draining:
                 return
             if loop.time() - began > STEADY:
+                # It has served for long: what ended it is not what ended the one before.
                 backoff.reset()
             await asyncio.sleep(backoff.next())
 

@@ -39,6 +39,7 @@ class Link:
     async def open(cls, sock: socket.socket) -> Self:
         """Return the end that a connected socket is; it owns the socket."""
         sock.setblocking(False)
+        # The limit is of a line: each message is one.
         return cls(*await asyncio.open_unix_connection(sock=sock, limit=LONGEST))
 
     @property
@@ -174,6 +175,7 @@ class Worker:
     @property
     def load(self) -> tuple[bool, bool, int]:
         """Say how much it has to do; of two workers the one with less gets the next client."""
+        # Compared in this order: who serves, whose loop turns, who has the fewest connections.
         return not self.is_ready, self.silent_for > SILENT, len(self.connections)
 
     @property
@@ -236,6 +238,7 @@ class Worker:
         while self._waiting:
             number, (sock, tls) = next(iter(self._waiting.items()))
             try:
+                # The number goes along, since a descriptor has another one in each process.
                 message = number.to_bytes(NUMBER_BYTES, "little") + bytes([tls])
                 socket.send_fds(self._arrivals, [message], [sock.fileno()])
             except (BlockingIOError, InterruptedError):
