@@ -35,7 +35,6 @@ CASES: dict[str, tuple[int, int, dict[str, Any]]] = {
     "Examples of 500 B, batches of 8": (4_000, 500, {"batch_size": 8, "features": FEATURES}),
 }
 """By name: the records of a shard, the bytes of a record's body, and settings."""
-QUARTERS = "{0[first quarter]:.3f} to {0[third quarter]:.3f}"
 COLUMNS = (
     Column("case", "name", str),
     Column("CPU time with / without", lambda row: row["cpu_ratio"]["median"], "{:.3f}"),
@@ -85,12 +84,14 @@ def main(run: Run) -> Report:
         with tempfile.TemporaryDirectory() as directory:
             source = write_shards(Path(directory), SHARDS, [record] * records)
             values = {"source": source, "memory_budget": "256MiB", **settings}
-            results[name] = run_async(measured(validate(DatasetSettings, values), run.repeat, one))
+            results[name] = run_async(
+                measure_case(validate(DatasetSettings, values), run.repeat, one)
+            )
     rows = [{"name": name, **found} for name, found in results.items()]
     return Report(table_of(COLUMNS, rows), {"rounds": run.repeat, "cases": results})
 
 
-async def measured(settings: DatasetSettings, rounds: int, one: float) -> dict[str, Any]:
+async def measure_case(settings: DatasetSettings, rounds: int, one: float) -> dict[str, Any]:
     """Read with the attribution and without it, in rounds, each time in another order."""
     counting = Counting()
     wall, cpu = await read(settings, counting)

@@ -213,7 +213,7 @@ async def garbage(place: Place) -> None:
 
 async def wrong_token(place: Place) -> None:
     """Say HELLO with a wrong token, and hang up once that is refused."""
-    async with _connected(place) as (reader, writer):
+    async with _connect(place) as (reader, writer):
         writer.write(HELLO)
         await reader.read(1)
 
@@ -230,7 +230,7 @@ async def half_open(place: Place) -> None:
 
 async def connect(place: Place) -> None:
     """Connect and hang up at once."""
-    async with _connected(place):
+    async with _connect(place):
         pass
 
 
@@ -270,7 +270,7 @@ async def attack(kind: str, place: Place) -> None:
 
 
 async def _say(place: Place, pieces: Iterable[bytes], pause: float) -> None:
-    async with _connected(place) as (reader, writer):
+    async with _connect(place) as (reader, writer):
         for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(pause)
@@ -278,7 +278,7 @@ async def _say(place: Place, pieces: Iterable[bytes], pause: float) -> None:
 
 
 @asynccontextmanager
-async def _connected(
+async def _connect(
     place: Place,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(*place)

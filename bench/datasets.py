@@ -96,7 +96,7 @@ def images(root: Path, megabytes: float) -> Dataset:
         megabytes: Size of the dataset in 10^6 bytes.
     """
     features = {"image": {"shape": [], "dtype": "bytes"}, **LABEL}
-    return _kept(root, "images", megabytes, _image, features)
+    return _keep(root, "images", megabytes, _image, features)
 
 
 def _image(number: int) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _image(number: int) -> dict[str, Any]:
 def raw_images(root: Path, megabytes: float) -> Dataset:
     """Make *raw images*: 224 x 224 x 3 uint8 as the bytes of an array, and an int64 label."""
     features = {"image": {"shape": list(RAW_SHAPE), "dtype": "uint8", "raw": True}, **LABEL}
-    return _kept(root, "raw-images", megabytes, _raw_image, features)
+    return _keep(root, "raw-images", megabytes, _raw_image, features)
 
 
 def _raw_image(number: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _raw_image(number: int) -> dict[str, Any]:
 def tokens(root: Path, megabytes: float) -> Dataset:
     """Make *tokens*: 512 int64, ids of a vocabulary of 50,000, and an int64 label: 1.3 KB."""
     features = {"tokens": {"shape": [SEQUENCE], "dtype": "int64"}, **LABEL}
-    return _kept(root, "tokens", megabytes, _sequence, features)
+    return _keep(root, "tokens", megabytes, _sequence, features)
 
 
 def _sequence(number: int) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def recsys(root: Path, megabytes: float) -> Dataset:
     """Make *recsys*: 26 features of one int64, one of 13 floats, and an int64 label: 0.5 KB."""
     features: Plain = {name: {"shape": [], "dtype": "int64"} for name in CATEGORICAL}
     features["dense"] = {"shape": [DENSE], "dtype": "float32"}
-    return _kept(root, "recsys", megabytes, _click, {**features, **LABEL})
+    return _keep(root, "recsys", megabytes, _click, {**features, **LABEL})
 
 
 def _click(number: int) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _label_sum(records: int) -> int:
     return passes * sum(range(LABELS)) + sum(range(rest))
 
 
-def _kept(
+def _keep(
     root: Path,
     kind: str,
     megabytes: float,

@@ -58,20 +58,20 @@ class Extreme(NamedTuple):
     """Makes the input of a size, and returns the work on it that is measured."""
 
 
-def scanning(shard: ByteArray) -> Callable[[], object]:
+def scan(shard: ByteArray) -> Callable[[], object]:
     return lambda: kernel.scan_frames(shard, 0, len(shard), True)
 
 
-def parsing(
+def parse(
     rows: RecordRows, plans: Sequence[ColumnPlan], lists: Sequence[ColumnPlan] | None = None
 ) -> Callable[[], object]:
     parser = kernel.Parser(plans, lists)
     return lambda: parser.parse(rows)
 
 
-def parsing_one(record: bytes, plan: ColumnPlan) -> Callable[[], object]:
+def parse_one(record: bytes, plan: ColumnPlan) -> Callable[[], object]:
     rows = RecordRows.of([record])
-    return parsing(rows, [], [plan]) if plan.kind is ColumnKind.STEPS else parsing(rows, [plan])
+    return parse(rows, [], [plan]) if plan.kind is ColumnKind.STEPS else parse(rows, [plan])
 
 
 def plans_of(numbers: Sequence[int]) -> list[ColumnPlan]:
@@ -84,10 +84,10 @@ def in_any_order(n: int) -> list[int]:
 
 
 def features(n: int, numbers: Sequence[int]) -> Callable[[], object]:
-    return parsing(extremes.rows_of(extremes.many_features(n)), plans_of(numbers))
+    return parse(extremes.rows_of(extremes.many_features(n)), plans_of(numbers))
 
 
-def preparing(n: int) -> Callable[[], object]:
+def prepare_plans(n: int) -> Callable[[], object]:
     plans = plans_of(range(n))
     return lambda: kernel.Parser(plans)
 
@@ -106,11 +106,11 @@ def lists_by_specs(n: int) -> Callable[[], object]:
 
 
 def large_record(n: int) -> Callable[[], object]:
-    return scanning(extremes.zeros_in_a_frame(n << 20))
+    return scan(extremes.zeros_in_a_frame(n << 20))
 
 
 def packed(n: int) -> Callable[[], object]:
-    return parsing(extremes.rows_of(extremes.packed_values(n)), [RAGGED])
+    return parse(extremes.rows_of(extremes.packed_values(n)), [RAGGED])
 
 
 def unpacked(n: int) -> bytes:
@@ -134,42 +134,38 @@ def unknown_fields(n: int) -> bytes:
 
 
 CASES = (
-    Extreme("empty records, scanned", 10 * MANY, lambda n: scanning(extremes.empty_records(n))),
+    Extreme("empty records, scanned", 10 * MANY, lambda n: scan(extremes.empty_records(n))),
     Extreme(
-        "empty records, parsed", 10 * MANY, lambda n: parsing(extremes.empty_rows(n), [RAGGED, ONE])
+        "empty records, parsed", 10 * MANY, lambda n: parse(extremes.empty_rows(n), [RAGGED, ONE])
     ),
     Extreme("MiB of one record, scanned", 768, large_record),
     Extreme("packed values of a feature", 250 * MANY, packed),
-    Extreme("unpacked values of a feature", 5 * MANY, lambda n: parsing_one(unpacked(n), RAGGED)),
+    Extreme("unpacked values of a feature", 5 * MANY, lambda n: parse_one(unpacked(n), RAGGED)),
     Extreme(
         "empty strings of a feature",
         5 * MANY,
-        lambda n: parsing_one(example(entry("a", bytes_list(*[b""] * n))), STRINGS),
+        lambda n: parse_one(example(entry("a", bytes_list(*[b""] * n))), STRINGS),
     ),
     Extreme(
         "steps of a feature list",
         5 * MANY,
-        lambda n: parsing_one(feature_lists(entry("a", steps(*[int64_list(1)] * n))), LISTS),
+        lambda n: parse_one(feature_lists(entry("a", steps(*[int64_list(1)] * n))), LISTS),
     ),
     Extreme("features, three of them planned", MANY, lambda n: features(n, (0, n // 2, n - 1))),
     Extreme("features, all planned, in order", MANY, lambda n: features(n, range(n))),
     Extreme("features, all planned, in any order", MANY, lambda n: features(n, in_any_order(n))),
-    Extreme("plans, prepared", MANY, preparing),
+    Extreme("plans, prepared", MANY, prepare_plans),
     Extreme("features, each by a spec of its own", MANY // 4, features_by_specs),
     Extreme("feature lists, each by a spec of its own", MANY // 4, lists_by_specs),
     Extreme(
         "times the same key",
         MANY,
-        lambda n: parsing(extremes.rows_of(extremes.duplicates(n)), [RAGGED]),
+        lambda n: parse(extremes.rows_of(extremes.duplicates(n)), [RAGGED]),
     ),
-    Extreme(
-        "lists of two kinds in a feature", MANY, lambda n: parsing_one(of_two_kinds(n), RAGGED)
-    ),
-    Extreme("pieces of a record", MANY, lambda n: parsing_one(in_pieces(n), RAGGED)),
-    Extreme("pieces of a feature", MANY, lambda n: parsing_one(many_values_of_an_entry(n), RAGGED)),
-    Extreme(
-        "unknown fields and groups", 5 * MANY, lambda n: parsing_one(unknown_fields(n), RAGGED)
-    ),
+    Extreme("lists of two kinds in a feature", MANY, lambda n: parse_one(of_two_kinds(n), RAGGED)),
+    Extreme("pieces of a record", MANY, lambda n: parse_one(in_pieces(n), RAGGED)),
+    Extreme("pieces of a feature", MANY, lambda n: parse_one(many_values_of_an_entry(n), RAGGED)),
+    Extreme("unknown fields and groups", 5 * MANY, lambda n: parse_one(unknown_fields(n), RAGGED)),
 )
 COLUMNS = (
     Column("how many", lambda row: row["name"] + ("" if row["linear"] else " !"), str),
@@ -188,14 +184,14 @@ COLUMNS = (
 )
 def main(run: Run, *, size: float) -> Report:
     chosen = [case for case in CASES if run.selects(case.name)]
-    results = [measured(case, max(int(case.size * size), 1), run.repeat) for case in chosen]
+    results = [time_sizes(case, max(int(case.size * size), 1), run.repeat) for case in chosen]
     settings = {"rounds": run.repeat, "size": size, "most": MOST}
     failed = not all(result["linear"] for result in results)
     facts = {"settings": settings, "cases": results}
     return Report("", facts, failed=failed, shown=table_of(COLUMNS, results))
 
 
-def measured(case: Extreme, size: int, repeat: int) -> dict[str, Any]:
+def time_sizes(case: Extreme, size: int, repeat: int) -> dict[str, Any]:
     """Return the least time of each size; the sizes take turns, so that drift hits all alike."""
     say(case.name)
     sizes = [size << doubling for doubling in range(DOUBLINGS + 1)]

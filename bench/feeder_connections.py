@@ -84,26 +84,26 @@ def serving(source: str, workers: int, clients: int) -> Any:
 async def measure(running: Daemon, idle: int, busy: int, seconds: float) -> list[dict[str, Any]]:
     """Return what a feeder holds at each stage, and the rates."""
     long, short = f"{running.listen}/long", f"{running.listen}/short"
-    stages = [await held(running, "nobody", 0)]
+    stages = [await measure_memory(running, "nobody", 0)]
     async with reading(long, 1) as readers:
-        stages.append(await loaded(running, "1 busy", 1, readers, seconds))
-    base = await held(running, "left", 0)
+        stages.append(await measure_load(running, "1 busy", 1, readers, seconds))
+    base = await measure_memory(running, "left", 0)
     async with finished(short, idle):
-        stages.append(await held(running, f"{idle:,} idle", idle, base))
+        stages.append(await measure_memory(running, f"{idle:,} idle", idle, base))
         async with reading(long, busy) as readers:
             what = f"{idle:,} idle, {busy} busy"
-            stages.append(await loaded(running, what, busy, readers, seconds, stages[-1]))
+            stages.append(await measure_load(running, what, busy, readers, seconds, stages[-1]))
             base = stages[-1]
     async with reading(long, busy) as readers:
-        stages.append(await loaded(running, f"{busy} busy", busy, readers, seconds))
+        stages.append(await measure_load(running, f"{busy} busy", busy, readers, seconds))
         readers.rest()
-        stages.append(await held(running, f"{busy} that take no more", busy))
+        stages.append(await measure_memory(running, f"{busy} that take no more", busy))
     await asyncio.to_thread(running.until, lambda snapshot: not snapshot["connections"])
-    stages.append(await held(running, "all have left", 0))
+    stages.append(await measure_memory(running, "all have left", 0))
     return stages
 
 
-async def loaded(
+async def measure_load(
     running: Daemon,
     what: str,
     clients: int,
@@ -115,11 +115,11 @@ async def loaded(
     await readers.all_read(clients)
     await asyncio.sleep(SETTLE)
     rate = median([await readers.rate(seconds) for _ in range(WINDOWS)])
-    found = await held(running, what, clients, base)
+    found = await measure_memory(running, what, clients, base)
     return {**found, "mb_s": rate * SIZE / 1e6, "records_s": rate}
 
 
-async def held(
+async def measure_memory(
     running: Daemon, what: str, clients: int, base: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what all processes of a feeder hold, and how much more a client than the base."""

@@ -71,9 +71,9 @@ async def compare(
 ) -> dict[str, float]:
     """Return a client's rates: alone, beside an attack on nobody, and on its feeder."""
     alone = await client.rate(seconds)
-    async with attacked(kind, nobody):
+    async with attacking(kind, nobody):
         elsewhere = await client.rate(seconds)
-    async with attacked(kind, feeder) as attack:
+    async with attacking(kind, feeder) as attack:
         beside = await client.rate(seconds)
     return {"alone": alone, "elsewhere": elsewhere, "beside": beside, **attack}
 
@@ -87,7 +87,7 @@ async def honest(running: Daemon) -> AsyncIterator[Readers]:
 
 
 @asynccontextmanager
-async def attacked(kind: str, port: int) -> AsyncIterator[dict[str, float]]:
+async def attacking(kind: str, port: int) -> AsyncIterator[dict[str, float]]:
     """Attack a port while the block runs; afterwards there are the ``attacks_s``."""
     found: dict[str, float] = {}
     command = program("attack", kind, "127.0.0.1", str(port))

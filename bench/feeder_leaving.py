@@ -153,7 +153,7 @@ async def measure(
         began, records, others = loop.time(), readers.records, others_seconds(running)
         control = LoopDelay()
         with watching(control):
-            batches = await visited(f"{running.listen}/pictures", visitors, together)
+            batches = await let_visit(f"{running.listen}/pictures", visitors, together)
         took = loop.time() - began
         beside = (readers.records - records) / took
         beats_beside = (await beat.count() - beats) / took
@@ -190,7 +190,7 @@ def late_part(counts: Sequence[int]) -> float:
     return sum(counts[BOUNDS.index(LATE) + 1 :]) / max(1, sum(counts))
 
 
-async def visited(address: str, count: int, together: int) -> int:
+async def let_visit(address: str, count: int, together: int) -> int:
     """Let the clients of pictures come; return the number of batches that they have taken."""
     command = program("visit", address, str(count), str(together))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=PIPE)

@@ -246,9 +246,9 @@ def main(run: Run, *, minutes: float, every: float, seed: int) -> Report:
     heading = f"A feeder of two workers, and {CLIENTS} clients at a time that come and go"
     return Report(
         as_markdown(rows, clients),
-        {"settings": settings, "clients": clients, "compared": compared(rows)},
+        {"settings": settings, "clients": clients, "compared": compare_thirds(rows)},
         draw=partial(draw, rows, heading),
-        failed=bool(grown(rows) or clients["failed"]),
+        failed=bool(find_growth(rows) or clients["failed"]),
     )
 
 
@@ -311,7 +311,7 @@ def sample(running: Daemon) -> dict[str, float]:
     }
 
 
-def compared(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+def compare_thirds(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Return, for each quantity, the medians of the first and the last third, and the slope."""
     third = max(len(rows) // 3, 1)
     hours = np.array([row["seconds"] for row in rows]) / 3600
@@ -327,8 +327,8 @@ def compared(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]
     return found
 
 
-def grown(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    found = compared(rows)
+def find_growth(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    found = compare_thirds(rows)
     return [
         name
         for name, most in MOST_GROWTH.items()
@@ -340,12 +340,12 @@ def as_markdown(rows: Sequence[Mapping[str, float]], clients: Mapping[str, Any])
     """Return the machine, a table of first and last third, what was there when all had left."""
     body = [
         {"name": name, **found, **{when: clients[when].get(name) for when in ("before", "after")}}
-        for name, found in compared(rows).items()
+        for name, found in compare_thirds(rows).items()
     ]
     came = ", ".join(f"{count:,} {kind}" for kind, count in sorted(clients["came"].items()))
     failed, minutes = sum(clients["failed"].values()), rows[-1]["seconds"] / 60
     clients_line = f"{minutes:.0f} minutes. Clients: {came}. Ended otherwise than meant: {failed}."
-    growth = f"Grown: {', '.join(grown(rows)) or 'nothing'}."
+    growth = f"Grown: {', '.join(find_growth(rows)) or 'nothing'}."
     return "\n\n".join((title(), clients_line, table_of(COLUMNS, body), growth))
 
 

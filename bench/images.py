@@ -65,7 +65,7 @@ def main(run: Run) -> Report:
     run.skipped += [
         f"{reader}: {module} is not installed."
         for reader, module in LIBRARIES.items()
-        if not installed(reader)
+        if not is_installed(reader)
     ]
     folder = run.data / "pictures"
     write_shards(folder)
@@ -105,15 +105,15 @@ def write_shards(folder: Path) -> None:
     for path in photographs():
         small = Image.open(path).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
         encoded["whole.jpeg.tfrecord"].append(path.read_bytes())
-        encoded["small.jpeg.tfrecord"].append(_saved(small, "JPEG", quality=90))
-        encoded["small.png.tfrecord"].append(_saved(small, "PNG"))
+        encoded["small.jpeg.tfrecord"].append(_encode(small, "JPEG", quality=90))
+        encoded["small.png.tfrecord"].append(_encode(small, "PNG"))
     for file, all_of_it in encoded.items():
         with sr.TFRecordWriter(str(folder / file)) as writer:
             for _ in range(COPIES):
                 writer.write_many({"image": contents} for contents in all_of_it)
 
 
-def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+def _encode(image: Image.Image, kind: str, **options: Any) -> bytes:
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
@@ -121,14 +121,14 @@ def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
 
 def cases(folder: Path) -> Iterator[Case]:
     for group in GROUPS:
-        for reader in filter(installed, LIBRARIES):
+        for reader in filter(is_installed, LIBRARIES):
             if reader != ONE_FORMAT or group.bare == reader:
                 settings = (str(folder / group.file), group.shape, group.resize)
                 arguments = {"reader": reader, "settings": settings, "seconds": SECONDS}
                 yield Case(group.name, reader, "readers.pictures decode", arguments)
 
 
-def installed(reader: str) -> bool:
+def is_installed(reader: str) -> bool:
     try:
         return find_spec(LIBRARIES[reader]) is not None
     except ModuleNotFoundError:  # of the package that holds it

@@ -40,21 +40,21 @@ def main(_: Run, *, shards: int, records: int, chunks: int) -> Report:
     with tempfile.TemporaryDirectory() as directory:
         say(f"writing {shards:,} shards")
         source = write_shards(Path(directory), shards, payloads)
-        cases = [written_index(source), *epochs(source)]
+        cases = [write_index(source), *epochs(source)]
     cases.append(large_index(chunks))
     settings = {"shards": shards, "records": records, "chunks": chunks}
     return Report("", {"settings": settings, "cases": cases}, shown=json.dumps(cases, indent=2))
 
 
-def written_index(source: str) -> dict[str, Any]:
+def write_index(source: str) -> dict[str, Any]:
     """Check every byte of the shards, and write their index."""
     say("checking every byte")
-    reports, checking = timed(lambda: asyncio.run(check([source])))
+    reports, checking = time_call(lambda: asyncio.run(check([source])))
     index = index_of(reports)
     size = sum(report.size for report in reports)
-    data, encoding = timed(index.encode)
+    data, encoding = time_call(index.encode)
     Path(index_url([report.url for report in reports])).write_bytes(data)
-    _, parsing = timed(lambda: Index.parse(data, url="index"))
+    _, parsing = time_call(lambda: Index.parse(data, url="index"))
     return {
         "case": f"index of {len(reports)} shards",
         "shard bytes": size,
@@ -74,7 +74,7 @@ def epochs(source: str) -> list[dict[str, Any]]:
         order = "by record" if index else "by shard"
         say(f"an epoch {order}")
         settings = validate(DatasetSettings, {**values, "memory_budget": "1GiB"})
-        (first, records), seconds = timed(partial(asyncio.run, epoch(settings)))
+        (first, records), seconds = time_call(partial(asyncio.run, epoch(settings)))
         cases.append(
             {
                 "case": f"an epoch {order}",
@@ -116,13 +116,13 @@ def large_index(count: int) -> dict[str, Any]:
         )
     )
     data = index.encode()
-    parsed, parsing = timed(lambda: Index.parse(data, url="index"))
-    _, digesting = timed(parsed.digest)
+    parsed, parsing = time_call(lambda: Index.parse(data, url="index"))
+    _, digesting = time_call(parsed.digest)
     order = RecordOrder(parsed.chunks(), LANES, shuffle=True)
-    _, first = timed(lambda: order.start(0, 0, None))
+    _, first = time_call(lambda: order.start(0, 0, None))
     windows = ChunkWindows(order, Windows(WINDOW, LANES, 0))
     middle = [order.records // LANES // 2] * LANES
-    _, seeking = timed(lambda: [order.start(lane, n, windows) for lane, n in enumerate(middle)])
+    _, seeking = time_call(lambda: [order.start(lane, n, windows) for lane, n in enumerate(middle)])
     return {
         "case": f"an index of {each * shards:,} chunks",
         "index bytes": len(data),
@@ -133,7 +133,7 @@ def large_index(count: int) -> dict[str, Any]:
     }
 
 
-def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+def time_call(function: Callable[[], Any]) -> tuple[Any, float]:
     """Call a function; return its result, and the seconds that it took."""
     began = time.perf_counter()
     result = function()

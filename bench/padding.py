@@ -35,11 +35,6 @@ ENDS: dict[str, dict[str, Any]] = {
     "by shard, one epoch": {},
 }
 
-
-def per_cent(part: float) -> str:
-    return f"{100 * part:.1f}"
-
-
 COLUMNS = (
     Column("padding, per cent", "name", str),
     *(

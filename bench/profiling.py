@@ -44,7 +44,7 @@ def py_spy() -> str | None:
     return str(own) if own.exists() else shutil.which("py-spy")
 
 
-def profiled(rows: Sequence[Case], gigabytes: float) -> tuple[str, list[dict[str, Any]]]:
+def profile_cases(rows: Sequence[Case], gigabytes: float) -> tuple[str, list[dict[str, Any]]]:
     """Run each case once under the profiler; return a table, and the same as plain data.
 
     Args:

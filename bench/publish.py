@@ -35,7 +35,7 @@ def main() -> None:
     """Fill the tables of all pages, and name the pages that have changed."""
     for page in pages():
         before = page.read_text()
-        after = filled(before)
+        after = fill(before)
         if after != before:
             page.write_text(after)
             click.echo(page.relative_to(ROOT))
@@ -52,7 +52,7 @@ def names(text: str) -> list[str]:
     return [block["name"] for block in BLOCK.finditer(text)]
 
 
-def filled(text: str) -> str:
+def fill(text: str) -> str:
     """Return a page with its tables as the results have them."""
 
     def new(block: re.Match[str]) -> str:

@@ -50,7 +50,7 @@ from bench.harness import (
     table_of,
 )
 from bench.peers import Peers, find_peers
-from bench.profiling import profiled, py_spy
+from bench.profiling import profile_cases, py_spy
 from bench.readers.streams import iterations_in
 from bench.remote_cases import BUCKET, GROWTH, HELD, MATRICES, MEMORY, STEPS, STREAM, Images, Place
 from bench.services import Certificate, Served, nginx, self_signed, store
@@ -173,7 +173,7 @@ def profile(setup: Setup) -> None:
     for rows in _from_nginx(setup):
         chosen = setup.run.choose([case for case in rows if case.name in STREAMS])
         if chosen:
-            text, found = profiled(chosen, gigabytes)
+            text, found = profile_cases(chosen, gigabytes)
             setup.more.append(text)
             setup.profiles += found
 
@@ -281,7 +281,7 @@ def main(
         facts,
         aims_of(run.results),
         partial(draw, run.results, machine.title()),
-        failed=any(map(failed, run.results)),
+        failed=any(map(is_failure, run.results)),
         name=name,
     )
 
@@ -292,7 +292,7 @@ def images_of(data: Path, gigabytes: float) -> Images:
     return Images(template, max(1, round(gigabytes * 1e9 / template.nbytes)))
 
 
-def failed(result: Result) -> bool:
+def is_failure(result: Result) -> bool:
     """Return whether a case failed; settings that are refused with their arithmetic did not."""
     refusable = result.case.group == MEMORY
     return any(not (refusable and "ConfigError" in failure) for failure in result.failures)
@@ -422,14 +422,14 @@ def _quarters(members: Sequence[Result], figure: str) -> str:
 def _read(members: Sequence[Result], results: Sequence[Result]) -> str:
     """Return a table with the figures and the ratios that any of the cases has."""
 
-    def compared(label: str) -> Callable[[Result], float | None]:
+    def compare(label: str) -> Callable[[Result], float | None]:
         return lambda result: next(
             (ratio(result, one, results) for one in result.case.comparisons if one.label == label),
             None,
         )
 
     labels = dict.fromkeys(one.label for member in members for one in member.case.comparisons)
-    columns = [*READ, *(Column(label, compared(label)) for label in labels)]
+    columns = [*READ, *(Column(label, compare(label)) for label in labels)]
     shown = [one for one in columns if any(one.cell(member) != "-" for member in members)]
     head = Column("", name_of, str), Column("MB/s, min-max", spread(RATE, form=",.0f"), str)
     return table_of([*head, *shown], members)

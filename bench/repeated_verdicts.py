@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from bench.harness import PATH, Report, Run, benchmark, run_async, table
-from bench.verdicts import CASES, NEAR, Case, first_look, of_feeder, served, settings_of
+from bench.verdicts import CASES, NEAR, Planted, first_look, of_feeder, serve_case, settings_of
 from streamrec.measure.figures import Figures
 from streamrec.measure.verdict import judge
 
@@ -28,19 +28,19 @@ LARGE: Mapping[str, Any] = {"step": None, "shards": 24, "records": 160, "record"
 SLOW_STORE = "budget of one batch, slow store"
 
 
-def _in_small_batches(case: Case) -> Case:
+def _in_small_batches(case: Planted) -> Planted:
     """Return a case with a fourth of the pictures in a batch: on a busy machine they take long."""
     return replace(case, settings={**case.settings, "batch_size": 2})
 
 
-PLANTED: Mapping[str, Case] = {
+PLANTED: Mapping[str, Planted] = {
     **{case.name: _in_small_batches(case) if case.pictures else case for case in CASES},
-    "throttling at 20 a second": Case("throttling", {**NEAR, "request-rate": 20}, **LARGE),
-    "max_concurrency of 4": Case(
+    "throttling at 20 a second": Planted("throttling", {**NEAR, "request-rate": 20}, **LARGE),
+    "max_concurrency of 4": Planted(
         "max_concurrency", {"latency": 0.1, "bandwidth": 5e6}, {"max_concurrency": 4}, **LARGE
     ),
-    "link and defaults": Case("link", {**NEAR, "link": 20e6}, **LARGE),
-    SLOW_STORE: Case(
+    "link and defaults": Planted("link", {**NEAR, "link": 20e6}, **LARGE),
+    SLOW_STORE: Planted(
         "memory budget", {"latency": 0.3}, {"memory_budget": "8MiB"}, batch=64, **LARGE
     ),
 }
@@ -52,13 +52,13 @@ LONGER: Mapping[str, float] = {
 """Times the seconds of others that a run needs until its job has got enough to be judged."""
 
 
-async def found_in(
+async def measure_case(
     title: str, numbers: Sequence[int], seconds: float, keep: Path | None
 ) -> list[dict[str, Any]]:
     """Measure a case so many times against one store, and return what each verdict says."""
     case = PLANTED[title]
     found = []
-    async with served(case) as source:
+    async with serve_case(case) as source:
         for number in numbers:
             figures = await _figures(case, source, seconds * LONGER.get(title, 1.0))
             found.append(_facts(title, case, figures))
@@ -67,13 +67,13 @@ async def found_in(
     return found
 
 
-async def _figures(case: Case, source: Mapping[str, Any], seconds: float) -> Figures:
+async def _figures(case: Planted, source: Mapping[str, Any], seconds: float) -> Figures:
     if case.name == "feeder":
         return await of_feeder(case, source, seconds=seconds)
     return await first_look(case, settings_of(case, source), seconds)
 
 
-def _facts(title: str, case: Case, figures: Figures) -> dict[str, Any]:
+def _facts(title: str, case: Planted, figures: Figures) -> dict[str, Any]:
     verdict = figures.verdict
     return {
         "planted": title,
@@ -88,7 +88,7 @@ def _run(
     title: str, numbers: Sequence[int], seconds: float, keep: Path | None
 ) -> list[dict[str, Any]]:
     """Run in a process of its own."""
-    return run_async(found_in(title, numbers, seconds, keep))
+    return run_async(measure_case(title, numbers, seconds, keep))
 
 
 def _chunks(titles: Sequence[str], repeat: int) -> Iterator[tuple[str, Sequence[int]]]:
@@ -98,7 +98,7 @@ def _chunks(titles: Sequence[str], repeat: int) -> Iterator[tuple[str, Sequence[
             yield title, range(first, min(first + CHUNK, repeat))
 
 
-def found_again(titles: Sequence[str], kept: Path) -> Iterator[dict[str, Any]]:
+def judge_again(titles: Sequence[str], kept: Path) -> Iterator[dict[str, Any]]:
     """Yield what verdicts say of the figures of an earlier run, by the rules of now."""
     for title in titles:
         case = PLANTED[title]
@@ -128,7 +128,7 @@ def as_markdown(found: Sequence[Mapping[str, Any]]) -> str:
     return "# How often a planted bottleneck is named\n\n" + table(header, rows)
 
 
-def _measured(
+def _measure_all(
     titles: Sequence[str], repeat: int, at_a_time: int, seconds: float, keep: Path | None
 ) -> list[dict[str, Any]]:
     with ProcessPoolExecutor(at_a_time, get_context("spawn")) as pool:
@@ -148,9 +148,9 @@ def main(
         keep.mkdir(parents=True, exist_ok=True)
     titles = [title for title in PLANTED if not run.only or title in run.only]
     if again is not None:
-        found = [*found_again(titles, again)]
+        found = [*judge_again(titles, again)]
     else:
-        found = _measured(titles, run.repeat, at_a_time, seconds, keep)
+        found = _measure_all(titles, run.repeat, at_a_time, seconds, keep)
     for one in found:
         if one["named"] != one["expected"]:
             click.echo(f"{one['planted']}: {one['summary']}")

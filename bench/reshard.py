@@ -185,8 +185,8 @@ def _locally(
         shutil.rmtree(out)
         out.mkdir()
 
-    judge = partial(judged, shards, f"{out}/x-*.tfrecord{shards.suffix}", None, clear)
-    run.measure(cases, judge, repeat)
+    check = partial(judge, shards, f"{out}/x-*.tfrecord{shards.suffix}", None, clear)
+    run.measure(cases, check, repeat)
 
 
 def _store(run: Run, kind: str, shards: SortedShards, link: int | None = None) -> None:
@@ -212,14 +212,14 @@ def _store(run: Run, kind: str, shards: SortedShards, link: int | None = None) -
                 files.rm_file(path)
 
         cases = [_case(group, way, arguments, "s3://out/x.tfrecord") for way in REMOTE]
-        run.measure(cases, partial(judged, shards, "s3://out/x-*.tfrecord", options, clear))
+        run.measure(cases, partial(judge, shards, "s3://out/x-*.tfrecord", options, clear))
 
 
 def _case(group: str, way: str, arguments: Mapping[str, Any], dest: str) -> Case:
     return Case(group, way, "readers.resharding write", {**arguments, "way": way, "dest": dest})
 
 
-def judged(
+def judge(
     shards: SortedShards,
     written: str,
     storage_options: Mapping[str, Any] | None,

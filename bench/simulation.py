@@ -37,17 +37,17 @@ COLUMNS = (
 
 def first_byte(text: str) -> tuple[float, float]:
     """Return the mean time to the first byte, predicted and measured, in seconds."""
-    alone, measured = (probed(simulation)[1] for simulation in ("", text))
+    alone, measured = (probe_store(simulation)[1] for simulation in ("", text))
     return parse_simulation(text).latency + alone, measured
 
 
 def listing(text: str) -> tuple[float, float]:
     """Return the time of a page, predicted and measured, in seconds."""
-    alone, measured = (probed(simulation)[0] for simulation in ("", text))
+    alone, measured = (probe_store(simulation)[0] for simulation in ("", text))
     return (parse_simulation(text).listing or 0.0) + alone, measured
 
 
-def probed(text: str) -> tuple[float, float]:
+def probe_store(text: str) -> tuple[float, float]:
     """Return the seconds that the tool measures for a page of a listing, and for a first byte."""
 
     async def probe(store: SimulatedStore) -> tuple[float, float]:
@@ -65,7 +65,7 @@ def probed(text: str) -> tuple[float, float]:
 
 def requests(text: str, concurrency: int, nbytes: int) -> tuple[float, float]:
     """Return the time of a stream with so many requests at a time, predicted and measured."""
-    counters, seconds = streamed(text, nbytes, max_concurrency=concurrency)
+    counters, seconds = read_stream(text, nbytes, max_concurrency=concurrency)
     given = parse_simulation(text)
     assert given.bandwidth is not None
     latencies = counters["requests"] * given.latency
@@ -74,13 +74,13 @@ def requests(text: str, concurrency: int, nbytes: int) -> tuple[float, float]:
 
 def link(text: str, nbytes: int) -> tuple[float, float]:
     """Return the time of a stream over a slow link, predicted and measured."""
-    counters, seconds = streamed(text, nbytes)
+    counters, seconds = read_stream(text, nbytes)
     given = parse_simulation(text)
     assert given.link is not None
     return given.latency + counters["bytes_read"] / given.link, seconds
 
 
-def streamed(text: str, nbytes: int, **settings: Any) -> tuple[dict[str, Any], float]:
+def read_stream(text: str, nbytes: int, **settings: Any) -> tuple[dict[str, Any], float]:
     """Read raw records of a simulated store; return the stream's counters, and the seconds."""
     shards = 32
     with simulated(text, shards, nbytes // shards) as store:

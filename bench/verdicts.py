@@ -66,7 +66,7 @@ def quick(batch: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Case:
+class Planted:
     """A planted bottleneck.
 
     Args:
@@ -104,8 +104,8 @@ FED: Mapping[str, Any] = {
     "remainder": "drop",
 }
 CASES = (
-    Case("max_concurrency", {"latency": 0.3}, {**SMALL, "max_concurrency": 2}),
-    Case(  # a budget that holds one batch
+    Planted("max_concurrency", {"latency": 0.3}, {**SMALL, "max_concurrency": 2}),
+    Planted(  # a budget that holds one batch
         "memory budget",
         NEAR,
         {"memory_budget": "8MiB"},
@@ -115,12 +115,12 @@ CASES = (
         record=100_000,
         batch=64,
     ),
-    Case("link", {**NEAR, "link": 2.5e6}, SMALL, shards=20),
-    Case("throttling", {**NEAR, "request-rate": 8}, SMALL, shards=25, records=400),
-    Case(
+    Planted("link", {**NEAR, "link": 2.5e6}, SMALL, shards=20),
+    Planted("throttling", {**NEAR, "request-rate": 8}, SMALL, shards=25, records=400),
+    Planted(
         "listing", {**NEAR, "page-latency": 12}, {"memory_budget": "64MiB"}, shards=400, records=5
     ),
-    Case(
+    Planted(
         "decoding",
         NEAR,
         {**SMALL, "batch_size": 8, "features": IMAGES},
@@ -129,14 +129,14 @@ CASES = (
         records=16,
         pictures=True,
     ),
-    Case(
+    Planted(
         "transform",
         NEAR,
         {**SMALL, "transform": "bench.verdicts:slow"},
         instead={"settings": {**SMALL, "transform": "bench.verdicts:quick"}},
     ),
-    Case("trainer", {**NEAR, "link": 5e6}, SMALL, step=1.0, instead={"step": None}),
-    Case("feeder", NEAR, FED, step=0.33),
+    Planted("trainer", {**NEAR, "link": 5e6}, SMALL, step=1.0, instead={"step": None}),
+    Planted("feeder", NEAR, FED, step=0.33),
 )
 
 
@@ -144,7 +144,7 @@ CASES = (
 class Outcome:
     """A verdict, and what came of following it."""
 
-    case: Case
+    case: Planted
     verdict: Verdict
     measured: float
     """Bytes a second afterwards."""
@@ -168,15 +168,15 @@ class Outcome:
 # -- one case --------------------------------------------------------------------------------------
 
 
-async def measured(case: Case) -> Outcome:
+async def measured(case: Planted) -> Outcome:
     """Measure a case, do what its verdict says, and measure it again."""
     if case.name == "feeder":
-        return await _measured_with_feeder(case)
-    async with served(case) as source:
+        return await _measure_with_feeder(case)
+    async with serve_case(case) as source:
         settings = settings_of(case, source)
-        before, verdict = _judged(await first_look(case, settings))
+        before, verdict = _verdict_of(await first_look(case, settings))
         changed = case if verdict.paste else replace(case, **case.instead)
-        after = _followed(settings_of(changed, source), verdict)
+        after = _follow(settings_of(changed, source), verdict)
         if "cache" in verdict.paste:  # the first job fills it
             await run_job(after, _budget(), seconds=WHOLE, step_seconds=None)
         seconds = WHOLE if case.is_whole else SECONDS
@@ -184,7 +184,7 @@ async def measured(case: Case) -> Outcome:
         return Outcome(case, verdict, _rate(case, job, before.bytes / before.records))
 
 
-async def first_look(case: Case, settings: DatasetSettings, seconds: float = LOOK) -> Figures:
+async def first_look(case: Planted, settings: DatasetSettings, seconds: float = LOOK) -> Figures:
     """Measure a case as ``streamrec bench`` does."""
     target = Target(kind="store", urls=settings.urls)
     benchmark = _benchmark(case, target, WHOLE + seconds if case.is_whole else seconds)
@@ -192,7 +192,7 @@ async def first_look(case: Case, settings: DatasetSettings, seconds: float = LOO
     return benchmark.figures()
 
 
-def _benchmark(case: Case, target: Target, seconds: float) -> Benchmark:
+def _benchmark(case: Planted, target: Target, seconds: float) -> Benchmark:
     return Benchmark(target, _budget(seconds), read_prices(), _Nobody(), step_seconds=case.step)
 
 
@@ -206,13 +206,13 @@ class _Nobody:
         """Do nothing."""
 
 
-def _judged(figures: Figures) -> tuple[Job, Verdict]:
+def _verdict_of(figures: Figures) -> tuple[Job, Verdict]:
     assert figures.job is not None
     assert figures.verdict is not None
     return figures.job, figures.verdict
 
 
-def _rate(case: Case, job: Job, record: float) -> float:
+def _rate(case: Planted, job: Job, record: float) -> float:
     """Return a job's bytes a second, by its records: batches of a cache count no bytes."""
     if case.is_whole:
         return job.records * record / job.seconds
@@ -223,21 +223,21 @@ def _rate(case: Case, job: Job, record: float) -> float:
     return steady_rate(job.model_copy(update={"samples": samples, "bytes": size}))
 
 
-def _followed(settings: DatasetSettings, verdict: Verdict) -> DatasetSettings:
+def _follow(settings: DatasetSettings, verdict: Verdict) -> DatasetSettings:
     plain = {**settings.model_dump(exclude_unset=True), **tomllib.loads(verdict.paste)}
     return DatasetSettings.model_validate(plain)
 
 
-async def _measured_with_feeder(case: Case) -> Outcome:
-    async with served(case) as source:
-        _, verdict = _judged(await of_feeder(case, source))
+async def _measure_with_feeder(case: Planted) -> Outcome:
+    async with serve_case(case) as source:
+        _, verdict = _verdict_of(await of_feeder(case, source))
         server = tomllib.loads(verdict.paste).get("server", {})
-        job, _ = _judged(await of_feeder(case, source, **server))
+        job, _ = _verdict_of(await of_feeder(case, source, **server))
         return Outcome(case, verdict, steady_rate(job))
 
 
 async def of_feeder(
-    case: Case,
+    case: Planted,
     source: Mapping[str, Any],
     workers: int | str = 1,
     seconds: float = SECONDS,
@@ -267,7 +267,7 @@ def _budget(seconds: float = 1e6) -> Budget:
 
 
 @contextlib.asynccontextmanager
-async def served(case: Case) -> AsyncIterator[dict[str, Any]]:
+async def serve_case(case: Planted) -> AsyncIterator[dict[str, Any]]:
     """Run the store of a case; yield the source and its options."""
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -282,12 +282,12 @@ async def served(case: Case) -> AsyncIterator[dict[str, Any]]:
             yield {"source": "s3://bucket/shard-*", "storage_options": options}
 
 
-def settings_of(case: Case, source: Mapping[str, Any]) -> DatasetSettings:
+def settings_of(case: Planted, source: Mapping[str, Any]) -> DatasetSettings:
     plain = {**source, "batch_size": case.batch, **case.settings}
     return DatasetSettings.model_validate(plain)
 
 
-def write_template(path: Path, case: Case) -> None:
+def write_template(path: Path, case: Planted) -> None:
     random = np.random.default_rng(0)
     with sr.TFRecordWriter(str(path)) as writer:
         for _ in range(case.records):

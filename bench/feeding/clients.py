@@ -72,24 +72,24 @@ class Host:
     def open(self, name: str, clients: int, arguments: dict[str, Any]) -> dict[str, Any]:
         """Connect clients, each of which takes a batch; return the size of the last one."""
         threads = ThreadPoolExecutor(clients)
-        opened = list(threads.map(self._kind.open, [arguments] * clients))
-        self._clients[name] = threads, opened
-        *_, last = threads.map(next, opened)
+        batches = list(threads.map(self._kind.open, [arguments] * clients))
+        self._clients[name] = threads, batches
+        *_, last = threads.map(next, batches)
         return {"records": self._kind.count(last), "nbytes": self._kind.size(last)}
 
     def run(self, name: str, start: float, stop: float) -> dict[str, Any]:
         """Let the clients take batches until a time."""
-        threads, opened = self._clients[name]
-        each = threads.map(lambda one: take(one, self._kind.count, start, stop), opened)
+        threads, batches = self._clients[name]
+        each = threads.map(lambda one: take(one, self._kind.count, start, stop), batches)
         counted = list(each)
         waits = [round(wait, 6) for one in counted for wait in one.waits]
         return {"records": sum(one.records for one in counted), "waits": waits}
 
     def close(self, name: str) -> dict[str, Any]:
         """Disconnect clients."""
-        threads, opened = self._clients.pop(name)
+        threads, batches = self._clients.pop(name)
         threads.shutdown()
-        for one in opened:
+        for one in batches:
             with suppress(AttributeError):
                 one.close()  # type: ignore[attr-defined]
         return {}
@@ -159,11 +159,11 @@ def from_feeder(arguments: Mapping[str, Any]) -> Iterator[sr.Batch]:
 
 def from_engine(arguments: Mapping[str, Any]) -> Iterator[sr.Batch]:
     """Read local shards with a plain ``for`` and an engine process."""
-    with opened(arguments, engine="process") as stream:
+    with open_shards(arguments, engine="process") as stream:
         yield from stream
 
 
-def opened(arguments: Mapping[str, Any], **settings: Any) -> sr.Stream[Any]:
+def open_shards(arguments: Mapping[str, Any], **settings: Any) -> sr.Stream[Any]:
     """Open local shards, again and again."""
     import streamrec as sr
     from bench.readers.streams import specs
@@ -237,7 +237,7 @@ def record_batches(arguments: dict[str, Any]) -> Iterator[Any]:
     """Yield batches as Arrow's, in the same memory, without an end."""
     import pyarrow as pa
 
-    for batch in opened(arguments, engine="thread"):
+    for batch in open_shards(arguments, engine="thread"):
         columns = batch.columns or {"records": batch.records}
         arrow = {name: _arrow(column) for name, column in columns.items()}
         yield pa.RecordBatch.from_pydict(arrow)

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from bench.feeding import KEPT
-from bench.feeding.clients import Kind, answer_commands, arrays, opened
+from bench.feeding.clients import Kind, answer_commands, arrays, open_shards
 
 
 class Shards(IterableDataset[dict[str, Any]]):
@@ -28,7 +28,7 @@ class Shards(IterableDataset[dict[str, Any]]):
         worker = get_worker_info()
         assert worker is not None
         part = {"rank": worker.id, "world_size": worker.num_workers}
-        found: Iterator[Any] = map(arrays, opened(self._arguments, engine="thread", **part))
+        found: Iterator[Any] = map(arrays, open_shards(self._arguments, engine="thread", **part))
         if self._arguments["repeats"]:
             found = itertools.cycle(list(itertools.islice(found, KEPT)))
         return map(tensors, found)
@@ -42,7 +42,7 @@ def tensors(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
-def connected(arguments: dict[str, Any]) -> Iterator[Any]:
+def connect(arguments: dict[str, Any]) -> Iterator[Any]:
     """Start a DataLoader."""
     loader = DataLoader(
         Shards(arguments),
@@ -64,4 +64,4 @@ def nbytes(batch: dict[str, Any]) -> int:
 if __name__ == "__main__":
     # The threads of earlier clients make forking this process unsafe, and a new one imports anew.
     multiprocessing.set_forkserver_preload(["torch", "streamrec", "bench.feeding.loader"])
-    answer_commands(Kind(connected, count, nbytes))
+    answer_commands(Kind(connect, count, nbytes))

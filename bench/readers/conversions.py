@@ -100,7 +100,7 @@ def read_decode_and_encode(arguments: Arguments) -> None:
         sum(threads.map(encoded, _files(arguments)))
 
 
-def converted(*options: str) -> Callable[[Arguments], None]:
+def convert_with(*options: str) -> Callable[[Arguments], None]:
     """Return a way that runs ``streamrec write``."""
 
     def write(arguments: Arguments) -> None:
@@ -117,7 +117,7 @@ def write_bert(arguments: Arguments) -> None:
     """Convert text for BERT, with the vocabulary beside it."""
     vocabulary = str(Path(arguments["source"]).with_name("vocab.txt"))
     options = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
-    converted("--kind", "bert", "--vocab-file", vocabulary, *options, "--json")(arguments)
+    convert_with("--kind", "bert", "--vocab-file", vocabulary, *options, "--json")(arguments)
 
 
 def run_script(arguments: Arguments) -> None:
@@ -137,12 +137,12 @@ def run_script(arguments: Arguments) -> None:
 
 WAYS: dict[str, Callable[[Arguments], None]] = {
     "read and copied": read_and_copy,
-    "streamrec write": converted("--json"),
+    "streamrec write": convert_with("--json"),
     "read, decoded and encoded": read_decode_and_encode,
-    "streamrec write --encode jpeg": converted("--encode", "jpeg", "--json"),
+    "streamrec write --encode jpeg": convert_with("--encode", "jpeg", "--json"),
     "streamrec write --kind bert": write_bert,
-    "streamrec write --workers 1": converted("--workers", "1", "--json"),
-    "streamrec write --workers 2": converted("--workers", "2", "--json"),
+    "streamrec write --workers 1": convert_with("--workers", "1", "--json"),
+    "streamrec write --workers 2": convert_with("--workers", "2", "--json"),
     SCRIPT: run_script,
 }
 

@@ -42,7 +42,7 @@ def copy_objects(arguments: dict[str, Any]) -> None:
         list(threads.map(copy, files.glob(pattern)))
 
 
-def resharded(**how: Any) -> Callable[[dict[str, Any]], None]:
+def reshard_with(**how: Any) -> Callable[[dict[str, Any]], None]:
     def write(arguments: dict[str, Any]) -> None:
         options = arguments["storage_options"]
         memory = arguments.get("memory", MEMORY)
@@ -55,9 +55,9 @@ def resharded(**how: Any) -> Callable[[dict[str, Any]], None]:
 WAYS: dict[str, Callable[[dict[str, Any]], None]] = {
     "copy of files": copy_files,
     "copy of objects": copy_objects,
-    "reshard --shard-size 50MB": resharded(shard_bytes=SHARD_BYTES),
-    "reshard --shards 8": resharded(shards=8),
-    "reshard --shuffle": resharded(shard_bytes=SHARD_BYTES, shuffle=0),
+    "reshard --shard-size 50MB": reshard_with(shard_bytes=SHARD_BYTES),
+    "reshard --shards 8": reshard_with(shards=8),
+    "reshard --shuffle": reshard_with(shard_bytes=SHARD_BYTES, shuffle=0),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from bench import suite
 from bench.harness import Report, digests
 from bench.machine import ROOT
-from bench.publish import TABLES, duration, filled, names, pages
+from bench.publish import TABLES, duration, fill, names, pages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_tables_of_a_page_are_those_of_the_results(page: Path) -> None:
     text = page.read_text()
-    assert filled(text) == text, "the results have changed: python -m bench.publish"
+    assert fill(text) == text, "the results have changed: python -m bench.publish"
 
 
 def test_each_table_stands_in_a_page() -> None:
@@ -27,10 +27,10 @@ def test_each_table_stands_in_a_page() -> None:
 
 def test_what_stands_around_a_table_is_kept() -> None:
     text = "before\n<!-- table: index -->\nold\n<!-- end of the table -->\nafter\n"
-    new = filled(text)
+    new = fill(text)
     assert new.startswith("before\n<!-- table: index -->\n\n| shards |")
     assert new.endswith("|\n\n<!-- end of the table -->\nafter\n")
-    assert filled(new) == new
+    assert fill(new) == new
 
 
 def test_a_file_of_results_belongs_to_a_table() -> None:

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from bench.verdicts import CASES, Outcome, as_markdown, first_look, served, settings_of
+from bench.verdicts import CASES, Outcome, as_markdown, first_look, serve_case, settings_of
 from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.stages import Bottleneck
 from streamrec.measure.figures import Verdict
 
 if TYPE_CHECKING:
-    from bench.verdicts import Case
+    from bench.verdicts import Planted
 
 NAMES = {case.name: case for case in CASES}
 
 
-async def named(case: Case) -> str | None:
-    async with served(case) as source:
+async def named(case: Planted) -> str | None:
+    async with serve_case(case) as source:
         verdict = (await first_look(case, settings_of(case, source))).verdict
         assert verdict is not None
         return verdict.bottleneck
