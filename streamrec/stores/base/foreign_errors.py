@@ -116,8 +116,10 @@ def meaning_of(
         anonymous: True if no credentials were sent.
     """
     schemes = prefixes_in(url)
+    # Of a chain, such as zip:// over a file, the errors are fsspec's even where the file is local.
     if set(schemes) <= {"file"} and isinstance(error, OSError):
         return local_meaning(url, error, writing=writing)
+    # Wrappers come off first: class and status are those of the error inside.
     inner = _inner(error)
     if inner is not None:
         return meaning_of(url, inner, writing=writing, anonymous=anonymous)

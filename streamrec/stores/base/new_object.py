@@ -199,9 +199,11 @@ class PartUpload:
         Raises:
             Exception: A part could not be sent; of any library.
         """
+        # Counted in bytes, whatever the items of the buffer are.
         view = memoryview(data).cast("B")
         taken = 0
         while taken < len(view):
+            # A copy, since the caller may use its buffer again before the part is sent.
             piece = bytes(view[taken : taken + self._size - self._held])
             self._total += len(piece)
             self._pieces.append(piece)
@@ -238,6 +240,8 @@ class PartUpload:
         return PART << (self._count // GROWTH)
 
     def _complete(self) -> None:
+        # Where parts may overtake each other the last one is sent like any other; else it ends the
+        # upload.
         if self._held and self._session.at_once > 1:
             self._send()
         while self._sending:
@@ -260,6 +264,7 @@ class PartUpload:
         return False
 
     def _send(self) -> None:
+        # The writer waits here, so that memory holds the parts being sent and no others.
         while len(self._sending) >= self._session.at_once:
             self._wait()
         self._sending.append(self._start(self._send_part(self._count, self._take_part())))

@@ -73,6 +73,7 @@ async def walk(
     try:
         async with aclosing(_ParallelListing(fetch, prefix).pages()) as pages:
             async for objects in pages:
+                # A listing that must begin again, in one piece, does not tell these twice.
                 told.update(info.url for info in objects)
                 for info in objects:
                     yield info

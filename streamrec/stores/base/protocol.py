@@ -415,6 +415,7 @@ async def read_range(
         nonlocal memory, info
         async with store.open_range(info.url, start + filled, stop, etag=info.etag) as body:
             info = body.info
+            # Only the answer tells the size. What an attempt that broke off has filled stays.
             if not filled:
                 memory = np.empty(max(0, min(stop, info.size or 0) - start), np.uint8)
             try:

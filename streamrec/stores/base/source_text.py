@@ -205,6 +205,7 @@ def expand(source: str | Sequence[str]) -> list[str]:
 
 def _expand_one(source: str) -> list[str]:
     before, link, after = split_chain(source)
+    # What is behind a link is the one object that holds it, and names no range.
     return [f"{before}{name}{after}" for name in _expand_link(link)]
 
 
@@ -242,6 +243,7 @@ def _choices(source: str, found: re.Match[str]) -> Sequence[str]:
     if last < first:
         raise ConfigError(f"{source}: the range {found[0]} runs backwards; swap its bounds")
     _check_count(source, last - first + 1)
+    # As in a shell: a zero in front of either bound sets the width.
     padded = any(len(bound) > 1 and bound.startswith("0") for bound in (found[1], found[2]))
     width = max(len(found[1]), len(found[2])) if padded else 0
     return [f"{number:0{width}}" for number in range(first, last + 1)]

@@ -119,6 +119,7 @@ class CachedBody:
         try:
             await self._ask(version)
         except ObjectChanged:
+            # A version that was only remembered gives way to the one that is there now.
             if pinned is not None:
                 raise
             await self._ask(None)
@@ -154,6 +155,8 @@ class CachedBody:
         """Read from a piece; return 0 if it is gone, and forget it."""
         view = view[: min(piece.end, self._stop) - self._at]
         if not await self._in_thread(self._cache.load, piece, self._at, view):
+            # Another process may have removed it, or its checksum is wrong: the store is asked
+            # instead.
             self._pieces.remove(piece)
             return 0
         self._at += len(view)
@@ -169,6 +172,7 @@ class CachedBody:
     ) -> int:
         """Receive bytes up to the end of a piece, and begin to keep them."""
         request = self._request or await self._ask(self.info.etag)
+        # Up to a multiple of PIECE, so that what is kept lies where other ranges will look for it.
         view = view[: min(self._request_stop, (self._at // PIECE + 1) * PIECE) - self._at]
         count = 0
 
@@ -182,6 +186,7 @@ class CachedBody:
         finally:
             writes += self._begin_to_keep(view[:count])
             self._at += count
+        # The connection is given back at once: what follows may come from the cache for long.
         if self._at == self._request_stop:
             self._request = None
             await self._open_requests.aclose()
@@ -209,6 +214,7 @@ class CachedBody:
             self._stop = min(self._stop, info.size)
             self._request_stop = min(self._request_stop, info.size)
         strong = info.etag if info.etag is not None and is_strong(info.etag) else None
+        # An empty object needs no version, as it has no bytes to confuse.
         if strong or info.size == 0:
             self._store.known[info.url] = info
         self._key = self._cache.key_of(info.url, strong) if strong else None

@@ -130,6 +130,7 @@ class PieceCache:
         Returns:
             ``False`` if the piece is gone or damaged; the view's bytes are then undefined.
         """
+        # A part of a piece cannot be checked: the checksum is that of the whole.
         if len(view) == piece.nbytes:
             return self._shelf.load(piece, view)
         whole = memoryview(bytearray(piece.nbytes))
@@ -182,6 +183,7 @@ class PieceCache:
         self._look_if_due(piece.nbytes)
         wait = self._wait(piece, 0.0)
         with self._lock:
+            # What is needed later than the pieces that had to go would have to go next.
             if self._used + piece.nbytes > self._most or wait >= self._limit:
                 return False
             self._used += piece.nbytes
@@ -199,6 +201,7 @@ class PieceCache:
             is_first = self._most == 0
         if self._is_due(needed) and self._looking.acquire(blocking=is_first):
             try:
+                # Another thread may have looked while this one waited.
                 if self._is_due(needed):
                     self._look(needed)
             finally:

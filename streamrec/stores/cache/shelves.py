@@ -138,6 +138,7 @@ class ProcessMemory:
             if kept is None:
                 return False
             self._objects[piece.key][piece] = kept._replace(used_at=self._clock())
+        # Outside of the lock: the bytes never change, and copying them takes long.
         view[:] = kept.data
         return True
 
@@ -210,6 +211,7 @@ class CacheFolder:
 
     def load(self, piece: Piece, view: memoryview) -> bool:
         """Read a piece into a view of its size; remove it if it is damaged."""
+        # With one byte more than there should be, a longer file is told from a whole one.
         footer = bytearray(FOOTER + 1)
         try:
             with self._path(piece).open("rb", buffering=0) as file:
@@ -228,6 +230,7 @@ class CacheFolder:
     def save(self, piece: Piece, data: memoryview) -> None:
         """Keep a piece: write it under a temporary name, and rename it."""
         path = self._path(piece)
+        # Each writer has a name of its own, as several processes may keep the same piece.
         part = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
             with _create(part) as file:

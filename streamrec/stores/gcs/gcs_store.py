@@ -56,6 +56,7 @@ class GCSSession(UploadSession):
         path: ``bucket/key``.
     """
 
+    # Google takes the bytes of a resumable upload in order.
     at_once = 1
 
     def __init__(self, filesystem: Any, path: str) -> None:
@@ -88,6 +89,7 @@ class GCSSession(UploadSession):
     async def complete(self, rest: bytes) -> None:
         """Send the last part, and make the object visible."""
         end = self._offset + len(rest)
+        # Without bytes, the total alone ends the upload.
         span = f"{self._offset}-{end - 1}" if rest else "*"
         await self._send(rest, f"bytes {span}/{end}")
         self._location = None
@@ -128,6 +130,7 @@ class GCSSession(UploadSession):
             "PUT", self._location, headers=headers, data=UnclosableBytesIO(data)
         )
         end = self._offset + len(data)
+        # The store may keep fewer bytes than were sent, and says in Range how many.
         received = answer.get("Range", "").rpartition("-")[2]
         if span.endswith("/*") and received != str(end - 1):
             raise OSError(f"the store has bytes up to {received or 'none'} of the {end} sent")

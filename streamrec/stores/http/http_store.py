@@ -129,6 +129,7 @@ class RangeClient:
 
     async def aclose(self) -> None:
         """Close every connection."""
+        # Taken away first: a second call during the wait finds nothing to close.
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -149,6 +150,7 @@ class RangeClient:
         secure = self._follow or request.address.startswith("https:")
         try:
             return await session.get(
+                # Not encoded anew: a signature holds for one spelling of the URL.
                 URL(request.address, encoded=True),
                 headers=headers,
                 allow_redirects=self._follow,
@@ -170,8 +172,11 @@ class RangeClient:
         if self._transport.proxy is None:
             check_proxies()
         self._session = aiohttp.ClientSession(
+            # The fetcher decides how many requests go at once.
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_SECONDS),
             timeout=aiohttp.ClientTimeout(
+                # A body may take as long as it likes while bytes come; the pipeline cuts those that
+                # stall.
                 total=None,
                 connect=CONNECT_SECONDS,
                 sock_connect=CONNECT_SECONDS,
@@ -203,6 +208,7 @@ class RangeClient:
     ) -> RangeResponse:
         """Return the empty result of a 416: the range begins at or past the end."""
         size, etag = size_from_416(response.headers), request.version(response.headers)
+        # Not every server names size and version in a 416.
         if size is None or (request.etag is not None and etag is None):
             now = await self._current_info(request)
             size, etag = now.size or 0, now.etag
@@ -243,6 +249,7 @@ class RangeClient:
         )
         if not isinstance(error, ObjectChanged) or request.etag is None:
             return error
+        # A 412 need not name the version that is there now.
         found = request.version(response.headers) or (await self._current_info(request)).etag
         check_pin(request.url, request.etag, found)
         return StoreMisbehaved(

@@ -129,6 +129,7 @@ def _create(part: Path) -> tuple[Path, IO[bytes]] | None:
 def _remove_if_left(part: Path) -> bool:
     """Remove the file unless a writer holds it; return whether it existed."""
     try:
+        # A link is not followed: what it leads to is nobody's part file.
         file = os.open(part, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
         return False

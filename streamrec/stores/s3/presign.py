@@ -129,6 +129,7 @@ class Presigner:
             )
         self._clock = clock
         self._kept: dict[tuple[str, str], SignedUrl] = {}
+        # A session of the user's own is kept: only those made here can be made anew.
         self._given_session = self._filesystem.session is not None
         self._client: Any = None
         self._retired: list[Any] = []
@@ -177,9 +178,12 @@ class Presigner:
             with translate_errors(url):
                 if not self._given_session:
                     self._filesystem.session = await in_thread(new_session, self._filesystem.kwargs)
+                # Requests of the old client may still be under way, so that it is closed at the
+                # end.
                 self._retired.append(self._client)
                 await self._filesystem.set_session(refresh=True)
             self._era += 1
+            # All of them were signed with the old credentials.
             self._kept.clear()
 
     async def aclose(self) -> None:
@@ -192,6 +196,8 @@ class Presigner:
                 await client.close()
 
     def _keep(self, call: UnsignedRequest, signed: SignedUrl) -> None:
+        # A dictionary keeps the place of a key that is set again, and the first one goes when it is
+        # full.
         self.forget(call)
         if len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
@@ -207,6 +213,7 @@ class Presigner:
             ),
             ExpiresIn=LIFETIME,
         )
+        # Signing has just filled them: botocore calls _keep_headers for each signature.
         headers = self._headers.get(client.meta.method_to_api_mapping[call.method], {})
         return SignedUrl(address, self._clock() + LIFETIME / 2, headers, era)
 

@@ -226,6 +226,7 @@ class S3Store:
         """Close every connection."""
         self._writer.close()
         try:
+            # Each is taken out first, so that a close which is cancelled can be gone on with.
             while self._signers:
                 _, signer = self._signers.popitem()
                 await signer.aclose()
@@ -288,6 +289,7 @@ class S3Store:
         try:
             page = await self._page(url, url[: len(url) - len(key or "")], call)
         except StoreError as error:
+            # Nobody knows then what is listed, and a caller that tries again asks again.
             if error.retryable:
                 raise
             return False
@@ -326,6 +328,8 @@ class S3Store:
                 return await send(signed)
             except (WrongRegion, AccessDenied) as error:
                 kind = type(error)
+                # A signature that was made only now is not refused for its age: signing again would
+                # not help.
                 if kind in met or (fresh and kind is AccessDenied):
                     raise plain(error) from None
                 met.add(kind)

@@ -102,6 +102,7 @@ class S3Session(UploadSession):
     async def _begin(self) -> str:
         begun = await self._files._call_s3("create_multipart_upload", **self._place)  # noqa: SLF001
         headers = begun.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        # botocore gives the names of headers in lower case.
         self.begun = date_of({name.title(): value for name, value in headers.items()})
         identity: str = begun["UploadId"]
         return identity
