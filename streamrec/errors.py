@@ -132,7 +132,7 @@ class StreamrecError(Exception):
     def __str__(self) -> str:
         silent = ("position", "code")
         facts = {name: value for name, value in self.fields().items() if name not in silent}
-        return printable(located(self.message, facts))
+        return printable(say_where(self.message, facts))
 
     def fields(self) -> dict[str, Any]:
         """Return the known fields by name."""
@@ -470,7 +470,7 @@ def field_names(kind: type[StreamrecError]) -> list[str]:
     return [fact.name for fact in fields(kind) if fact.repr]
 
 
-def located(message: str, facts: Mapping[str, Any]) -> str:
+def say_where(message: str, facts: Mapping[str, Any]) -> str:
     """Return an error's text: the fields that say where, and then the message."""
     where = ", ".join(
         f"{name} {value}" if name != "url" else str(value) for name, value in facts.items()

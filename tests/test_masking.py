@@ -10,10 +10,10 @@ from streamrec.masking import (
     HIDDEN,
     MOST,
     Hidden,
+    mask_urls,
     masked,
     masked_repr,
     printable,
-    shown,
     without_secrets,
     without_values,
 )
@@ -123,11 +123,11 @@ def test_a_text_about_options_is_shown_without_their_values() -> None:
 
 def test_values_of_every_shape() -> None:
     url = "https://h/a?untold"
-    assert shown({"a": [url, (url, 3)], "b": None}) == {
+    assert mask_urls({"a": [url, (url, 3)], "b": None}) == {
         "a": ["https://h/a?...", ("https://h/a?...", 3)],
         "b": None,
     }
-    assert isinstance(shown(Hidden(key=url)), Hidden)
+    assert isinstance(mask_urls(Hidden(key=url)), Hidden)
 
 
 def test_a_dataclass_shows_its_urls_masked() -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, TypeAdapt
 from pydantic_core import PydanticCustomError
 
 from streamrec.errors import ConfigError
-from streamrec.masking import shown
+from streamrec.masking import mask_urls
 from streamrec.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        return ((name, shown(value)) for name, value in super().__repr_args__())
+        return ((name, mask_urls(value)) for name, value in super().__repr_args__())
 
     @classmethod
     def table_of(cls, _location: Sequence[int | str]) -> tuple[type[Settings], int]:

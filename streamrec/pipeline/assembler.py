@@ -21,7 +21,7 @@ from streamrec.flow.cores import share_work
 from streamrec.flow.loop_delay import LoopShare
 from streamrec.flow.pool import DecodedMemory
 from streamrec.flow.silence import Silence
-from streamrec.formats.examples.needs import made_anew
+from streamrec.formats.examples.needs import decode_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
 from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
 from streamrec.pipeline.fetch.inflating_queue import Inflater, InflatingQueue
@@ -413,7 +413,7 @@ def _decoder(
         components=plan.components,
         checks_large=plan.checks_late,
         allocate=allocate,
-        fill_picture=pictures.fill if pictures else made_anew,
+        fill_picture=pictures.fill if pictures else decode_anew,
         mapped=mapped,
         limits=plan.limits,
     )

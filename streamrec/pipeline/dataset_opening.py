@@ -99,7 +99,7 @@ async def _find_in(
 
 async def _list_parts(stores: Stores, settings: DatasetSettings) -> list[list[ObjectInfo]]:
     """List the shards of each component of a mix; else of the only source."""
-    parts = [await stores.listed(part) for part in settings.components.values()]
+    parts = [await stores.list_named(part) for part in settings.components.values()]
     if settings.shuffle:  # the order in which a program lists files may be its machine's
         parts = [sorted(part, key=lambda found: found.url) for part in parts]
     return parts

@@ -106,7 +106,7 @@ def list_files(
         ConfigError: A list cannot be read, or names no file.
         StoreError: The store cannot be listed.
     """
-    from streamrec.stores.stored_files import named_files
+    from streamrec.stores.stored_files import find_each
 
     names = [(place, *line) for place in lists for line in _names_in(place)]
     if not names:
@@ -114,7 +114,7 @@ def list_files(
     paths = [name if "://" in name else os.path.join(prefix, name) for _, _, name in names]  # noqa: PTH118 - '' is no directory
     files = []
     for (place, number, _), path, file in zip(
-        names, paths, named_files(paths, storage_options or {}), strict=True
+        names, paths, find_each(paths, storage_options or {}), strict=True
     ):
         if file is None:
             raise ConfigError(

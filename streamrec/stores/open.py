@@ -115,12 +115,12 @@ class Stores:
     async def resolve(self, source: str | Sequence[str]) -> list[ObjectInfo]:
         """Return the objects that a source names, sorted by URL, without duplicates.
 
-        It finds them as :meth:`listed` does, with the same errors.
+        It finds them as :meth:`list_named` does, with the same errors.
         """
-        found = {info.url: info for info in await self.listed(source)}
+        found = {info.url: info for info in await self.list_named(source)}
         return [found[url] for url in sorted(found)]
 
-    async def listed(self, source: str | Sequence[str]) -> list[ObjectInfo]:
+    async def list_named(self, source: str | Sequence[str]) -> list[ObjectInfo]:
         """Return the objects that a source names, in its order and as often as it names them.
 
         The matches of one pattern are sorted by URL, and stand in its place.
@@ -151,7 +151,7 @@ class Stores:
             options, stall_timeout=self._stall_timeout, before_request=self._before_request
         )
         try:
-            return [with_holder(text, info.url) for info in await stores.listed(holder)]
+            return [with_holder(text, info.url) for info in await stores.list_named(holder)]
         finally:
             await stores.aclose()
 

@@ -243,7 +243,7 @@ def find_files(
     return sorted(files.values(), key=lambda file: (split_chain(file.url).after, file.path))
 
 
-def named_files(
+def find_each(
     names: Iterable[str], storage_options: Mapping[str, Any]
 ) -> Iterator[StoredFile | None]:
     """Yield the file of each path or URL; ``None`` where there is none.

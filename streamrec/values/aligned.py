@@ -25,14 +25,14 @@ def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.ndarray(shape, dtype, memory, -address % ALIGNMENT)
 
 
-def aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def align(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an array, or its copy where it does not begin at a multiple of 64 bytes."""
     if array.ctypes.data % ALIGNMENT == 0 or array.dtype.hasobject:
         return array
-    return aligned_copy(array)
+    return copy_aligned(array)
 
 
-def aligned_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def copy_aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return a copy of an array of numbers that begins at a multiple of 64 bytes."""
     copy = empty(array.shape, array.dtype)
     copy[...] = array

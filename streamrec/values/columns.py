@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 
-from streamrec.values.aligned import aligned, empty
+from streamrec.values.aligned import align, empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -138,7 +138,7 @@ class Arrays(_Rows):
             )
         shapes = np.array([array.shape for array in values_list], np.int64)
         sizes = np.fromiter((array.size for array in values_list), np.int64, len(values_list))
-        values = aligned(np.concatenate([array.ravel() for array in values_list]))
+        values = align(np.concatenate([array.ravel() for array in values_list]))
         return cls(values, offsets_of(sizes), shapes)
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ class BytesColumn(_Rows):
         """Join strings into a column of its own memory."""
         offsets = offsets_of(np.fromiter(map(len, strings), np.int64, len(strings)))
         if offsets[-1] < LONG * len(strings):
-            values = aligned(np.frombuffer(bytearray(b"").join(strings), np.uint8))
+            values = align(np.frombuffer(bytearray(b"").join(strings), np.uint8))
             return cls(values, offsets, item_shape)
         values = empty((int(offsets[-1]),), np.uint8)
         for string, (begin, end) in zip(strings, pairwise(offsets.tolist()), strict=True):

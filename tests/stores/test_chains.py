@@ -13,7 +13,7 @@ import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.sources.opening import kind_of
-from streamrec.stores.stored_files import files_below, find_files, named_files, names_in
+from streamrec.stores.stored_files import files_below, find_each, find_files, names_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_directory_in_an_archive(archives: str) -> None:
     )
     assert names_in(url, {}) == [name.removeprefix("in/") for name in NAMES]
     assert list(files_below(f"zip://::{archives}/a.zip", {})) == list(NAMES)
-    named = list(named_files([f"zip://{ODD}::{archives}/a.zip", f"zip://no::{archives}/a.zip"], {}))
+    named = list(find_each([f"zip://{ODD}::{archives}/a.zip", f"zip://no::{archives}/a.zip"], {}))
     assert [file and file.name for file in named] == ["x[3].csv", None]
 
 

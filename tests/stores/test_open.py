@@ -71,7 +71,7 @@ async def test_names_are_taken_at_their_word() -> None:
         ObjectInfo("s3://b/x"),
         ObjectInfo("s3://b/y"),
     ]
-    assert [info.url for info in await stores.listed(["s3://b/y", "s3://b/x", "s3://b/y"])] == [
+    assert [info.url for info in await stores.list_named(["s3://b/y", "s3://b/x", "s3://b/y"])] == [
         "s3://b/y",
         "s3://b/x",
         "s3://b/y",

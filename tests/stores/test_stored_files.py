@@ -16,8 +16,8 @@ from streamrec.stores.s3.s3_store import S3Store
 from streamrec.stores.stored_files import (
     file_contents,
     files_below,
+    find_each,
     find_files,
-    named_files,
     names_in,
 )
 
@@ -70,7 +70,7 @@ def test_files(place: Place) -> None:
 def test_files_by_name(place: Place) -> None:
     url, options = place
     names = [f"{url}/{name}" for name in ("e", "b.csv", "none", "deep", "deep-er/d.csv", "b.csv")]
-    found = [file and file.name for file in named_files(names, options)]
+    found = [file and file.name for file in find_each(names, options)]
     assert found == ["e", "b.csv", None, None, "d.csv", "b.csv"]
 
 
@@ -85,7 +85,7 @@ def test_names_are_no_patterns_where_they_exist() -> None:
                     (found,) = find_files(text, options)
                     assert found.url == f"{base}://bucket/dir/{name}"
             assert names_in(f"{base}://bucket/dir/run[1]", options) == ["x"]
-            (named,) = named_files([f"{base}://bucket/dir/run[1]/x"], options)
+            (named,) = find_each([f"{base}://bucket/dir/run[1]/x"], options)
             assert named is not None
             assert named.url == f"{base}://bucket/dir/run[1]/x"
             assert ".y.part" not in [
@@ -251,10 +251,10 @@ def test_files_of_a_server_that_cannot_list() -> None:
         url = f"{store.endpoint}/bucket/dir"
         [found] = find_files(f"{url}/x-1", {})
         assert (found.name, found.size) == ("x-1", 1)
-        named = list(named_files([f"{url}/x-1", f"{url}/no"], {}))
+        named = list(find_each([f"{url}/x-1", f"{url}/no"], {}))
         assert [file and file.name for file in named] == ["x-1", None]
         store.put("bucket/dir/.y.part", b"y")
-        assert list(named_files([f"{url}/.y.part"], {})) == [None]
+        assert list(find_each([f"{url}/.y.part"], {})) == [None]
         assert names_in(url, {}) is None
         with pytest.raises(ObjectNotFound):
             find_files(f"{url}/x-{{1,2}}", {})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamrec.values.aligned import ALIGNMENT, aligned, empty
+from streamrec.values.aligned import ALIGNMENT, align, empty
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), (0, 7), (1000,)])
@@ -20,7 +20,7 @@ def test_empty(shape: tuple[int, ...], dtype: str) -> None:
 def test_an_array_is_copied_where_it_has_to_be(begin: int) -> None:
     memory = empty((200,), np.uint8)
     memory[...] = np.arange(200)
-    array = aligned(memory[begin : begin + 100])
+    array = align(memory[begin : begin + 100])
     assert array.ctypes.data % ALIGNMENT == 0
     assert array.tolist() == [*range(begin, begin + 100)]
     assert np.shares_memory(array, memory) == (begin == 0)
@@ -28,4 +28,4 @@ def test_an_array_is_copied_where_it_has_to_be(begin: int) -> None:
 
 def test_objects_stay_where_they_are() -> None:
     objects = np.array([b"a", b"b"], object)
-    assert aligned(objects) is objects
+    assert align(objects) is objects

@@ -11,7 +11,7 @@ from streamrec.errors import ConfigError, StreamrecError
 from streamrec.feeder.access.address import Address, check_exposure, host_and_port
 from streamrec.formats.examples.descriptions import from_description, is_pair
 from streamrec.formats.examples.features import parser_of
-from streamrec.masking import masked, shown, without_secrets
+from streamrec.masking import mask_urls, masked, without_secrets
 from streamrec.pipeline.batch.functions import SETTINGS, Function
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base.source_text import expand, scheme_of
@@ -120,7 +120,7 @@ def effective(settings: DaemonSettings) -> dict[str, Any]:
     plain: dict[str, Any] = settings.model_dump(mode="json")
     for dataset in plain["datasets"].values():
         options = without_secrets(dataset["storage_options"])
-        urls = {name: shown(dataset[name]) for name in ("source", "index", "quarantine")}
+        urls = {name: mask_urls(dataset[name]) for name in ("source", "index", "quarantine")}
         dataset.update(urls, storage_options=options)
     return plain
 

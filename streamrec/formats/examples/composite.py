@@ -25,7 +25,7 @@ from streamrec.formats.examples.dtypes import numpy_dtype
 from streamrec.formats.examples.faults import OCTETS, SIZES, ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of, values_of
 from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnKind, ColumnPlan, DataType
-from streamrec.values.aligned import aligned
+from streamrec.values.aligned import align
 from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, offsets_of, volumes
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ def compile_sparse(spec: SparseFeature, needs: Needs) -> Make:
         shape = (len(column), *spec.sizes)
         found = np.stack(indices, axis=1)
         if spec.already_sorted:
-            return Sparse(aligned(found), column.values, shape)
+            return Sparse(align(found), column.values, shape)
         return _sort(found, column.values, shape)
 
     return make
@@ -375,8 +375,8 @@ def _check_places(
 def _sort(indices: npt.NDArray[np.int64], values: Any, shape: tuple[int, ...]) -> Sparse:
     """Sort the values by their places; values with the same place keep their order."""
     order = np.lexsort(indices.T[::-1])
-    indices = aligned(indices[order])
+    indices = align(indices[order])
     if isinstance(values, BytesColumn):
         strings = values.to_list()
         return Sparse(indices, BytesColumn.of([strings[i] for i in order.tolist()]), shape)
-    return Sparse(indices, aligned(values[order]), shape)
+    return Sparse(indices, align(values[order]), shape)

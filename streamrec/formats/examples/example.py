@@ -91,7 +91,7 @@ def encode_noted(features: Mapping[str, Any], note: Note) -> bytes:
         return bytes(feature.SerializeToString())
 
     entries = _entries(features, encode)
-    return bounded(FIRST + frame_bytes(entries) if entries else b"")
+    return check_length(FIRST + frame_bytes(entries) if entries else b"")
 
 
 def _no_note(_name: str, _kind: str | None) -> None:
@@ -119,7 +119,7 @@ def encode_sequence_example(
     """
     features, lists = _entries(context or {}, _feature), _entries(feature_lists, _feature_list)
     message = FIRST + frame_bytes(features) if features else b""
-    return bounded(message + SECOND + frame_bytes(lists) if lists else message)
+    return check_length(message + SECOND + frame_bytes(lists) if lists else message)
 
 
 _REFUSED = (TypeError, ValueError, OverflowError)
@@ -154,7 +154,7 @@ def name_octets(name: Any) -> bytes:
         ) from None
 
 
-def bounded(message: bytes) -> bytes:
+def check_length(message: bytes) -> bytes:
     """Return a serialized message, if it is not too long for readers.
 
     Raises:

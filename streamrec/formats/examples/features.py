@@ -13,7 +13,7 @@ from streamrec.errors import (
     DataError,
     MalformedExample,
     WrongFeatureType,
-    located,
+    say_where,
 )
 from streamrec.formats.examples.descriptions import (
     LENGTH,
@@ -38,7 +38,7 @@ from streamrec.formats.examples.needs import (
     FillPicture,
     Needs,
     Share,
-    made_anew,
+    decode_anew,
     one_by_one,
 )
 from streamrec.formats.examples.spec_columns import batch_rows, compile_spec, single_row
@@ -54,7 +54,7 @@ from streamrec.formats.examples.specs import (
 from streamrec.kernel.contract import ColumnKind, KernelFault, fresh
 from streamrec.kernel.messages import MESSAGES
 from streamrec.masking import masked
-from streamrec.values.aligned import aligned
+from streamrec.values.aligned import align
 from streamrec.values.message_schema import unreadable
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class FeatureParser:
         allocate: Allocate = fresh,
         scratch: Allocate = fresh,
         share: Share = one_by_one,
-        fill_picture: FillPicture = made_anew,
+        fill_picture: FillPicture = decode_anew,
         claims: Claims | None = None,
     ) -> None:
         self._of_sequences = isinstance(features, tuple | list)
@@ -124,7 +124,7 @@ class FeatureParser:
         needs, steps = (Needs(allocate, share, fill_picture, claims) for _ in range(2))
         self._context = _compile(specs.context, needs, ColumnKind.VARLEN, pad=pad)
         self._sequence = _compile(specs.sequence, steps, ColumnKind.STEPS, pad=pad)
-        self._renamed = _renamed(specs)
+        self._column_words = _column_words(specs)
         self._lengths = {
             name: steps.numbers[feature_of(name, spec)]
             for name, spec in specs.sequence.items()
@@ -176,7 +176,7 @@ class FeatureParser:
             )
         except (KernelFault, ColumnFault) as fault:
             error = explain(fault, rows, self._needs, sequence=self._of_sequences, url_of=url_of)
-            if renamed := self._renamed.get(error.feature or ""):
+            if renamed := self._column_words.get(error.feature or ""):
                 error.message = f"{renamed}: {error.message}"
             raise error from None
 
@@ -214,7 +214,7 @@ def _compile(
     }
 
 
-def _renamed(specs: SequenceFeatures) -> dict[str, str]:
+def _column_words(specs: SequenceFeatures) -> dict[str, str]:
     """Return, by the features that make columns of other names, these columns in words."""
     names: dict[str, list[str]] = {}
     for name, spec in (*specs.context.items(), *specs.sequence.items()):
@@ -234,7 +234,7 @@ def _is_plain(spec: FeatureSpec) -> bool:
 
 
 def _lengths(column: Ragged) -> npt.NDArray[np.int64]:
-    return aligned(np.diff(column.row_splits))
+    return align(np.diff(column.row_splits))
 
 
 def parser_of(
@@ -244,7 +244,7 @@ def parser_of(
     allocate: Allocate = fresh,
     scratch: Allocate = fresh,
     share: Share = one_by_one,
-    fill_picture: FillPicture = made_anew,
+    fill_picture: FillPicture = decode_anew,
     claims: Claims | None = None,
 ) -> FeatureParser:
     """Make the parser for features in their plain form.
@@ -406,7 +406,7 @@ def infer_features(
             vars(error).update(place_of(total - 1))
             raise
         except ConfigError as error:
-            raise ConfigError(located(error.message, place_of(total - 1))) from None
+            raise ConfigError(say_where(error.message, place_of(total - 1))) from None
     if not total:
         raise ConfigError("features cannot be inferred, since there are no records; name them")
     return {

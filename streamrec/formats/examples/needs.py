@@ -18,7 +18,7 @@ from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_o
 from streamrec.formats.examples.faults import ColumnFault, Need
 from streamrec.formats.images.picture import MOST_PIXELS
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType, fresh
-from streamrec.values.aligned import aligned_copy
+from streamrec.values.aligned import copy_aligned
 from streamrec.values.columns import BytesColumn, Ragged
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def one_by_one(work: Callable[[int], None], count: int, _at_once: int = 1) -> No
         work(number)
 
 
-def made_anew(
+def decode_anew(
     _encoded: memoryview,
     _wanted: OutputForm,
     _target: npt.NDArray[np.uint8],
@@ -294,7 +294,7 @@ class Needs:
     Args:
         allocate: A function that gives the memory of large columns.
         share: A function that does many pieces of work, as :func:`one_by_one` does.
-        fill_picture: A function that fills an array with a picture, as :func:`made_anew` does.
+        fill_picture: A function that fills an array with a picture, as :func:`decode_anew` does.
         claims: Takes note of the memory that columns claim.
     """
 
@@ -302,7 +302,7 @@ class Needs:
         self,
         allocate: Allocate = fresh,
         share: Share = one_by_one,
-        fill_picture: FillPicture = made_anew,
+        fill_picture: FillPicture = decode_anew,
         claims: Claims | None = None,
     ) -> None:
         self.by_name: dict[str, Need] = {}
@@ -354,11 +354,11 @@ class Needs:
 
 def _copy(column: Any) -> Any:
     if isinstance(column, Ragged):
-        return Ragged(_copy(column.values), aligned_copy(column.row_splits))
+        return Ragged(_copy(column.values), copy_aligned(column.row_splits))
     if isinstance(column, BytesColumn):
-        octets, offsets = aligned_copy(column.values), aligned_copy(column.offsets)
+        octets, offsets = copy_aligned(column.values), copy_aligned(column.offsets)
         return BytesColumn(octets, offsets, column.item_shape, len(column))
-    return aligned_copy(column)
+    return copy_aligned(column)
 
 
 def _words(plan: ColumnPlan) -> str:

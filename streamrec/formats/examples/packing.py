@@ -81,7 +81,7 @@ class Sequences(NamedTuple):
         }
         return Sequences(values, self.splits[:, first:] - begins[:, None])
 
-    def joined(self, more: Sequences) -> Sequences:
+    def join(self, more: Sequences) -> Sequences:
         """Return these documents with more behind them."""
         values = {
             name: np.concatenate([array, more.values[name]]) for name, array in self.values.items()
@@ -160,14 +160,14 @@ class Packer:
         if self._names is None:
             self._names = names_of(self._pack, columns)
         more = Sequences.of(columns, self._names)
-        held = more if self._held is None else self._held.joined(more)
-        return self._packed(held, at_end=False)
+        held = more if self._held is None else self._held.join(more)
+        return self._pack(held, at_end=False)
 
     def flush(self) -> Packs | None:
         """Return the last packs when no document follows; ``None`` where no document waits."""
-        return self._packed(self._held, at_end=True) if self._held is not None else None
+        return self._pack(self._held, at_end=True) if self._held is not None else None
 
-    def _packed(self, held: Sequences, *, at_end: bool) -> Packs:
+    def _pack(self, held: Sequences, *, at_end: bool) -> Packs:
         lengths = held.lengths
         limits = limits_of(self._pack, list(held.values))
         if self._pack.split:

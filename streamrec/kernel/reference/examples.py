@@ -16,7 +16,7 @@ from streamrec.kernel.contract import (
     KernelFault,
     fresh,
 )
-from streamrec.values.aligned import aligned
+from streamrec.values.aligned import align
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class _Numbers:
 
     def array(self) -> npt.NDArray[Any]:
         self._end_run()
-        return aligned(np.concatenate(self._chunks))
+        return align(np.concatenate(self._chunks))
 
 
 class _Strings(list[Any]):

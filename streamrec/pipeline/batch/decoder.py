@@ -13,12 +13,18 @@ from streamrec.flow.pool import BatchMemory
 from streamrec.flow.stages import WaitClock
 from streamrec.formats.examples.descriptions import growth_of, is_pair
 from streamrec.formats.examples.features import parser_of
-from streamrec.formats.examples.needs import UNLIMITED, Claims, DecodeLimits, made_anew, one_by_one
+from streamrec.formats.examples.needs import (
+    UNLIMITED,
+    Claims,
+    DecodeLimits,
+    decode_anew,
+    one_by_one,
+)
 from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.batch.batch import Batch
 from streamrec.pipeline.batch.functions import NONE, Functions
 from streamrec.pipeline.batch.origin import Origin
-from streamrec.values.aligned import aligned
+from streamrec.values.aligned import align
 from streamrec.values.columns import Arrays, BytesColumn, Column, Ragged, Sparse, size_of
 from streamrec.values.record_rows import RecordRows, are_columns, columns_of
 from streamrec.values.rows import row_of
@@ -187,7 +193,7 @@ class Decoder:
         components: Components | None = None,
         checks_large: bool = False,
         allocate: Allocate | None = None,
-        fill_picture: FillPicture = made_anew,
+        fill_picture: FillPicture = decode_anew,
         mapped: MappedCache | None = None,
         limits: DecodeLimits = UNLIMITED,
     ) -> None:
@@ -383,7 +389,7 @@ def blank(column: Column, rows: int) -> Column:
     offsets = np.zeros(rows + 1, np.int64)
     match column:
         case np.ndarray():
-            return aligned(np.zeros((rows, *column.shape[1:]), column.dtype))
+            return align(np.zeros((rows, *column.shape[1:]), column.dtype))
         case BytesColumn():
             offsets = np.zeros(rows * column.strings_per_row + 1, np.int64)
             return BytesColumn(column.values, offsets, column.item_shape, rows)

@@ -154,7 +154,7 @@ class UploadSession(ABC):
         """
 
     @abstractmethod
-    async def written(self) -> tuple[int, datetime]:
+    async def look_up(self) -> tuple[int, datetime]:
         """Return the size of the object that is there now, and when it was written."""
 
     @abstractmethod
@@ -259,7 +259,7 @@ class PartUpload:
         """
         begun = self._session.begun
         with suppress(Exception):  # of any library
-            size, modified = self._call(self._session.written())
+            size, modified = self._call(self._session.look_up())
             return begun is not None and size == self._total and modified >= begun - LAG
         return False
 

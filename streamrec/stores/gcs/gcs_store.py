@@ -95,7 +95,7 @@ class GCSSession(UploadSession):
         self._location = None
         self._forget()
 
-    async def written(self) -> tuple[int, datetime]:
+    async def look_up(self) -> tuple[int, datetime]:
         """Return the size of the object that is there now, and when it was written."""
         self._forget()
         found = await self._files._call(  # noqa: SLF001

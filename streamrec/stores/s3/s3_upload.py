@@ -77,7 +77,7 @@ class S3Session(UploadSession):
         self._beginning = None
         self._forget()
 
-    async def written(self) -> tuple[int, datetime]:
+    async def look_up(self) -> tuple[int, datetime]:
         """Return the size of the object that is there now, and when it was written."""
         self._forget()
         found = await self._files._call_s3("head_object", **self._place)  # noqa: SLF001

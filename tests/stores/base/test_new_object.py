@@ -70,7 +70,7 @@ class Recorded(UploadSession):
         if self.loses_the_answer:
             raise OSError("the answer is lost")
 
-    async def written(self) -> tuple[int, datetime]:
+    async def look_up(self) -> tuple[int, datetime]:
         if self.object is None:
             raise OSError("no object")
         return len(self.object) + self.more, NOW
