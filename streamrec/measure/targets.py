@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError
 from streamrec.feeder.operate.configuration import load
-from streamrec.masking import masked, shown, without_secrets
+from streamrec.masking import mask_urls, masked, without_secrets
 from streamrec.measure.figures import Target
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def target_of_dataset(settings: DatasetSettings, simulation: str | None) -> Targ
     return Target(
         kind="store" if simulation is None else "simulation",
         urls=[masked(url) for url in settings.urls],
-        settings=shown(without_secrets(changed)),
+        settings=mask_urls(without_secrets(changed)),
         simulation=simulation,
     )
 

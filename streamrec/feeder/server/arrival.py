@@ -26,7 +26,7 @@ from streamrec.feeder.server.conversation import Conversation, common_version, f
 from streamrec.feeder.server.listener import first_bytes, peer_of, readable, remote_host
 from streamrec.feeder.server.replicas import ReplicaReader
 from streamrec.feeder.server.statistics import SessionLog
-from streamrec.masking import masked, shown
+from streamrec.masking import mask_urls, masked
 from streamrec.plan.state.resume_point import read_resume_point
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import MAGIC
@@ -310,7 +310,7 @@ class Visit:
         subscription = None if source is None else source.subscription
         self._service.statistics.count_fault(
             to_fields(error)["type"],
-            shown(str(error)),
+            mask_urls(str(error)),
             peer=self._peer or "local",
             dataset=subscription.dataset if subscription else None,
             rank=subscription.rank if subscription else None,

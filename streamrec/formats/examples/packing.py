@@ -161,13 +161,13 @@ class Packer:
             self._names = names_of(self._pack, columns)
         more = Sequences.of(columns, self._names)
         held = more if self._held is None else self._held.join(more)
-        return self._pack(held, at_end=False)
+        return self._pack_held(held, at_end=False)
 
     def flush(self) -> Packs | None:
         """Return the last packs when no document follows; ``None`` where no document waits."""
-        return self._pack(self._held, at_end=True) if self._held is not None else None
+        return self._pack_held(self._held, at_end=True) if self._held is not None else None
 
-    def _pack(self, held: Sequences, *, at_end: bool) -> Packs:
+    def _pack_held(self, held: Sequences, *, at_end: bool) -> Packs:
         lengths = held.lengths
         limits = limits_of(self._pack, list(held.values))
         if self._pack.split:
