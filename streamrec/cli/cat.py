@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print records as JSON lines, in the order of the shards.")
-@click.option("-n", "count", type=click.IntRange(min=1), help="Print at most so many records.")
+@click.option("-n", "count", type=click.IntRange(min=1), help="The most records to print.")
 @click.option("--raw", is_flag=True, help="Print each record as a string of base64, not parsed.")
 @click.option("--features", metavar="NAME,...", help="Print these features only, in this order.")
 @click.option(

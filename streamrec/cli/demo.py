@@ -50,7 +50,7 @@ def _silent(_: str) -> None:
 def _text(summary: Summary) -> str:
     from streamrec.report.words import rate, size
 
-    verdict = "every record arrived exactly once an epoch" if summary.ok else "this must not be"
+    verdict = "every record arrived exactly once an epoch" if summary.ok else "this must not happen"
     return "\n".join(
         [
             f"streamed {summary.records:,} records, {size(summary.bytes)}, in {summary.epochs} "

@@ -88,7 +88,7 @@ def check_dest(place: str) -> str:
     """Return DEST, but refuse a directory's name without a slash: shards would stand beside it."""
     if not place.endswith("/") and Path(place).is_dir():
         raise click.UsageError(
-            f"{place!r} is a directory; put a slash behind it to write into it, {place + '/'!r}, "
+            f"{place!r} is a directory; put a slash after it to write into it, {place + '/'!r}, "
             "or name the shards"
         )
     return place
@@ -160,7 +160,7 @@ record_option = click.option(
     callback=size_value,
     metavar="BYTES",
     help="Refuse longer records, before memory is taken for them. "
-    "[as many as a stream's memory budget has by default]",
+    "[the default memory budget of a stream]",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else."

@@ -225,7 +225,7 @@ def _places(source: str, destination: str | None, lists: Sequence[str]) -> tuple
     if destination is not None:
         return source, check_dest(destination)
     if not lists:
-        raise click.UsageError("the place of the shards is missing; give DEST behind SOURCE")
+        raise click.UsageError("the place of the shards is missing; give DEST after SOURCE")
     return "", check_dest(source)
 
 

@@ -20,8 +20,8 @@ def place_text(place: object) -> str:
     if isinstance(text, str):
         return text
     raise ConfigError(
-        f"{kind_of(place)} names no shard; give a URL or a path, such as "
-        "'s3://bucket/train-*.tfrecord', or a list of them where several are read"
+        f"the source is {kind_of(place)}, which cannot name shards; give a URL or a path, such as "
+        "'s3://bucket/train-*.tfrecord', or a list of them"
     )
 
 

@@ -53,7 +53,9 @@ def absolute_cache(cache: object, directory: str) -> object:
 
 def _large_enough(size: ByteSize | None) -> ByteSize | None:
     if size is not None and size < LEAST:
-        raise ValueError("has less than the 16 MiB that a few ranges need; give more")
+        raise ValueError(
+            "has less than the 16 MiB that a few ranges need; set it to 16 MiB or more"
+        )
     return size
 
 
@@ -102,7 +104,7 @@ def _in_full(cache: object) -> Any:
         )
     fields = CacheSettings.model_fields
     if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - fields.keys())):
-        raise ValueError(f"has no {unknown[0]!r}; give it {', '.join(fields)}, or several of them")
+        raise ValueError(f"has no key {unknown[0]!r}; its keys are {', '.join(fields)}")
     return {"folder": cache} if isinstance(cache, str | os.PathLike) else cache
 
 

@@ -44,8 +44,8 @@ def _check_schedule(weights: Schedule, names: set[str]) -> None:
     starts = [start for start, _ in weights]
     if starts[0] or starts != sorted(set(starts)):
         raise ValueError(
-            f"has stages that begin at the records {starts}; begin the first at 0, and each other "
-            "behind the one before it"
+            f"has stages that begin at the records {starts}; let the first begin at 0, and each "
+            "other after the one before it"
         )
     for start, parts in weights:
         if parts.keys() != names:

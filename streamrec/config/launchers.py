@@ -199,8 +199,8 @@ def _missing(launcher: Launcher, variables: list[str], rank: str, size: str) -> 
     lacking = [launcher.rank] * (not rank) + list(launcher.sizes[:1]) * (not size)
     if not lacking:
         return (
-            f"the environment has {there}: {launcher.name} has started this process, and does not "
-            "tell how many processes there are; set RANK and WORLD_SIZE, or give rank= and "
+            f"the environment has {there}: {launcher.name} has started this process, but does not "
+            "say how many processes there are; set RANK and WORLD_SIZE, or give rank= and "
             "world_size="
         )
     return (

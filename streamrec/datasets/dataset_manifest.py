@@ -281,7 +281,7 @@ async def _manifests(source: str | list[str], options: dict[str, Any]) -> dict[s
         if None in names:
             raise ConfigError(
                 f"{masked(shards[0])}: not all shards have names such as x-00000-of-00004, so "
-                f"they are of no dataset with a manifest and label names; {WHO_KEEPS}"
+                f"they do not belong to a dataset with a manifest and label names; {WHO_KEEPS}"
             )
         ending = shared_ending(shards)
         urls = [f"{each.directory}{each.manifest()}{ending}" for each in names if each is not None]

@@ -122,7 +122,8 @@ def _parts(folder: Folder, names: ShardNames, tasks: Mapping[str, Task]) -> list
     by_task = dict(zip(tasks.values(), map(TaskPart.parse, read), strict=True))
     counts = {task.tasks for task in by_task}
     if len(counts) != 1:
-        what = f"tasks of {sorted(counts)} left records" if counts else "no task left a record"
+        totals = " and ".join(map(str, sorted(counts)))
+        what = f"runs of {totals} tasks left their parts" if counts else "no task has left its part"
         raise ConfigError(
             f"{masked(folder.url(names.pattern()))}: {what}; run the tasks of one dataset, each "
             "to its end"

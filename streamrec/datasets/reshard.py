@@ -86,8 +86,7 @@ def _union(what: str, mappings: list[Mapping[str, Any]]) -> dict[str, Any]:
             if union.setdefault(name, value) != value:
                 log.warning(
                     "the %s of the datasets contradict each other: %r is %s in one and %s in "
-                    "another; their records are taken as they are, and the new manifest tells no "
-                    "%s",
+                    "another; their records are copied as they are, and the new manifest has no %s",
                     *(what, name, union[name], value, what),
                 )
                 return {}
@@ -248,9 +247,9 @@ def _refuse_own_source(source: ShardSource, template: str) -> None:
     names_there = [url.removeprefix(directory) for url in below if url.startswith(directory)]
     if replaced := names.shards_among(names_there):
         raise ConfigError(
-            f"{masked(names.directory + replaced[0])} is read, and has a name of the new shards; "
-            "write to another name, check it with streamrec verify --against, and delete the old "
-            "shards then"
+            f"{masked(names.directory + replaced[0])} is read, but a new shard would replace it; "
+            "write to another name, check it with streamrec verify --against, and then delete the "
+            "old shards"
         )
 
 
@@ -294,7 +293,7 @@ class _SplitKeys:
         # Floats as text depend on the program that writes them, so they are no keys.
         if column.dtype.kind != "i":
             raise ConfigError(
-                f"feature {self._feature} is {column.dtype}, and divides no records; name one of "
-                "bytes or integers"
+                f"feature {self._feature} is {column.dtype}, which cannot divide records; name a "
+                "feature of bytes or integers"
             )
         return [b"%d" % value for value in column.tolist()]

@@ -213,7 +213,7 @@ class ShardedWriter(WholeOrAbsent):
             if self._to_skip:
                 raise ConfigError(
                     f"{masked(self._template)}: the records end {self._to_skip} before those of "
-                    "shards that were written before; name another source, or set overwrite=True"
+                    "the shards of an earlier run; name another source, or set overwrite=True"
                 )
             self._write_held(shards)
             shards.close()

@@ -193,8 +193,7 @@ def _infer(sample: SampledRecords) -> tuple[Mapping[str, FeatureSpec] | None, st
         return infer_features(sample.first, sample.places.__getitem__), None
     except MalformedExample as error:
         return None, (
-            f"record {error.record} of {error.url} is not of tf.train.Example, so there are no "
-            "features to name"
+            f"record {error.record} of {error.url} is not a tf.train.Example, so it has no features"
         )
     except (ConfigError, WrongFeatureType) as error:
         return None, f"the features cannot be inferred: {error}"

@@ -106,7 +106,7 @@ class EntryCheck:
         else:
             for k in range(self._next, len(self._begins)):
                 begins = f"record {self._firsts[k]} begins at byte {self._begins[k]}"
-                self._note(begins, "no record begins there or behind it")
+                self._note(begins, "no record begins there or after it")
             if self._entry.records != records:
                 self._note(f"the shard has {self._entry.records} records", f"it has {records}")
         # Last, and in any case: the size tells of a shard that was written anew.

@@ -82,8 +82,8 @@ TABLE: Final[Mapping[str, RunStage]] = MappingProxyType(
             noun="first bytes",
             awaited="the first bytes of each read: the latency of the store, or of the disk",
             meaning=(
-                "the range that is needed next was asked for, and no byte of it had come: the "
-                "latency of the store"
+                "the next range had been requested, and no byte of it had come: the latency of the "
+                "store"
             ),
         ),
         "body": RunStage(
@@ -154,8 +154,8 @@ TABLE: Final[Mapping[str, RunStage]] = MappingProxyType(
             noun="queue",
             awaited="batches to be handed over: this machine's cores",
             meaning=(
-                "a batch was handed over, or a replica waited for the shared reading, whose own "
-                "stages count, too"
+                "a batch was handed over, or a replica waited for the shared reading, whose stages "
+                "also count"
             ),
         ),
         "decode": RunStage(
@@ -185,8 +185,8 @@ TABLE: Final[Mapping[str, RunStage]] = MappingProxyType(
             noun="the trainer's steps",
             awaited="the loop over the stream: the trainer",
             meaning=(
-                "the client had granted no credit, or the loop over the stream did something else: "
-                "the trainer is the bottleneck, as it should be"
+                "the client had granted no credit, or the loop over the stream was doing something "
+                "else: the trainer is the bottleneck, as it should be"
             ),
         ),
     }

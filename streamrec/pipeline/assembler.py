@@ -341,8 +341,8 @@ class Assembler:
         # An endless run ends only where its lanes have nothing at all.
         if plan.end_epoch is None:
             raise DataError(
-                "no shard that this rank's lanes ever read holds a record, so there is nothing to "
-                "repeat; check the shards, or set lanes to less"
+                "all shards of this rank's lanes are empty, so there is nothing to repeat; check "
+                "the shards, or lower lanes"
             )
         if rows and plan.remainder != "drop":
             await self._send(rows, step + 1)
@@ -430,8 +430,8 @@ def _caches(plan: RunPlan, measures: Measures) -> tuple[PictureCache | None, Map
         return PictureCache(pieces, measures.counts), None
     if settings.cache.key is None:
         raise ConfigError(
-            'a cache of "mapped" needs the name of what map makes; set key in it, or open the '
-            "dataset with streamrec.open or streamrec serve, which take a digest of the function"
+            'a cache of "mapped" needs a key for the results of map; set key in cache, or open the '
+            "dataset with streamrec.open or streamrec serve, which make one from the function"
         )
     plain = settings.model_dump(mode="json", include={"features"}, warnings=False)
     form = plain["features"], _is_single(plan)

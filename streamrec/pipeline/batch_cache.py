@@ -449,9 +449,9 @@ def versions_of(objects: Sequence[ObjectInfo], pieces: PieceCache) -> list[str]:
     for info in objects:
         if info.etag is None or not is_strong(info.etag):
             raise ConfigError(
-                f"a cache of batches needs the version of each shard, but {masked(info.url)} was "
-                "found without a strong one; name the shards by a glob, whose listing has "
-                "versions, or set cache to keep ranges"
+                f"a cache of batches needs a strong version (ETag) of each shard, but "
+                f"{masked(info.url)} has none; name the shards by a glob, whose listing has "
+                "versions, or use a cache of ranges"
             )
     return [pieces.key_of(info.url, info.etag or "") for info in objects]
 

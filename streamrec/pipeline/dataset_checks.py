@@ -114,7 +114,7 @@ def check_mapped(settings: DatasetSettings, functions: Functions) -> None:
         raise ConfigError(
             'a cache of "mapped" keeps one result for each record, and '
             f"map {functions.map.name} takes rng, to give others in each epoch; draw in transform, "
-            'which runs behind the cache, or use a cache of "pictures" or of "ranges"'
+            'which runs after the cache, or use a cache of "pictures" or of "ranges"'
         )
 
 

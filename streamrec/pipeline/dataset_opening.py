@@ -222,8 +222,8 @@ async def first_features(
         samples = await sample_records(stores, urls, settings.compression, record_limit(settings))
     if not samples:
         raise ConfigError(
-            "no features can be inferred: no shard holds a record, from "
-            f"{masked(objects[0].url)} on; name the features, or correct the source"
+            "the features cannot be inferred, because all shards are empty (the first is "
+            f"{masked(objects[0].url)}); name the features, or correct the source"
         )
     places = [(one, number) for one in samples for number in range(len(one.records))]
     records = (record for one in samples for record in one.records)

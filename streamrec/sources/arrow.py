@@ -81,7 +81,7 @@ def join_labels(tables: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[s
     for name in sorted(differs):
         log.warning(
             "the class names of column %r differ between files, so a number means another class "
-            "in another file; the manifest tells no names of them",
+            "in another file; the manifest has no names for them",
             name,
         )
     return {name: numbers for name, numbers in joined.items() if name not in differs}

@@ -176,7 +176,7 @@ def _fault_of_end(data: bytes, at: int, number: int, open_at: int | None) -> tup
     rest = data[at:].strip(_SPACE)
     where = len(data) - len(data[at:].lstrip(_SPACE))
     if number:
-        behind = f"behind element {number - 1} of the array"
+        behind = f"after element {number - 1} of the array"
         what = f"stands {_show(rest)}, not ']' alone" if rest else "the file ends, without a ']'"
         return None if rest == b"]" else (where, f"{behind} {what}")
     is_empty = rest.startswith(b"[") and rest[1:].strip(_SPACE) == b"]"

@@ -352,7 +352,7 @@ class ParquetReader:
             begin = min((place for place in places if place), default=0)
             end = begin + column.total_compressed_size
             if not 0 <= begin <= end <= self._file.size or column.num_values < 0:
-                raise self._damage("a column ends behind the file")
+                raise self._damage("a column ends after the end of the file")
             is_list = kind.max_repetition_level > 0
             size = column.total_uncompressed_size
             are_numbers = _has_dictionary(column.encodings)

@@ -185,7 +185,7 @@ def pages_of(data: memoryview, values: int) -> Iterator[PageHeader]:
             # A header tells its own length only when it is read.
             page = page_at(data, at)
         except EOFError:
-            raise ValueError("a page ends behind its column") from None
+            raise ValueError("a page ends after its column") from None
         yield page
         values_before += 0 if page.is_dictionary else page.values
         at = page.at + page.stored

@@ -90,9 +90,8 @@ class PictureFolder:
         }
         if not pictures:
             raise ConfigError(
-                f"{masked(root)}: there is no picture in directories of it; give the directory "
-                "that holds one directory for each class; of other files, name the --kind, as in "
-                "--kind bert"
+                f"{masked(root)}: its directories hold no pictures; give a directory that holds "
+                "one directory for each class, or for other files the --kind, as in --kind bert"
             )
         for name, dtype in (features or {}).items():
             if dtype is not None and dtype != TYPES.get(name, dtype):

@@ -214,7 +214,7 @@ def plain(session: PlainSession | AsyncSession) -> PlainSession:
     if session.is_async:
         raise ConfigError(
             "the stream is open in an event loop; take from it with `async for` or `anext`, or "
-            "begin a plain `for`, which goes on behind the last item"
+            "begin a plain `for`, which goes on after the last item"
         )
     return session
 
@@ -228,7 +228,7 @@ def of_this_loop(session: PlainSession | AsyncSession) -> AsyncSession:
     if not session.is_async:
         raise ConfigError(
             "the stream is open for plain code; take from it with `for` or `next`, or begin an "
-            "`async for`, which goes on behind the last item"
+            "`async for`, which goes on after the last item"
         )
     if session.loop is not asyncio.get_running_loop():
         raise ConfigError(

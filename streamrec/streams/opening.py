@@ -110,7 +110,7 @@ def open(  # noqa: A001 - the public name: streamrec.open
         ConfigError: A setting is wrong; all of them are checked at once.
     """
     if isinstance(source, Mapping):
-        raise ConfigError("these are several sources by name: mix them with streamrec.mix")
+        raise ConfigError("these are several sources by name; mix them with streamrec.mix")
     # Without a default, Python's own error would name no way to go on.
     if isinstance(source, tuple) and not source:
         raise ConfigError(_without_source(settings))
@@ -212,7 +212,7 @@ def mix(
     """
     if not isinstance(components, Mapping):
         raise ConfigError(
-            f"a mix is of sources by name, not {kind_of(components)}; give a mapping, as in "
+            f"a mix takes sources by name, not {kind_of(components)}; give a mapping, as in "
             "{'web': (url, 0.7), 'code': (url, 0.3)}"
         )
     pairs: dict[str, Any] = {n: part for n, part in components.items() if _is_weighted(part)}

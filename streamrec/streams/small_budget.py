@@ -51,8 +51,8 @@ def warn_of_small_budget(
     if budget < needed:
         log.warning(
             "memory_budget is %.0f MiB, so requests and batches wait for one another: a batch has "
-            "%.1f MiB, and three of them with a range for each of %d lanes%s take %.0f MiB; set it "
-            "to that or more, or batch_size or lanes to less",
+            "%.1f MiB, and three of them with a range for each of %d lanes%s take %.0f MiB; raise "
+            "memory_budget to that, or lower batch_size or lanes",
             *(budget / MIB, size / MIB, lanes, " and the shuffle_window" if windows else ""),
             -(-needed // MIB),
         )

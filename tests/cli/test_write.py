@@ -200,7 +200,7 @@ def test_lists_stand_for_a_source(page: Path, tmp_path: Path) -> None:
 def test_refusals_of_text(page: Path, tmp_path: Path) -> None:
     into = tmp_path / "out" / "x"
     assert_one_sentence(cli("write", page, into, *BERT), 2, "--vocab-file is missing")
-    assert_one_sentence(cli("write", page, *BERT), 2, "give DEST behind SOURCE")
+    assert_one_sentence(cli("write", page, *BERT), 2, "give DEST after SOURCE")
     other = cli("write", page, into, "--kind", "csv", "--dupe-factor", 3)
     assert_one_sentence(other, 2, "--dupe-factor does not go with", "csv")
     options = [*BERT, "--vocab-file", vocabulary_file(tmp_path)]

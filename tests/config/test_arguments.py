@@ -24,7 +24,7 @@ def test_a_source_is_several_of_them(given: Any) -> None:
 
 @pytest.mark.parametrize("given", WRONG)
 def test_whatever_else_is_refused_in_one_sentence(given: Any) -> None:
-    with pytest.raises(ConfigError, match="names no shard; give a URL or a path, such as"):
+    with pytest.raises(ConfigError, match="cannot name shards; give a URL or a path, such as"):
         source_texts(given)
 
 

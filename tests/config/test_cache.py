@@ -78,7 +78,7 @@ def test_no_cache(written: Any) -> None:
         ({"size": "10GB disk"}, "the setting 'cache'"),
         (
             {"folder": "/x", "sizes": 3},
-            "the setting 'cache' has no 'sizes'; give it of, folder, size",
+            "the setting 'cache' has no key 'sizes'; its keys are of, folder, size",
         ),
         (
             {"of": "records"},

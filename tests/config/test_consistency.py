@@ -50,8 +50,8 @@ def test_ends_that_are_ends(ends: dict[str, Any]) -> None:
     [
         ({"weights": None}, "'weights' is missing; give a weight to each component: web, code"),
         ({"weights": []}, "'weights' is missing"),
-        ({"weights": [(5, EVEN)]}, r"begin at the records \[5\]; begin the first at 0"),
-        ({"weights": [(0, EVEN), (0, EVEN)]}, "each other behind the one before it"),
+        ({"weights": [(5, EVEN)]}, r"begin at the records \[5\]; let the first begin at 0"),
+        ({"weights": [(0, EVEN), (0, EVEN)]}, "each other after the one before it"),
         ({"weights": {"web": 1}}, "names web from record 0 on; name every component: code, web"),
         ({"weights": {}}, "names nothing from record 0 on"),
         ({"weights": {"web": 0, "code": 0}}, "give finite weights, and at least one above 0"),

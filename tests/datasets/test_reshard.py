@@ -245,7 +245,7 @@ def test_the_source_is_not_replaced(old: Path, monkeypatch: pytest.MonkeyPatch) 
     places.append(f"{link}/x")
     sources = [f"{old}/x-*", f"{old.as_uri()}/x-*", "x-*"]
     for url, source in product(places, sources):
-        with pytest.raises(ConfigError, match="is read, and has a name of the new shards"):
+        with pytest.raises(ConfigError, match="is read, but a new shard would replace it"):
             reshard(ShardSource.find(source), Resharding(url, shards=2, overwrite=True))
     assert contents(old) == before
 
@@ -258,7 +258,7 @@ def test_the_source_of_a_store_is_not_replaced() -> None:
             writer.write(b"one")
         source = ShardSource.find("s3://bucket/x-*", storage_options=options)
         again = Resharding("s3a://bucket/x", shards=2, overwrite=True, storage_options=options)
-        with pytest.raises(ConfigError, match="is read, and has a name of the new shards"):
+        with pytest.raises(ConfigError, match="is read, but a new shard would replace it"):
             reshard(source, again)
 
 

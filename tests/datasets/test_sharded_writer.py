@@ -246,7 +246,7 @@ class TestAnotherDataset:
                 assert writer._to_skip == expected
                 writer.write_many([b"a", b"b", b"c"])
             assert records(tmp_path) == [[b"a", b"c"], [b"b"]]
-        with pytest.raises(ConfigError, match="the records end 1 before those of shards"):
+        with pytest.raises(ConfigError, match="the records end 1 before those of the shards"):
             with ShardedWriter(tmp_path / "x", shards=2, source="v1") as writer:
                 writer.write_many([b"a", b"b"])
 

@@ -97,7 +97,7 @@ class TestFeatures:
         url = write(tmp_path / "one", encode_example({}), b"\xff\xff")
         found = look(url)
         assert found.features is None
-        assert f"record 1 of {url} is not of tf.train.Example" in str(found.note)
+        assert f"record 1 of {url} is not a tf.train.Example" in str(found.note)
 
     def test_of_several_shards_the_one_is_named(self, tmp_path: Path) -> None:
         urls = [

@@ -128,7 +128,7 @@ def test_where_no_index_stands_nothing_is_compared(indexed: Indexed) -> None:
         ),
         (
             {"begins": {3: 1}, "records": 10},
-            "the index says that record 9 begins at byte 325, and no record begins there or behind "
+            "the index says that record 9 begins at byte 325, and no record begins there or after "
             "it",
         ),
         (

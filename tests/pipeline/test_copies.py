@@ -138,7 +138,7 @@ def test_another_size_is_refused(
 ) -> None:
     values, batch, path, _ = copied
     path.write_bytes(path.read_bytes() + change if change else path.read_bytes()[:-20])
-    with pytest.raises(ObjectChanged, match="bytes, and this one has"):
+    with pytest.raises(ObjectChanged, match="bytes, but it now has"):
         run(values, state_of(batch))
 
 

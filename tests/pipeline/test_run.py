@@ -266,7 +266,7 @@ async def test_endless_repetition_of_nothing_is_an_error(
     tmp_path: Path, values: dict[str, Any]
 ) -> None:
     dataset = await Dataset.open(settings_of(write(tmp_path, ((), ())), batch_size=2, **values))
-    with pytest.raises(DataError, match="holds a record, so there is nothing to repeat"):
+    with pytest.raises(DataError, match="are empty, so there is nothing to repeat"):
         await receive_all(dataset)
     await dataset.aclose()
 
@@ -339,7 +339,7 @@ async def test_resuming_into_a_changed_object_is_refused(tmp_path: Path) -> None
     await dataset.aclose()
     write(tmp_path, ((11,) * 6,))
     again = await Dataset.open(settings_of(source, batch_size=2))
-    with pytest.raises(ObjectChanged, match="of 156 bytes, and this one has 162"):
+    with pytest.raises(ObjectChanged, match="of 156 bytes, but it now has 162"):
         await receive_all(again, position=position)
     await again.aclose()
 

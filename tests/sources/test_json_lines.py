@@ -83,12 +83,12 @@ def test_every_cut_is_noticed(size: int, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[{"a": 1}\n, 5]', "line 2: behind element 0 of the array stands ', 5]', not ']' alone"),
-        ('[{"a": 1},]', "line 1: behind element 0 of the array stands ',]'"),
+        ('[{"a": 1}\n, 5]', "line 2: after element 0 of the array stands ', 5]', not ']' alone"),
+        ('[{"a": 1},]', "line 1: after element 0 of the array stands ',]'"),
         ('[{"a": 1}]]', "stands ']]'"),
         ('[{"a": 1}] {"a": 1}', "stands '] {\"a\": 1}', not ']' alone"),
         ('[{"a": 1}\f]', "stands '\\x0c]'"),
-        ('[\n{"a": 1}\n', "line 3: behind element 0 of the array the file ends, without a ']'"),
+        ('[\n{"a": 1}\n', "line 3: after element 0 of the array the file ends, without a ']'"),
         (
             '\n[1, "\xe9"]',
             "line 2: the array '[1, \"\xe9\"]' has no object; give an array of objects",

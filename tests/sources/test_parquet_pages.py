@@ -170,9 +170,9 @@ def test_bytes_that_are_no_header(data: bytes) -> None:
 
 def test_a_column_that_ends_too_early(tmp_path: Path) -> None:
     _, data = column_of(tmp_path / "x")
-    with pytest.raises(ValueError, match="a page ends behind its column"):
+    with pytest.raises(ValueError, match="a page ends after its column"):
         list(pages_of(data[:5000], len(TEXTS)))
-    with pytest.raises(ValueError, match="a page ends behind its column"):
+    with pytest.raises(ValueError, match="a page ends after its column"):
         list(pages_of(data, len(TEXTS) + 1))
 
 

@@ -119,7 +119,7 @@ def test_the_version_follows_the_files(tmp_path: Path) -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no picture in .* --kind bert"):
+    with pytest.raises(ConfigError, match=r"its directories hold no pictures.* --kind bert"):
         open_pictures(str(tmp_path))
     with pytest.raises(ConfigError, match="no such directory"):
         open_pictures(str(tmp_path / "no"))

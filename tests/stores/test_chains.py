@@ -125,7 +125,7 @@ def test_the_kind_of_a_source_is_told_by_the_name_in_the_archive(archives: str) 
 
 def test_options_of_what_holds_an_archive_are_by_its_scheme() -> None:
     options = {"key": "untold-1", "secret": "untold-2"}
-    message = r"put 'key', 'secret' into a mapping of its own, as in \{'s3': \{'key': \.\.\.\}\}"
+    message = r"put 'key', 'secret' into a mapping for 's3', as in \{'s3': \{'key': \.\.\.\}\}"
     with pytest.raises(ConfigError, match=message) as caught:
         list(sr.open("zip://*::s3://b/a.zip", storage_options=options, engine="thread"))
     assert "untold" not in str(caught.value)

@@ -37,7 +37,7 @@ class TestShards:
             sr.shards(f"{folder}/*.tfrec")
 
     def test_what_is_no_source(self) -> None:
-        with pytest.raises(sr.ConfigError, match="names no shard"):
+        with pytest.raises(sr.ConfigError, match="cannot name shards"):
             sr.shards(5)  # type: ignore[arg-type]
 
 

@@ -248,7 +248,7 @@ def test_names_without_versions_are_refused(store: DevStore, cache: dict[str, An
     options: dict[str, Any] = {"storage_options": store.gcs_options, "engine": "thread"}
     names = "gs://bucket/part-{00000..00003}.tfrecord"
     with (
-        pytest.raises(ConfigError, match=r"part-00000.* without a strong one; name the shards by"),
+        pytest.raises(ConfigError, match=r"part-00000.* has none; name the shards by"),
         sr.open(names, FEATURES, batch_size=8, cache=cache, **options) as stream,
     ):
         next(iter(stream))

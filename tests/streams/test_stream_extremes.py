@@ -44,7 +44,7 @@ class TestAShardOfNoBytes:
         assert batch.records.to_list() == [b"abc"]
 
     def test_nothing_can_be_inferred_from_it(self, empty: Path) -> None:
-        with pytest.raises(ConfigError, match="no shard holds a record"):
+        with pytest.raises(ConfigError, match="all shards are empty"):
             batches(empty, "infer")
 
 

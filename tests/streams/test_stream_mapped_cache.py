@@ -335,8 +335,8 @@ def looks_up(columns: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (draws, "takes rng, to give others in each epoch; draw in transform, which runs behind"),
-        (draws_by_itself, r"draws from .*; draw in transform, which runs behind the cache"),
+        (draws, "takes rng, to give others in each epoch; draw in transform, which runs after"),
+        (draws_by_itself, r"draws from .*; draw in transform, which runs after the cache"),
         (looks_up, "reads what its code does not name.*; mend that, or set key in the cache"),
     ],
 )

@@ -245,7 +245,7 @@ class Loader(IterableDataset[Any]):
             return self._restarts
         if self._has_given and not self._fetcher and not torch.is_grad_enabled():
             warnings.warn(
-                "a loop in which gradients are off goes on behind the break of the one before; for "
+                "a loop without gradients goes on where the loop before was broken off; for "
                 "an evaluation of all records, give as_loader(restart=True); else restart=False",
                 stacklevel=3,
             )

@@ -191,7 +191,7 @@ def _refuse(text: str, reason: str, *, listen: bool) -> NoReturn:
 
 def _hosts(scheme: str, rest: str) -> tuple[Address, ...]:
     _check(scheme in ("tcp", "tls"), f"the scheme is {scheme!r}")
-    _check("?" not in rest and "#" not in rest, "there is something behind the dataset's name")
+    _check("?" not in rest and "#" not in rest, "there is something after the dataset's name")
     # By hand: urlsplit knows one host, and an address may name several.
     hosts, _, path = rest.partition("/")
     _check("@" not in hosts, "a token is not part of the address: give it as token=")
@@ -214,12 +214,12 @@ def _host_and_port(text: str) -> tuple[str, int]:
 def _unix(rest: str) -> Address:
     before, _, name = rest.partition("#")
     quoted, _, query = before.partition("?")
-    _check(quoted.startswith("/"), "the path behind unix:// must be absolute")
+    _check(quoted.startswith("/"), "the path after unix:// must be absolute")
     path = unquote(quoted, errors="strict")
     _check(len(path) > 1, "the path is missing")
     size = len(path.encode())
     _check(size <= LONGEST_PATH, f"the path has {size} bytes, but can have at most {LONGEST_PATH}")
-    _check(not (query and name), "the dataset must stand behind '#' or '?', not both")
+    _check(not (query and name), "the dataset must come after '#' or '?', not both")
     dataset = _dataset_of_query(query) if query else unquote(name, errors="strict")
     return Address(path=path, dataset=dataset or None)
 
@@ -228,7 +228,7 @@ def _dataset_of_query(query: str) -> str:
     """Return the dataset of ``dataset=NAME``."""
     # A plus is a plus here: only forms of web pages mean a space by it.
     query_values = parse_qs(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
-    _check(query_values.keys() == {"dataset"}, "only dataset=NAME may stand behind '?'")
+    _check(query_values.keys() == {"dataset"}, "only dataset=NAME may come after '?'")
     _check(len(query_values["dataset"]) == 1, "it names two datasets")
     return query_values["dataset"][0]
 

@@ -37,7 +37,7 @@ def tls_files(tls: ClientTls, place: Address) -> dict[str, str] | None:
         if tls is None or tls is False:
             return None
         raise ConfigError(
-            f"tls is set, and {place} is without; write tls:// in the address, or leave tls out"
+            f"tls is set, but {place} is without TLS; write tls:// in the address, or leave tls out"
         )
     if tls is True or tls is None:
         return {}

@@ -102,7 +102,10 @@ def connect(
     if isinstance(address, socket.socket):
         return address
     if address.tls:
-        raise ConfigError(f"{address}: TLS is spoken by an engine process, or in an event loop")
+        raise ConfigError(
+            f"{address}: a plain `for` over TLS needs an engine process; read with "
+            'engine="process", or with `async for`'
+        )
     try:
         if address.path is not None:
             return connect_unix(address.path, timeout)

@@ -175,9 +175,9 @@ class _HealingFeed:
             rank, step = self._options.get("rank", 0), (self.position or {}).get("step", 0)
             news = self._failover.news(now)
             if news is not None:
-                log.warning("rank %d waits behind step %d: %s", rank, step, news)
+                log.warning("rank %d waits after step %d: %s", rank, step, news)
             elif self._failover.failures == 1:
-                log.warning("rank %d connects again, behind step %d: %s", rank, step, error)
+                log.warning("rank %d connects again, after step %d: %s", rank, step, error)
             return
         if isinstance(final, FeedError | Stalled):
             final.position = self.position

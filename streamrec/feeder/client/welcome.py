@@ -102,8 +102,8 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if names:
         differing = "; ".join(f"{name} was {old[name]!r} and is {new[name]!r}" for name in names)
         raise OtherOrder(
-            f"its batches or the ends of its runs are not those of before: {differing}; "
-            "configure all feeders of a dataset alike"
+            f"its batches, or the ends of its runs, differ from those of the feeder before: "
+            f"{differing}; configure all feeders of a dataset alike"
         )
 
 

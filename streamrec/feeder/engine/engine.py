@@ -170,7 +170,7 @@ class Engine:
         except subprocess.TimeoutExpired:
             return None
         last_words = _tail(self._errors)
-        last_words = f"; its last words:\n{last_words}" if last_words else ""
+        last_words = f"; its last output:\n{last_words}" if last_words else ""
         return f"the engine process {self.process.pid} {_outcome(code)}{last_words}"
 
     def close(self, *, at_once: bool = False) -> None:

@@ -175,7 +175,7 @@ def identity_of(function: Callable[..., Any]) -> str:
         named = f'a cache of "mapped" keeps one result for each record, but map {name_of(function)}'
         if error.is_random:
             raise ConfigError(
-                f"{named} {error}; draw in transform, which runs behind the cache"
+                f"{named} {error}; draw in transform, which runs after the cache"
             ) from None
         raise ConfigError(
             f"{named} {error}, so a change of it might not be seen; mend that, or set key in the "
@@ -473,6 +473,6 @@ def _unsendable(functions: Mapping[str, Callable[..., Any]], error: _Refused) ->
             'each epoch and rank, and the same after a resume; or set engine="thread"'
         )
     return Unsendable(
-        f"{named}, which the engine process cannot be given as it is here: it {error}; have the "
-        'function make or import what it refers to, or set engine="thread"'
+        f"{named}, which cannot be sent to the engine process: it {error}; let the function make "
+        'or import what it needs itself, or set engine="thread"'
     )

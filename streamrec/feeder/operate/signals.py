@@ -335,7 +335,7 @@ def _reload_datasets(
 ) -> Iterator[str]:
     for name, dataset in settings.datasets.items():
         if name not in datasets and name not in feeder.access.own:
-            yield f"the dataset {name!r} is not added, because its tokens were not taken"
+            yield f"the dataset {name!r} is not added, because its tokens were refused"
         elif name not in datasets:
             feeder.datasets[name] = datasets.add(name, dataset)
             yield f"the dataset {name!r} is added, and being opened"

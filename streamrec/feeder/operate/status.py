@@ -142,7 +142,7 @@ class SnapshotCollector(Collector):
             yield _by_dataset(f"fetch_{name}", text, datasets, "fetch", key)
         for name, key, text in GAUGES:
             yield _gauges(name, text, {n: one["now"].get(key, 0) for n, one in datasets.items()})
-        text = "Records that were read, by what became of them."
+        text = "Records that were read, by result."
         yield _counter("feeder_read_records", text, ("dataset", "result"), _results(datasets))
         text = "Seconds of subscriptions, by the stage that held them back."
         waits = _of_each(datasets, "waits")
@@ -163,7 +163,7 @@ class SnapshotCollector(Collector):
 
 
 def _loop(loop: Mapping[str, Any]) -> Iterator[Metric]:
-    text = "Seconds by which event loops were late, looked at 20 times a second."
+    text = "Seconds by which event loops were late, measured 20 times a second."
     family = HistogramMetricFamily(_name("feeder_loop_delay_seconds"), text, labels=())
     family.add_metric((), _buckets(loop["delay"]["counts"]), loop["delay"]["sum"])
     yield family

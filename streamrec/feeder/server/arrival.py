@@ -322,7 +322,7 @@ class Visit:
         crowded_out = self._service.admission.arrive(self.connection, self._peer)
         if crowded_out is not None:
             self.drop("crowd")
-            crowded_out.stop(FeederLost("the handshakes under way are too many (max_handshakes)"))
+            crowded_out.stop(FeederLost("too many handshakes are under way (max_handshakes)"))
             # Without a word: it has said nothing, and would hold its place until it had read one.
             crowded_out.abort()
 
@@ -429,7 +429,7 @@ async def shake_hands(
             if await _speaks_plainly(sock):
                 await greet(sock, connection)
                 return FeederRefused(
-                    "this is a port for TLS, and the client speaks without; connect to tls:// in "
+                    "this port needs TLS, but the client speaks without it; connect to tls:// in "
                     "place of tcp://",
                     code="tls",
                 )

@@ -85,7 +85,7 @@ class SessionLog:
     def end(self, broken: Exception | None) -> None:
         """Say that the connection is closed, and what was sent."""
         if not self._is_welcome:
-            self._say(logging.DEBUG, "a connection ends before anybody was welcome: %s", broken)
+            self._say(logging.DEBUG, "a connection ends before its client was welcome: %s", broken)
             return
         why = broken if isinstance(broken, FeederLost) else "it was told why"
         totals: dict[str, Any] = {

@@ -51,7 +51,7 @@ def dtype_names(dtypes: Any) -> list[str] | dict[str, str]:
     names = [dtype_name(each) for each in (dtypes if isinstance(dtypes, list) else [dtypes])]
     if len({HELD_AS[name] for name in names}) < len(names):
         raise ConfigError(
-            f"dtypes is {names}, and two of them are for the same features; give one for integers "
+            f"dtypes is {names}, of which two are for the same features; give one for integers "
             "and one for floats, or a mapping by feature"
         )
     return names

@@ -164,7 +164,7 @@ class Claims(threading.local):
         message = (
             f"the values of this batch take {_mib(size)} and its records "
             f"{_mib(int(lengths.sum()))}, but max_bytes allows only {_mib(most)} more than these; "
-            "raise max_bytes or memory_budget, or set batch_size to less"
+            "raise max_bytes or memory_budget, or lower batch_size"
         )
         raise ColumnFault(int(lengths.argmax()), feature, message, BatchTooLarge)
 
@@ -185,8 +185,8 @@ class Claims(threading.local):
         if most is not None and self._claimed + total > most:
             message = (
                 f"default values take {_mib(total)} in this batch of {rows:,} rows, but max_bytes "
-                f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or set "
-                "batch_size to less"
+                f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or lower "
+                "batch_size"
             )
             raise ColumnFault(0, filling.feature, message, BatchTooLarge)
         self._claim(total)
@@ -245,8 +245,8 @@ def _refuse(sizes: Sequence[int], works: Sequence[int], feature: str, most: int)
 def _too_large(what: str, largest: int, most: int) -> str:
     return (
         f"{what}, of which this record takes {_mib(largest)}, the most of all, and max_bytes "
-        f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or set batch_size to "
-        "less"
+        f"allows {_mib(most)} for a batch; raise max_bytes or memory_budget, or lower "
+        "batch_size"
     )
 
 

@@ -225,7 +225,7 @@ def _check_supported(contents: memoryview) -> None:
     elif frame[5] not in (1, 3, 4):
         why = f"has {frame[5]} channels"
     elif not height:
-        why = "says its height only behind its pixels"
+        why = "has its height only after its pixels"
     else:
         return
     raise UnsupportedFormat(

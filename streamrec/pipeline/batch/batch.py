@@ -78,7 +78,7 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
         """``[rows]``: the name of the component that each row came from; ``""`` for padding."""
         if self.components is None:
             raise AttributeError(
-                "this batch is of a stream with one source, so its rows name none; "
+                "this batch comes from a stream with one source, so it has no batch.source; "
                 "only streams of streamrec.mix have batch.source"
             )
         names = np.array([*self.components.names, ""])

@@ -79,9 +79,8 @@ def takes_generator(setting: str, function: Callable[..., Any], name: str) -> bo
         is_needed = one.default is inspect.Parameter.empty and one.kind not in variable
         if is_needed and not (one.name == RNG and RNG in by_name):
             raise ConfigError(
-                f"the setting {setting!r} is {name}, and nothing is given for its parameter "
-                f"{one.name!r}; if that is a random generator, call it {RNG}, else bind it with "
-                "functools.partial"
+                f"the setting {setting!r} is {name}, whose parameter {one.name!r} gets no value; "
+                f"if it is a random generator, name it {RNG}, else bind it with functools.partial"
             )
     return any(one.name == RNG and one.kind not in variable for one in parameters)
 

@@ -174,7 +174,7 @@ class Shards:
         expected = self.expected.get(shard, size)
         if size is not None and size != expected:
             raise ObjectChanged(
-                f"reading stopped in the middle of a shard of {expected} bytes, and this one has "
+                f"reading stopped in the middle of a shard of {expected} bytes, but it now has "
                 f"{size}; restore the object, or begin anew",
                 url=self.urls[shard],
             )

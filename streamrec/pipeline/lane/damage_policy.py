@@ -115,7 +115,7 @@ class CorruptionLog:
         """Make the error for an endless lane that would never deliver anything."""
         return CorruptBudgetExceeded(
             f"a lane read {extents} shards or chunks in a row without an intact record, and "
-            "has no others; replace the damaged shards, or set lanes to less",
+            "has no others; replace the damaged shards, or lower lanes",
             url=self.urls[shard],
             skipped_records=self._records,
             skipped_bytes=self._bytes,

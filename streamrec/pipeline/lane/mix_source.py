@@ -253,8 +253,8 @@ class Mix:
             return False
         if self.ends is None:
             raise DataError(
-                f"no shard of the component {component.name!r} that this lane ever reads holds a "
-                "record, so there is nothing to repeat; check the shards, or set lanes to less"
+                f"all shards of the component {component.name!r} in this lane are empty, so there "
+                "is nothing to repeat; check the shards, or lower lanes"
             )
         # The draws that counted on it are forgotten, and made again without it.
         self._gone.add(number)

@@ -181,7 +181,7 @@ class RecordReader:
 
     def _change_error(self) -> ObjectChanged:
         return ObjectChanged(
-            "reading stopped in the middle of another shard: the record before this byte, or at "
+            "this is not the shard in which reading stopped: the record before this byte, or at "
             f"it, does not have the CRC {self.start.crc:#010x}; restore the object, or begin anew",
             url=self.shards.urls[self._extent.shard],
             offset=self.start.offset,

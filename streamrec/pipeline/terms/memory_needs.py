@@ -102,8 +102,8 @@ class MemoryNeeds:
         if self.packs > total // 2:
             raise ConfigError(
                 f"the packs that {self.lanes} lanes fill take {self.packs // MIB} MiB, more than "
-                f"half of memory_budget ({total // MIB} MiB); set it to more, or lanes or "
-                "pack.bins to less"
+                f"half of memory_budget ({total // MIB} MiB); raise memory_budget, or lower lanes "
+                "or pack.bins"
             )
         return MemoryPlan.divide(
             total - self.packs, lanes=self.sublanes, windows=self.windows, near=self.near

@@ -247,7 +247,7 @@ def _too_small(total: int, reserve: int, windows: int, lanes: int) -> str:
     return (
         f"memory_budget of {total / MIB:.0f} MiB is too small: {reserve / MIB:.0f} MiB reserve + "
         f"{windows / MIB:.0f} MiB shuffle windows + {lanes} open shards x {smallest} KiB; set "
-        f"memory_budget to {needed} MiB or more, or shuffle_window to less"
+        f"memory_budget to {needed} MiB or more, or lower shuffle_window"
     )
 
 

@@ -304,7 +304,8 @@ def check_version(data: Any) -> None:
     version = _number(data, "version")
     if version > VERSION:
         raise OtherVersion(
-            f"the state has version {version}, this streamrec reads version {VERSION}; upgrade it"
+            f"the state has version {version}, but this streamrec reads version {VERSION}; "
+            "upgrade streamrec"
         )
     if version < VERSION:
         raise OtherVersion(

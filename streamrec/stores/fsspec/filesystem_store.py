@@ -364,8 +364,8 @@ def check_by_scheme(place: ChainedURL, options: Mapping[str, Any]) -> None:
     theirs = _parameters(filesystem_class(holder[0])) - _parameters(filesystem_class(first))
     if misplaced := sorted(theirs & options.keys()):
         raise ConfigError(
-            f"storage_options: those of a chain are by the scheme of their link; put "
-            f"{', '.join(map(repr, misplaced))} into a mapping of its own, as in "
+            "storage_options of a chained URL must be grouped by scheme; put "
+            f"{', '.join(map(repr, misplaced))} into a mapping for {holder[0]!r}, as in "
             f"{{{holder[0]!r}: {{{misplaced[0]!r}: ...}}}}"
         )
 

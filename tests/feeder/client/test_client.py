@@ -85,7 +85,7 @@ def test_a_failed_connection_says_what_to_check() -> None:
 
 
 def test_plain_code_leaves_tls_to_an_event_loop() -> None:
-    with pytest.raises(ConfigError, match="TLS is spoken by an engine process"):
+    with pytest.raises(ConfigError, match="a plain `for` over TLS needs an engine process"):
         connect(Address("127.0.0.1", 1, tls=True))
 
 

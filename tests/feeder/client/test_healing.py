@@ -116,7 +116,7 @@ def test_goes_on_behind_the_last_batch_where_a_feeder_is_cut(
             assert fleet.users == [0, 1]
             feed.subscribe()
             assert feed.receive().next_position.step == 13
-    assert f"rank 0 connects again, behind step {at}: " in caplog.text
+    assert f"rank 0 connects again, after step {at}: " in caplog.text
     assert "goes on after 1 failures" in caplog.text
 
 

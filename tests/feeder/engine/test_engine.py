@@ -269,7 +269,7 @@ def test_last_words_are_passed_on(
 ) -> None:
     order = b"{}"
     with caplog.at_level(logging.WARNING), closing(Engine.start(order)) as engine:
-        with pytest.raises(FeederLost, match="ended with exit code 1; its last words:") as caught:
+        with pytest.raises(FeederLost, match="ended with exit code 1; its last output:") as caught:
             fed(engine)
         assert "KeyError: 'path'" in str(caught.value)
     assert "KeyError" in caplog.text

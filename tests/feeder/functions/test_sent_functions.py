@@ -302,9 +302,9 @@ def test_what_cannot_be_sent(
         monkeypatch.setattr(sent_functions, "MOST", 1 << 16)
         program.big = os.urandom(1 << 16)
     refused = sent(getattr(program, name))
-    named = f"the setting 'map' is own_program:{name}, which the engine process cannot be given"
+    named = f"the setting 'map' is own_program:{name}, which cannot be sent to the engine process"
     assert str(refused.error).startswith(named)
-    with pytest.raises(ConfigError, match=rf"it {why}.*; have the function .*or set engine="):
+    with pytest.raises(ConfigError, match=rf"it {why}.*; let the function .*or set engine="):
         raise refused.error or AssertionError
     assert sent(getattr(program, name)) == refused
 

@@ -350,7 +350,7 @@ async def test_a_dataset_is_not_added_without_its_tokens(tmp_path: Path) -> None
     async with running(settings("train")) as (feeder, datasets):
         access, dataset = await reload(feeder, datasets, more)
         assert access.startswith("certificates and tokens stay as they were: ")
-        assert dataset == "the dataset 'private' is not added, because its tokens were not taken"
+        assert dataset == "the dataset 'private' is not added, because its tokens were refused"
         assert feeder.datasets.keys() == datasets.keys() == {"train"}
         write_secret(path, "a" * 16)
         assert await reload(feeder, datasets, more) == [

@@ -404,7 +404,9 @@ class TestRefusedByTheFeeder:
     @on_both_loops
     async def test_plain_tcp_at_a_port_for_tls(self, authority: Authority) -> None:
         async with served(TLS, tls=authority.server()) as (feeder, address):
-            with pytest.raises(FeederRefused, match=r"port for TLS.*; connect to tls://") as caught:
+            with pytest.raises(
+                FeederRefused, match=r"this port needs TLS.*; connect to tls://"
+            ) as caught:
                 await read(address.replace("tls:", "tcp:"), token=A)
             assert caught.value.code == "tls"
             await eventually(lambda: not feeder.admission.handshakes)

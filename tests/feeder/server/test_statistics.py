@@ -94,7 +94,7 @@ async def test_others(caplog: pytest.LogCaptureFixture) -> None:
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "a client is sent elsewhere: go elsewhere"),
         ("ERROR", "serving a client failed"),
-        ("DEBUG", "a connection ends before anybody was welcome: gone"),
+        ("DEBUG", "a connection ends before its client was welcome: gone"),
         ("INFO", "a client is welcome"),
         ("INFO", "a client has gone: it was told why"),
     ]

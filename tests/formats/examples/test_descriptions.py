@@ -93,7 +93,7 @@ def test_twice_is_as_once() -> None:
     ("dtypes", "says"),
     [
         ("int23", "did you mean 'int32'"),
-        (["int32", "uint8"], "two of them are for the same features"),
+        (["int32", "uint8"], "of which two are for the same features"),
         ({"lable": "int32"}, "'lable', but the features are 'grid', 'label'"),
         ({"label": "float16"}, "'label' the dtype 'float16', but it holds int64"),
         ({"name": "int32"}, "'name' the dtype 'int32', but it holds bytes"),

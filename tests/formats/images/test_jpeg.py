@@ -269,7 +269,7 @@ TWO = changed(FRAME, b"\xff\xc0\0\x0e\x08\0\x1d\0\x25\x02\1\x11\0\2\x11\1" + b"\
         (changed(FRAME, b"\xff\xc5"), "is hierarchical"),
         (changed(FRAME + 4, b"\x0c"), "12 bits a channel"),
         (changed(FRAME + 4, b"\x10"), "16 bits a channel"),
-        (changed(FRAME + 5, b"\0\0"), "height only behind its pixels"),
+        (changed(FRAME + 5, b"\0\0"), "height only after its pixels"),
         (TWO, "has 2 channels"),
     ],
 )

@@ -80,7 +80,7 @@ def test_others_are_not() -> None:
     ],
 )
 def test_a_parameter_that_nothing_is_given_for(function: Any, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'map' is m:f, and nothing is .* parameter '{name}';"):
+    with pytest.raises(ConfigError, match=f"'map' is m:f, whose parameter '{name}' gets no"):
         takes_generator("map", function, "m:f")
 
 

@@ -453,8 +453,8 @@ def test_learning_another_size_than_the_position_had() -> None:
     shards = Shards(["o0", "o1", "o2"], sizes={2: 7})
     for shard in range(2):
         shards.expect(shard, 5)
-    with pytest.raises(ObjectChanged, match="of 5 bytes, and this one has 6"):
+    with pytest.raises(ObjectChanged, match="of 5 bytes, but it now has 6"):
         shards.learn(0, ObjectInfo("o0", 6, '"same"'))
     shards.learn(1, ObjectInfo("o1", 5, '"other"'))
-    with pytest.raises(ObjectChanged, match="of 5 bytes, and this one has 7"):
+    with pytest.raises(ObjectChanged, match="of 5 bytes, but it now has 7"):
         shards.expect(2, 5)

@@ -164,9 +164,9 @@ def test_a_shard_of_another_size_is_not_gone_on_with() -> None:
     shards.expect(0, 7)
     shards.learn(0, found(7))
     shards.learn(0, found(None))
-    with pytest.raises(ObjectChanged, match="in the middle of a shard of 7 bytes, and this one"):
+    with pytest.raises(ObjectChanged, match="in the middle of a shard of 7 bytes, but it now"):
         shards.learn(0, found(8))
-    with pytest.raises(ObjectChanged, match="a shard of 6 bytes, and this one has 7; restore"):
+    with pytest.raises(ObjectChanged, match="a shard of 6 bytes, but it now has 7; restore"):
         shards.expect(0, 6)
 
 

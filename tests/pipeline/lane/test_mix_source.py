@@ -315,7 +315,7 @@ class TestRefusals:
     @asynchronous
     async def test_a_component_of_nothing_that_is_to_repeat(self, tmp_path: Path) -> None:
         dataset = await self.dataset(tmp_path, components={"web": WEB, "code": ((), ())})
-        with pytest.raises(DataError, match="no shard of the component 'code'"):
+        with pytest.raises(DataError, match="all shards of the component 'code'"):
             await receive_all(dataset, most=40)
         await dataset.aclose()
 

@@ -252,7 +252,7 @@ async def test_a_budget_that_the_packs_would_fill(tmp_path: Path) -> None:
     dataset = await Dataset.open(
         settings_of(source, features=FEATURES, pack=Pack(1 << 20), batch_size=1)
     )
-    with pytest.raises(ConfigError, match=r"1 lanes fill take 512 MiB.*pack\.bins to less"):
+    with pytest.raises(ConfigError, match=r"1 lanes fill take 512 MiB.*lower lanes or pack\.bins"):
         await receive_all(dataset)
     await dataset.aclose()
 
