@@ -20,14 +20,7 @@ from streamrec.sources.source import (
     files_of,
     part_of,
 )
-from streamrec.sources.table import (
-    NOTHING,
-    OPTIONS,
-    FeatureChoice,
-    FeatureTable,
-    TableOptions,
-    leave_out,
-)
+from streamrec.sources.table import NOTHING, OPTIONS, FeatureChoice, FeatureTable, TableOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -191,15 +184,9 @@ def open_arrow(
     choice = FeatureChoice(**table)
     schemas = {file: schema_of(file) for file in files}
     types = _join({file: _types(file, schemas[file], choice) for file in files}, choice)
-    usable = {name: dtype or "" for name, dtype in types.items() if dtype or name in choice.drop}
-    for name, dtype in types.items():
-        if dtype is None and choice.takes(name):
-            raise ConfigError(
-                f"{files[0]}: column {name!r} has a type that no feature has; {leave_out(usable)}"
-            )
-    # Columns that are dropped may have any type, but their names must exist.
-    chosen = choice.choose(usable, str(files[0]))
-    choice.check_texts(chosen, usable)
+    unfit = {n: "has a type that no feature has" for n, dtype in types.items() if dtype is None}
+    usable = {name: dtype for name, dtype in types.items() if dtype is not None}
+    chosen = choice.choose_typed(usable, unfit, str(files[0]))
     written = {name: dtype for name, dtype in chosen.items() if dtype != NOTHING}
     key = choice.key
     if not written or (key is not None and key not in written):

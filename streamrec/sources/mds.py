@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from streamrec.errors import ConfigError, DataError
 from streamrec.masking import masked
 from streamrec.sources.source import DEFAULT_MEMORY, PIECE_BYTES, Block, SourceKind
-from streamrec.sources.table import OPTIONS, FeatureChoice, FeatureTable, TableOptions, leave_out
+from streamrec.sources.table import OPTIONS, FeatureChoice, FeatureTable, TableOptions
 from streamrec.sources.table_values import RowError
 
 if TYPE_CHECKING:
@@ -108,20 +108,15 @@ def open_mds(
         types = columns.types(sample, choice.takes)
     except RowError as error:
         raise DataError(f"sample 0: {error}", url=str(first[0])) from None
-    for name, encoding in columns.others.items():
-        if choice.takes(name):
-            raise ConfigError(
-                f"{shown}: column {name!r} is of the type {encoding!r}, which no feature has; "
-                f"{leave_out(types)}"
-            )
-    types |= {name: "" for name in columns.others if name in choice.drop}
-    wanted = choice.choose(types, shown)
-    choice.check_texts(wanted, types)
+    unfit = {
+        name: f"is of the type {encoding!r}, which no feature has"
+        for name, encoding in columns.others.items()
+    }
     return MDS(
         files=files,
         shards=shards,
         columns=columns,
-        features=wanted,
+        features=choice.choose_typed(types, unfit, shown),
         key=choice.key,
         given=frozenset(choice.given),
         memory=memory,

@@ -166,15 +166,30 @@ class FeatureChoice:
             )
         return {name: self.given.get(name, known[name]) for name in wanted}
 
-    def check_texts(self, wanted: Mapping[str, str], known: Mapping[str, str]) -> None:
-        """Refuse the types of numbers for columns of texts, which no table of typed columns reads.
+    def choose_typed(
+        self, types: Mapping[str, str], unfit: Mapping[str, str], what: str
+    ) -> dict[str, str]:
+        """Return the types of the features of typed columns that are written, sorted by name.
+
+        Args:
+            types: The types of the columns that features can have.
+            unfit: By the name of each other column, what is wrong with it.
+            what: The source, for errors.
 
         Raises:
-            ConfigError: One is given.
+            ConfigError: As :meth:`choose`; or another column is written, or a column of texts is
+                to become numbers, which no table of typed columns reads.
         """
-        for name, dtype in wanted.items():
-            if known[name] == "bytes" and dtype != "bytes":
-                raise ConfigError(f"--type: column {name!r} is {known[name]}, not {dtype}")
+        for name, fault in unfit.items():
+            if self.takes(name):
+                raise ConfigError(f"{what}: column {name!r} {fault}; {leave_out(types)}")
+        # A column that is dropped may have any type, but it must exist.
+        every = {**types, **{name: "" for name in unfit if name in self.drop}}
+        chosen = self.choose(every, what)
+        for name, dtype in chosen.items():
+            if every[name] == "bytes" and dtype != "bytes":
+                raise ConfigError(f"--type: column {name!r} is {every[name]}, not {dtype}")
+        return chosen
 
 
 def leave_out(others: Iterable[str]) -> str:
