@@ -84,6 +84,7 @@ def simulate(
     refuse_dataset_alone(config, dataset)
     refuse_settings(changes, ("source", "storage_options"), "a simulated bucket has its own")
     with simulated(network, shards, shard_size, template=shard) as store:
+        # --set cannot name them, as was checked above, so nothing is overridden.
         changes = {"storage_options": store.storage_options, **changes}
         settings = dataset_settings([store.source], config, dataset, changes)
         measure(
@@ -158,6 +159,7 @@ class BranchingCommand(click.Group):
         # A group's options end at its first argument, which is the name of a command.
         ctx.allow_interspersed_args = True
         rest = click.Command.parse_args(self, ctx, args)
+        # While a shell completes a line, the line may be anything.
         if not ctx.resilient_parsing:
             self._refuse_late_name(ctx)
         return rest
@@ -180,6 +182,7 @@ class BranchingCommand(click.Group):
         name, *args = ctx.args
         command = self.commands[name]
         ctx.invoked_subcommand = name
+        # Not by click's own `invoke`: that would run this command, too, before the one beneath it.
         with command.make_context(name, args, parent=ctx) as inner:
             return command.invoke(inner)
 
@@ -263,6 +266,7 @@ def _feeder_route(
     from streamrec.feeder.access.address import Address
     from streamrec.feeder.access.tls import tls_files
 
+    # A client of a feeder chooses how many records its batches have, and nothing else.
     if others := sorted(changes.keys() - {"batch_size"}):
         raise click.UsageError(
             f"{', '.join(others)}: a feeder's own file has these settings; leave --set out"

@@ -181,6 +181,7 @@ def measure(
         # Nothing to report of a target that was never reached.
         if figures.listing is not None or figures.job is not None:
             _report(figures, html, as_json=as_json)
+        # After the report: a trace that cannot be written must not cost the figures.
         if trace is not None and spans is not None:
             write_report(trace, spans.to_json())
 

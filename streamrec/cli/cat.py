@@ -72,6 +72,7 @@ def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
     examples = Examples(None if features is None else features.split(","))
     for group in groups(selection):
         _print(group, raw_line if raw else examples.line)
+    # At the end: a feature that the first records lack may come later.
     examples.finish()
 
 

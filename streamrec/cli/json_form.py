@@ -77,6 +77,7 @@ class Examples:
         """
         self._first = self._first or record
         try:
+            # The larger message first: it reads an Example as its context, and tells feature lists.
             message = SequenceExample.FromString(record.payload)
             return message.context.feature, message.feature_lists.feature_list
         except unreadable():

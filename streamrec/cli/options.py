@@ -65,6 +65,7 @@ def _pair(text: str) -> tuple[str, Any]:
         # Click adds the context and the option to what a callback raises.
         raise click.BadParameter(f"{key!r} is not KEY=VALUE, as in endpoint_url=http://host:9000")
     try:
+        # JSON where it is: numbers and true reach fsspec as such, and other texts need no quotes.
         return key, json.loads(value)
     except ValueError:
         return key, value
@@ -115,6 +116,7 @@ def refuse_unused(when: str, *names: str) -> None:
     """
     context = click.get_current_context()
     for param in context.command.params:
+        # By its source and not by its value: a default that is typed has no effect either.
         is_given = context.get_parameter_source(param.name or "") == ParameterSource.COMMANDLINE
         if param.name in names and is_given:
             raise click.UsageError(f"{param.opts[0]} has no effect {when}; leave it out")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def print_json(value: Any) -> None:
     """Print one object on standard output."""
+    # Bytes: JSON is UTF-8, whatever the terminal's encoding is.
     click.echo(json.dumps(value, indent=2, ensure_ascii=False).encode())
 
 
@@ -59,6 +60,7 @@ def progress_bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
 
 
 def _rich_bar(unit: str) -> Any:
+    # Imported late: rich takes longer to import than many a command takes to run.
     from rich import progress
     from rich.console import Console
 

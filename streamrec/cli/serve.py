@@ -87,6 +87,7 @@ def _check_open(settings: DaemonSettings) -> None:
         faults = {str(error): error, **faults}
     if faults:
         is_wrong = any(isinstance(error, ConfigError) for error in faults.values())
+        # The class decides the exit code: 2 if the configuration is wrong, 1 if a store fails.
         raise (ConfigError if is_wrong else StreamrecError)("; ".join(faults))
 
 
@@ -149,6 +150,8 @@ def _log_beginning() -> None:
 
 def _watch_stdin() -> None:
     """End this process when standard input ends, with the process that started it."""
+    # The descriptor and not sys.stdin, whose lock this thread would hold at the interpreter's end.
     while os.read(0, 4096):
         pass
+    # As a signal, so that this end drains clients like any other.
     os.kill(os.getpid(), signal.SIGTERM)

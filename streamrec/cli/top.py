@@ -89,6 +89,7 @@ def top(*, where: str, once: bool, every: float, as_json: bool) -> None:
         print_json(read_status(host, port))
         return
     console = Console(highlight=False)
+    # A pipe or a file gets one frame: escape codes would fill it.
     if once or not console.is_terminal:
         show_once(console, host, port)
     else:

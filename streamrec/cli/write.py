@@ -215,6 +215,7 @@ def _write(
     if engine == "ray" and not dry_run:
         with progress_bar("tasks") as progress:
             return _on_ray()(conversion, tasks, progress), shard_size
+    # Before the progress bar, whose unit the source tells.
     opened = conversion.open()
     with progress_bar(opened.unit) as progress:
         return conversion.run(opened, dry_run=dry_run, progress=progress), shard_size
@@ -256,6 +257,7 @@ def _conversion(
     from streamrec.plan.order.splits import Splits
     from streamrec.sources.source import Memory
 
+    # Only what was typed: the opening of a kind has its own defaults.
     values = {name: value for name, value in options.items() if value not in (None, ())}
     for name, option in options_of_kinds().items():
         if name in values and option.parse is not None:
@@ -289,6 +291,7 @@ def _facts(split: SplitPlan, shard_size: int | None) -> dict[str, Any]:
 
     shards = split.shards
     if shards is None and shard_size is not None and split.bytes is not None:
+        # About: a record is never divided, so the true number may be larger.
         shards = max(1, -(-split.bytes // shard_size))
     return {
         "name": split.name,

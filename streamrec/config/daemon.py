@@ -164,8 +164,10 @@ def load_daemon(
         DaemonSettings.Server, server, variables or {}, SERVER_PREFIX
     )
     if "server" in values or changed:
+        # A table that was not there stays away, so that its absence is judged as such.
         values["server"] = changed
     settings, wrong = check_values(DaemonSettings, values)
+    # Further checks compare settings, and would blame right ones beside a wrong one.
     is_right = not faults and not any(setting[0] == "server" for setting in wrong)
     faults += (_with_variable(fault, names.get(setting[1:])) for setting, fault in wrong.items())
     faults += checks(*_right_parts(values), is_right)
@@ -178,17 +180,19 @@ def _with_absolute_paths(values: dict[str, Any], directory: str) -> dict[str, An
     """Return the file's settings with absolute paths; what is of a wrong type stays as it is."""
     tables = values.get("datasets")
     server = values.get("server")
-    found = dict(values)
+    # Before the validation: paths are those of the file's directory, whatever the working directory
+    # is.
+    changed = dict(values)
     if isinstance(server, dict):
-        found["server"] = server | _tokens(server, directory)
+        changed["server"] = server | _tokens(server, directory)
         if isinstance(server.get("tls"), dict):
-            found["server"]["tls"] = _each(server["tls"], lambda path: absolute(path, directory))
+            changed["server"]["tls"] = _each(server["tls"], lambda path: absolute(path, directory))
     if isinstance(tables, dict):
-        found["datasets"] = {
+        changed["datasets"] = {
             name: _dataset(table, directory) if isinstance(table, dict) else table
             for name, table in tables.items()
         }
-    return found
+    return changed
 
 
 def _dataset(table: dict[str, Any], directory: str) -> dict[str, Any]:
@@ -207,12 +211,12 @@ def _dataset(table: dict[str, Any], directory: str) -> dict[str, Any]:
 
 def _tokens(table: dict[str, Any], directory: str) -> dict[str, Any]:
     """Return the setting of files of tokens, if there is one."""
-    found = _each(table.get("tokens"), lambda path: absolute(path, directory))
-    return _collect_given(table, {"tokens": found})
+    places = _each(table.get("tokens"), lambda path: absolute(path, directory))
+    return _collect_given(table, {"tokens": places})
 
 
-def _collect_given(table: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if name in table}
+def _collect_given(table: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changed.items() if name in table}
 
 
 def _each(value: Any, change: Callable[[str], str]) -> Any:
@@ -246,9 +250,9 @@ def _right_parts(
     """Return the server's settings and those of each dataset, without those of wrong types."""
     datasets = values.get("datasets")
     tables = datasets.items() if isinstance(datasets, dict) else ()
-    found = ((name, _right_part(ServedSettings, table)) for name, table in tables)
+    parts = ((name, _right_part(ServedSettings, table)) for name, table in tables)
     server = _right_part(DaemonSettings.Server, values.get("server", {}))
-    return server, {name: settings for name, settings in found if settings is not None}
+    return server, {name: settings for name, settings in parts if settings is not None}
 
 
 def _right_part(model: type[_Model], table: Any) -> _Model | None:
@@ -260,6 +264,7 @@ def _right_part(model: type[_Model], table: Any) -> _Model | None:
         return None
     settings, wrong = check_values(model, table)
     if settings is None:
+        # The others are checked all the same, so that one run tells all faults.
         names = {path[0] for path in wrong if path}
         rest = {name: value for name, value in table.items() if name not in names}
         settings, _ = check_values(model, rest)

@@ -239,6 +239,7 @@ class DatasetSettings(Settings):
     @field_validator("shuffle", mode="before")
     @classmethod
     def _no_buffer(cls, shuffle: object) -> object:
+        # In tf.data shuffle takes a number of records: True would be read from it in silence.
         if isinstance(shuffle, int) and not isinstance(shuffle, bool):
             raise ValueError(  # noqa: TRY004 - pydantic passes on no other
                 f"is {shuffle}, but must be True or False; give shuffle=True, and the size of the "

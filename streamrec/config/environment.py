@@ -49,9 +49,9 @@ def overrides(
         path = tuple(name.lower().split("__"))
         annotation = _annotation(model, path)
         if annotation is None:
-            known = {prefix + known.upper() for known in model.model_fields}
+            settings = {prefix + setting.upper() for setting in model.model_fields}
             faults.append(
-                f"the environment variable {variable} names no setting{nearest(variable, known)}"
+                f"the environment variable {variable} names no setting{nearest(variable, settings)}"
             )
             continue
         changed = _place(changed, path, _plain(annotation, variables[variable]))

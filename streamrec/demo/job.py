@@ -52,6 +52,7 @@ def write_shards(directory: Path, plan: DemoPlan, progress: Callable[[int], None
                 shard * plan.records_per_shard, (shard + 1) * plan.records_per_shard
             ):
                 label = number % len(images)
+                # The label names the picture, so a record that came from another place is noticed.
                 writer.write({"id": number, "label": label, "image": images[label]})
         size += writer.nbytes
         progress((shard + 1) * plan.records_per_shard)
@@ -175,6 +176,7 @@ class DemoRank:
         return stream.state_dict()
 
     def _enter(self, batch: Batch) -> None:
+        # Before the records are counted, which is the demo's own work.
         self.finished = time.perf_counter()
         if self.first_batch is None:
             self.first_batch = self.finished - self._started
@@ -344,11 +346,13 @@ def _stream(
         pending = {threads.submit(rank.run) for rank in ranks}
         while pending:
             done, pending = wait(pending, PROGRESS_SECONDS, FIRST_EXCEPTION)
+            # Now, so that a rank that failed ends the demo and not only its own thread.
             for future in done:
                 future.result()
             records = sum(rank.received.records for rank in ranks)
             progress("streaming", records, plan.records * plan.epochs)
     finally:
+        # In any case: the threads are joined behind this, and would wait for ranks that go on.
         stopping.set()
     return ranks, started
 

@@ -154,6 +154,7 @@ class _CapacityTerms:
     @cached_property
     def feeder_rate(self) -> CapacityEstimate:
         job = self.job
+        # The link carries stored bytes in and sent bytes out; the larger of the two fills it first.
         growth = max(1.0, (job.sent or job.batch) / job.batch)
         value = min(job.cores * job.core, job.link / growth) * (1 - job.headroom)
         numbers = f"min({job.cores} x {_r(job.core)}, {_r(job.link)} / {growth:.3g})"
@@ -164,12 +165,14 @@ class _CapacityTerms:
     @cached_property
     def feeders(self) -> CapacityEstimate:
         spare = self.job.spare
+        # Spare feeders carry nothing in this arithmetic: they are for those that fail.
         value = math.ceil(self.rate.value / self.feeder_rate.value) + spare
         numbers = f"{self.rate.text} / {self.feeder_rate.text} + {spare}"
         return _estimate("feeders", value, "", f"rate / rate of a feeder + spare = {numbers}")
 
     @property
     def _busy(self) -> int:
+        # What each feeder must bear when the spare ones have failed.
         return max(1, int(self.feeders.value) - self.job.spare)
 
     @cached_property
@@ -270,8 +273,8 @@ def plan(text: str, *, prices: Mapping[str, float] = NO_PRICES) -> CapacityPlan:
     """
     job = parse_settings(Workload, text, where="the plan")
     defaults = {name: price for name, price in prices.items() if name not in job.model_fields_set}
-    given, job = job.model_fields_set, job.model_copy(update=defaults)
-    assumed = {name: getattr(job, name) for name in Workload.model_fields if name not in given}
+    named, job = job.model_fields_set, job.model_copy(update=defaults)
+    assumed = {name: getattr(job, name) for name in Workload.model_fields if name not in named}
     return CapacityPlan(
         given=text,
         estimates=_CapacityTerms(job).estimates(),

@@ -47,6 +47,7 @@ class Estimate:
 
 def estimate_once(value: float) -> Estimate:
     """Return a figure without repetitions."""
+    # Nothing tells how much it varies, so it counts as less exact.
     return _within(value, value, value, ONCE)
 
 
@@ -62,6 +63,7 @@ def job_rate(job: Job, name: str) -> Estimate:
     # Blocks, since samples next to each other are not independent.
     places = np.array_split(np.arange(len(job.samples)), BLOCKS)
     rates = [_rate_of([job.samples[place] for place in part], name) for part in places]
+    # Student's t, since ten parts are few to know the deviation by.
     margin = STUDENT * float(np.std(rates, ddof=1)) / math.sqrt(BLOCKS)
     return _within(value, value - margin, value + margin)
 
@@ -78,6 +80,7 @@ def quantile(ordered: Sequence[float], part: float, value: float) -> Estimate:
     """
     count = len(ordered)
     middle, margin = count * part, NORMAL * math.sqrt(count * part * (1 - part))
+    # The rank of a quantile is binomial: no distribution of the times is assumed.
     first, last = math.floor(middle - margin), math.ceil(middle + margin)
     low = ordered[first] if 0 <= first < count else 0.0
     high = ordered[last] if last < count else math.inf
@@ -171,6 +174,7 @@ def compare(one: Figures, other: Figures, names: tuple[str, str] = ("A", "B")) -
         other: The second one.
         names: What to call them.
     """
+    # Files come from anywhere: control characters must not reach the terminal.
     one, other = clean(one), clean(other)
     names = printable(names[0]), printable(names[1])
     ratios = [_ratio(*pair) for pair in _pairs(one, other)]
@@ -298,6 +302,7 @@ def _judgement(one: Estimate, other: Estimate, *, is_rate: bool) -> Judgement:
 
 
 def _headline(ratios: list[Ratio], names: tuple[str, str]) -> tuple[str, Judgement]:
+    # The job if there is one: it is what a user feels.
     main = next((r for r in ratios if r.name in ("job", "best of the sweep")), None)
     if main is None:
         return "The two have no rate in common.", "noise"

@@ -282,6 +282,7 @@ class BenchmarkProgress:
         self._note = clip(text, 80)
 
     def _end_phase(self) -> None:
+        # Not a terminal: lines of phases would stand among the errors in a log.
         if self._phase is not None and self._live.is_started:
             self._console.print(Text("✓ ", "green").append_text(self._line(self._phase)))
         self._phase = None
@@ -293,6 +294,8 @@ class BenchmarkProgress:
     def frame(self) -> Group:
         """Return what is shown now."""
         spent = self._spent()
+        # Frames are drawn by a thread of rich, so a point is taken with the frame and not by a
+        # timer.
         self._sample(spent.bytes)
         table = Table.grid(padding=(0, 2, 0, 0))
         rates = self._rates()

@@ -116,6 +116,7 @@ class FiguresView:
 
 def view_of(figures: Figures) -> FiguresView:
     """Return what is shown of figures."""
+    # Also those just measured: names of shards come from a store.
     figures = clean(figures)
     urls, job, verdict = figures.target.urls, figures.job, figures.verdict
     more = [f"and {len(urls) - MOST_URLS:,} more"] if len(urls) > MOST_URLS else []
@@ -262,6 +263,7 @@ def _top(verdict: Verdict) -> float:
     """Return the rate at the right end of the ceilings."""
     most = max((one.bytes_per_second for one in verdict.ceilings), default=0.0)
     near = max(verdict.bytes_per_second, verdict.predicted_bytes_per_second)
+    # A ceiling far beyond would press all others to the left end; it is shown as cut.
     return min(max(most, near), BEYOND * near) or 1.0
 
 
@@ -464,6 +466,7 @@ def _line(
 
 def _groups(samples: Sequence[Sample], whole: float) -> list[list[Sample]]:
     """Return the samples by equal intervals of the whole time."""
+    # Samples come at uneven times, and a chart has even ones.
     groups: list[list[Sample]] = [[] for _ in range(min(len(samples), MOST))]
     for sample in samples:
         # By its middle, because a sample may lie across two intervals.

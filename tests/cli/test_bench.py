@@ -240,16 +240,6 @@ def test_shards_that_are_not_there(tmp_path: Path) -> None:
     assert outcome.out == ""
 
 
-def test_what_was_listed_is_printed_where_the_job_fails(tmp_path: Path) -> None:
-    (tmp_path / "part-0").write_bytes(b"these bytes are not records")
-    outcome = cli("bench", tmp_path / "part-*", *LITTLE, "--json")
-    assert outcome.code != 0
-    found = Figures.model_validate_json(outcome.out)
-    assert found.job is None
-    assert found.listing is not None
-    assert (found.listing.shards, found.listing.bytes) == (1, 27)
-
-
 def test_a_plan() -> None:
     job = "hosts=512,batch=1MB,step=150ms"
     outcome = cli("bench", "plan", job)
