@@ -21,15 +21,17 @@ def is_day() -> bool:
 
 
 def stops(numbers: Iterable[int], every: int | None = None) -> list[int]:
-    """Return the places to stop at: each, by day the first, one in the middle and the last.
+    """Return the places to stop at: each, by day one in the middle and the last.
 
     Args:
         numbers: All places.
         every: By day, take every so many of them, and the last.
     """
     places = list(numbers)
-    step = every or max(1, len(places) // 2)
-    return sorted({*places[::step], *places[-1:]}) if is_day() else places
+    if not is_day():
+        return places
+    some = places[::every] if every else places[(len(places) - 1) // 2 :][:1]
+    return sorted({*some, *places[-1:]})
 
 
 def at_night(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as of `pytest.param`

@@ -43,6 +43,11 @@ pytest.register_assert_rewrite("tests.stores.conformance", "tests.stores.gcs_pro
 # Without this, S3 clients that find no credentials ask the network's metadata address for some.
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
+# A tenth of the CPU time of the many processes that tests start: NumPy's OpenBLAS has a thread spin
+# on each core, and pydantic looks through all installed packages for plugins.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+
 # The same for Google's.
 os.environ["NO_GCE_CHECK"] = "true"
 
