@@ -37,14 +37,14 @@ import glob, sys, time
 
 def cpu():
     paths = glob.glob("/proc/self/task/*/children")
-    engines = [pid for path in paths for pid in open(path).read().split()]
-    tasks = [path for pid in engines for path in glob.glob(f"/proc/{pid}/task/*/schedstat")]
-    return time.process_time() + sum(int(open(path).read().split()[0]) for path in tasks) / 1e9
+    engines = [int(pid) for path in paths for pid in open(path).read().split()]
+    return time.process_time() + sum(time.clock_gettime(~pid << 3 | 2) for pid in engines)
 
 def mark(name):
     print(name, time.monotonic(), cpu(), flush=True)
 """
-"""Prints the clock and the CPU time of a process and its children, in seconds."""
+"""Prints the clock and the CPU time of a process and its children, in seconds. The clock of a child
+has the number that clock_getcpuclockid(3) gives: threads that have ended count, too."""
 BASE_PROGRAM = f"{MARKS}\n{BASE}\nmark('first batch')"
 PROGRAM = f"""{MARKS}
 import streamrec as sr
