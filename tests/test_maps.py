@@ -24,7 +24,7 @@ STARTS = {"__main__"}
 FRAMEWORKS = {"huggingface", "jax", "keras", "ray", "tensorflow", "torch"}
 """Extras of adapters. Each is for users of the framework, and needs no reason."""
 
-READMES = sorted(ROOT.glob("*/README.md"))
+READMES = sorted(path.parent / "README.md" for path in ROOT.glob("*/__init__.py"))
 
 _ROOM = re.compile(r"`(\w+)(?:/|\.py)`(?: \(([\w, ]+)\))?")
 _LINK = re.compile(r"\[[^\]]+\]\(((?:streamrec|tests)/[^)]*)\)")

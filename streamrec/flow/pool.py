@@ -169,8 +169,7 @@ class Pool:
             if not self._idle[whole]:
                 sizes = list(self._idle)  # a release in the midst of this may add one
                 whole = min(
-                    (s for s in sizes if whole < s <= most and self._idle[s]),
-                    default=whole,
+                    (s for s in sizes if whole < s <= most and self._idle[s]), default=whole
                 )
             self.in_use += whole
             self.most_in_use = max(self.most_in_use, self.in_use)

@@ -34,8 +34,10 @@ def size(count: float, digits: int | None = None) -> str:
             point.
     """
     if digits is None:
-        return decimal(max(int(count), 0))
-    # Rounded before the unit is chosen: 999,999 bytes are 1 MB, and not 1000 kB.
+        text = decimal(max(int(count), 0))
+        # Chosen before it is rounded: 999,999 bytes would be 1,000.0 kB, and not 1.0 MB.
+        return decimal(int(float(f"{count:.3g}"))) if text.startswith("1,000.0") else text
+    # Rounded before the unit is chosen, for the same reason.
     rounded = int(float(f"{max(count, 0):.{digits}g}"))
     text, unit = decimal(rounded, precision=digits).split()
     return f"{float(text):g} {unit}"
@@ -43,7 +45,9 @@ def size(count: float, digits: int | None = None) -> str:
 
 def memory(count: int) -> str:
     """Return a number of bytes, in powers of two as budgets are."""
-    return ByteSize(max(count, 0)).human_readable(separator=" ")
+    text = ByteSize(max(count, 0)).human_readable(separator=" ")
+    # The unit is chosen before the number is rounded: the next power of two has the next unit.
+    return memory(1 << count.bit_length()) if text.startswith("1024.0") else text
 
 
 def rate(count: float, digits: int | None = None) -> str:
@@ -70,11 +74,12 @@ def percent(part: float) -> str:
 
 def seconds(count: float) -> str:
     """Return a short time."""
-    if count >= 1:
+    # Each bound is where the number before it would round to the next unit, or to one more digit.
+    if count >= 0.9995:
         return f"{count:.1f} s"
-    if 0 < count < 1e-4:
+    if 0 < count < 0.995e-4:
         return f"{1e6 * count:.0f} us"
-    return f"{1e3 * count:.0f} ms" if count >= 0.01 else f"{1e3 * count:.1f} ms"
+    return f"{1e3 * count:.0f} ms" if count >= 0.00995 else f"{1e3 * count:.1f} ms"
 
 
 def duration(count: float) -> str:

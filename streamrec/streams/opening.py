@@ -63,11 +63,7 @@ def open(  # noqa: A001
 ) -> Stream[Batch[npt.NDArray[Any]]]: ...
 @overload
 def open(  # noqa: A001
-    source: Source,
-    features: None = None,
-    *,
-    batch_size: int,
-    **settings: Unpack[ColumnKeywords],
+    source: Source, features: None = None, *, batch_size: int, **settings: Unpack[ColumnKeywords]
 ) -> Stream[Batch[BytesColumn]]: ...
 @overload
 def open(  # noqa: A001

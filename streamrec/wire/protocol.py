@@ -293,10 +293,7 @@ def seal(message: BatchMessage) -> BatchMessage:
 
 
 def _frame(
-    header: Header,
-    metadata: bytes,
-    payload: tuple[memoryview, ...] = (),
-    end: bytes | None = None,
+    header: Header, metadata: bytes, payload: tuple[memoryview, ...] = (), end: bytes | None = None
 ) -> list[memoryview]:
     head = b"".join((header.pack(), metadata, bytes(header.padding)))
     end = trailer(metadata, payload) if end is None else end

@@ -330,10 +330,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         The caller may close the descriptor then. Where it cannot be sent, the message is.
         """
         data, sent = b"".join(self.machine.send(message)), 0
-        with (
-            contextlib.suppress(OSError),
-            socket.socket(fileno=os.dup(self._fileno())) as sock,
-        ):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._fileno())) as sock:
             # No transport sends descriptors. This one has nothing to write yet.
             sent = socket.send_fds(sock, [data], [descriptor])
         # A socket without room takes a part of it, or nothing where there was an error.

@@ -13,11 +13,7 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
-from streamrec.errors import (
-    FeedError,
-    Stalled,
-    StreamrecError,
-)
+from streamrec.errors import FeedError, Stalled, StreamrecError
 from streamrec.feeder.access.address import Address
 from streamrec.feeder.access.tls import client_context
 from streamrec.feeder.access.tokens import read_token, read_token_async

@@ -95,10 +95,7 @@ class Engine:
     """The parent's side; made by ``start``."""
 
     def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        sock: socket.socket,
-        errors: IO[bytes],
+        self, process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes]
     ) -> None:
         self._situation = _situation()
         self.process = process
@@ -274,12 +271,7 @@ def order_for(
     are_few = 0 < len(objects) <= most_listed
     listed = [(o.url, o.size, o.etag, o.encoding) for o in objects] if are_few else None
     return json.dumps(
-        {
-            "settings": plain,
-            "functions": functions,
-            "objects": listed,
-            "path": _search_path(),
-        }
+        {"settings": plain, "functions": functions, "objects": listed, "path": _search_path()}
     ).encode()
 
 

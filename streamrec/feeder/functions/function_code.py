@@ -39,9 +39,7 @@ DRAWS = {
 }
 """Functions that draw from their module's generator, which is not seen in them, by the package and
 the last name of the module."""
-IN_C = {
-    "torch": {"get_default_dtype": "torch.float32", "get_default_device": "cpu"},
-}
+IN_C = {"torch": {"get_default_dtype": "torch.float32", "get_default_device": "cpu"}}
 """Settings that no attribute of a library shows: the functions that return them, with defaults."""
 OF_PYTHON = {"builtins", "io", "_io", "_sitebuiltins"}
 """The modules of what Python itself puts into ``builtins``."""

@@ -59,10 +59,7 @@ def snapshot_of(service: Service, *, obstacle: str | None, draining: bool) -> di
     return {
         **counted,
         "datasets": {
-            name: {
-                **_facts(result, _trouble(service.datasets[name])),
-                **counts.get(name, _NOTHING),
-            }
+            name: {**_facts(result, _trouble(service.datasets[name])), **counts.get(name, _NOTHING)}
             for name, result in datasets.items()
         },
         "timings": add_up((counted["timings"], *listings)),
