@@ -43,6 +43,7 @@ class StreamCheckpointHandler(ocp.CheckpointHandler):  # type: ignore[misc]
 
     def save(self, directory: Path, args: Any) -> None:
         """Write the state of this process's stream."""
+        # A file of each process: all of them write into one directory.
         name = f"process_{jax.process_index()}-of-{jax.process_count()}.json"
         (directory / name).write_text(json.dumps(args.item.state_dict()))
 

@@ -18,6 +18,7 @@ def check_stream(stream: Any, call: str) -> None:
     Raises:
         ConfigError: It is something else.
     """
+    # By what it can do: a mix and a wrapper of a user are streams, too.
     if not hasattr(stream, "state_dict"):
         raise ConfigError(
             f"{call} takes a stream, not {type(stream).__name__}; give it "

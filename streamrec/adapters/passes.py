@@ -67,6 +67,7 @@ class Passes:
             ConfigError: Another pass has begun since.
         """
         with self._lock:
+            # Keras and tf.data drop iterators late, so an old one may still ask.
             if self._number != number:
                 raise ConfigError(
                     "another iterator over this stream has begun, and each of the two would miss "
@@ -120,6 +121,7 @@ class Passes:
             iter(self.stream)
         elif restarts:
             self.stream.restart()
+        # The stream stands where the dropped iterator left it, so nobody has moved it since.
         elif dropped:
             self.stream.load_state_dict(self._place)
         self._check()

@@ -35,11 +35,13 @@ def demo(context: click.Context, *, as_json: bool, keep: Path | None) -> None:
     from streamrec import demo as job
 
     with progress_bar("records") as bar:
+        # With --json standard output has the object alone.
         summary = job.run(_silent if as_json else click.echo, bar, keep=keep)
     if as_json:
         print_json(asdict(summary))
     else:
         click.echo(_text(summary))
+    # The demo is a test of an installation, too.
     context.exit(0 if summary.ok else 1)
 
 

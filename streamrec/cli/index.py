@@ -1,4 +1,4 @@
-"""``streamrec index``: write the index that lets a dataset be read in the order by record."""
+"""``streamrec index`` and ``merge-index``: the index of a dataset, and its last step of writing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from streamrec.cli.options import json_option, local_files, shard_options
+from streamrec.cli.options import (
+    debug_option,
+    json_option,
+    local_files,
+    shard_options,
+    storage_option,
+)
 from streamrec.cli.printing import print_json, progress_bar
 
 
@@ -64,6 +70,8 @@ def _write(
             largest=max_record_bytes,
             progress=progress,
         )
+        # All of it is read before anything is written: an index of damaged shards would hide the
+        # damage.
         reports = loop.call(checking)
     written = index_of(reports)
     data, url = written.encode(), output or index_places([report.url for report in reports])[0]
@@ -86,3 +94,22 @@ def _text(facts: dict[str, Any]) -> str:
     return (
         "{url}: {shards:,} shards, {records:,} records, {chunks:,} chunks; {bytes:,} bytes for "
     ).format(**facts) + size(facts["shard_bytes"])
+
+
+@click.command("merge-index")
+@click.argument("dest", metavar="DEST...", nargs=-1, required=True, shell_complete=local_files)
+@storage_option
+@debug_option
+def merge_index(*, dest: tuple[str, ...], storage_options: dict[str, Any]) -> None:
+    """Complete the datasets that several tasks wrote.
+
+    Run it when write or reshard has ended with every --task I/N. DEST is each dataset's template,
+    as the tasks had it; with splits, that of each split, which the tasks print. It names a task
+    that is missing. Where all is complete already, nothing happens.
+    """
+    from streamrec.datasets import merge_shards
+    from streamrec.masking import masked
+
+    for template in dest:
+        merge_shards.merge_index(template, storage_options=storage_options)
+        click.echo(f"{masked(template)}: complete")

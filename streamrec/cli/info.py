@@ -66,6 +66,7 @@ def _text(survey: Survey) -> str:
 
 
 def _shards(survey: Survey) -> str:
+    # Thousands of names would hide all else.
     names = survey.shards if len(survey.shards) < 3 else (survey.shards[0], survey.shards[-1])
     return f"{len(survey.shards):,}: {(', ' if len(survey.shards) == 2 else ' ... ').join(names)}"
 

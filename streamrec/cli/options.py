@@ -39,6 +39,7 @@ def complete(program: click.Command, instruction: str) -> None:
     Raises:
         ConfigError: There is no such shell or instruction, or the line is not there.
     """
+    # click would fail with a KeyError.
     if instruction.endswith("_complete") and not {"COMP_WORDS", "COMP_CWORD"} <= set(os.environ):
         raise ConfigError(
             f"{VARIABLE}={instruction} is for the scripts of shells, which set COMP_WORDS and "
@@ -55,6 +56,7 @@ def local_files(
     _: click.Context, __: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Let the shell complete the path of a file; objects in a store are not listed."""
+    # The shell itself completes the path, as it does for any program.
     return [] if "://" in incomplete else [CompletionItem(incomplete, type="file")]
 
 

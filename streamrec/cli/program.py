@@ -13,9 +13,8 @@ from streamrec import __version__
 from streamrec.cli.bench import bench
 from streamrec.cli.cat import cat
 from streamrec.cli.demo import demo
-from streamrec.cli.index import index
+from streamrec.cli.index import index, merge_index
 from streamrec.cli.info import info
-from streamrec.cli.merge_index import merge_index
 from streamrec.cli.options import VARIABLE, complete, debug_option
 from streamrec.cli.reshard import reshard
 from streamrec.cli.serve import serve

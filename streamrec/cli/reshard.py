@@ -110,6 +110,7 @@ def _write(
     from streamrec.datasets.shard_source import ShardSource
     from streamrec.plan.order.splits import Splits
 
+    # `split` is another name of this verb, and says what is meant.
     if fractions is None and click.get_current_context().info_name == "split":
         raise click.UsageError("the splits are missing; give --split, as in train=0.9,test=0.1")
     if settings["split_by"] and fractions is None:
@@ -124,6 +125,7 @@ def _write(
         check_dest(dest),
         shuffle=seed if is_shuffled else None,
         splits=None if fractions is None else Splits.parse(fractions),
+        # Mostly both places are in one store.
         storage_options=dest_options or storage_options,
         **settings,
     )

@@ -55,6 +55,7 @@ def verify(
     if others:
         comparison = _compare(urls, others, storage_options, max_record_bytes, any_order=any_order)
         print_json(asdict(comparison)) if as_json else click.echo(_differences(comparison))
+        # As `diff` does: what differs is printed, and is no error.
         context.exit(FAILED if comparison.differences else 0)
     from streamrec.datasets.verify import IndexCheck, check
     from streamrec.flow.bridge import Bridge
@@ -70,6 +71,7 @@ def verify(
         print_json(_sums(reports) | {"damaged": damaged, "index": index.to_dict()})
     else:
         click.echo("\n".join([*_lines(reports), *_index_lines(index)]))
+    # After all is printed: a fault ends neither the check nor the report.
     if index.faults or any(report.faults for report in reports):
         context.exit(FAILED)
 

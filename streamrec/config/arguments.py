@@ -31,6 +31,7 @@ def source_texts(source: object) -> str | list[str]:
     Raises:
         ConfigError: It is something else.
     """
+    # A text is iterable, too, and a mapping would give its keys in silence.
     if isinstance(source, Iterable) and not isinstance(source, str | bytes | bytearray | Mapping):
         return [place_text(one) for one in source]
     return place_text(source)

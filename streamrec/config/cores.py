@@ -23,6 +23,7 @@ def usable_cores() -> int:
     A quota of one and a half cores is one: two processes would be stopped in turn.
     """
     try:
+        # Not cpu_count: a container or taskset may allow fewer.
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this platform
         cores = os.cpu_count() or 1
@@ -38,6 +39,7 @@ def _quota() -> float | None:
         both = [_number("cpu.cfs_quota_us"), _number("cpu.cfs_period_us")]
     if len(both) != 2 or not all(number.isdigit() and int(number) for number in both):
         return None  # "max", or -1
+    # Microseconds of CPU time in each period, in both versions.
     quota, period = map(int, both)
     return quota / period
 

@@ -28,6 +28,7 @@ def needs(user: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        # A module of ours that is missing is a defect, which no extra mends.
         if not error.name or error.name.partition(".")[0] == "streamrec":
             raise
         raise ModuleNotFoundError(

@@ -21,6 +21,7 @@ WIDTH = 100
 def meanings(model: type[Settings]) -> dict[str, str]:
     """Return the meaning of each setting of a class, by name; none where there is no source."""
     texts: dict[str, str] = {}
+    # From the base on, so that a class's own words go before those of its base.
     for kind in reversed(model.__mro__):
         if kind.__module__.startswith("streamrec."):
             texts |= _meanings_of(kind)
@@ -57,6 +58,7 @@ def _meanings_of(kind: type) -> dict[str, str]:
     body = next((one.body for one in classes if one.name == kind.__name__), [])
     return {
         field.target.id: text.value.value
+        # The string behind a field, which Python itself forgets.
         for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)

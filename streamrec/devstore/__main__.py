@@ -105,15 +105,18 @@ async def serve(store: DevStore, *, warm: bool, until_eof: bool) -> None:
     if until_eof:
         threading.Thread(target=end_at_eof, name="stdin", daemon=True).start()
     if warm:
+        # Before listening: the first client would wait for the digests.
         await store.warm()
     async with store:
         click.echo(json.dumps({"endpoint": store.endpoint, "pid": os.getpid()}))
+        # Whoever started this waits for the line, and standard output is a pipe.
         sys.stdout.flush()
         await stopping.wait()
 
 
 def end_at_eof() -> None:
     """End the process at the end of standard input."""
+    # Standard input ends with the process that holds its other end, however that process ends.
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

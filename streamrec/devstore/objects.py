@@ -361,6 +361,7 @@ class DirectoryObjects(ReadOnlyObjects):
         base, parent = self.root / bucket, prefix.rpartition("/")[0]
         if parent and not _plain(parent):
             return []
+        # A store has no directories, and links that lead nowhere are no objects.
         files = (path for path in (base / parent).rglob("*") if path.is_file())
         return sorted(filter(_encodable, (str(path.relative_to(base)) for path in files)))
 

@@ -71,11 +71,13 @@ def parse_range(header: str | None, size: int) -> range | None:
     """
     match = _ONE_RANGE.fullmatch(header or "")
     first, last = match.groups() if match else ("", "")
+    # RFC 9110: an invalid Range header is ignored, and the whole object is sent.
     if (not first and not last) or (first and last and int(last) < int(first)):
         return None
     if first:
         span = range(int(first), min(int(last) + 1, size) if last else size)
     else:
+        # "bytes=-5" asks for the last five bytes.
         span = range(max(0, size - int(last)), size)
     if not span:
         raise Refusal(416, "InvalidRange", headers={"Content-Range": f"bytes */{size}"})

@@ -208,6 +208,7 @@ def costs(figures: Figures, prices: Prices) -> Costs | None:
     store = _store_prices(figures.target, prices)
     if store is None:
         return None
+    # In S3 a page of a listing costs twelve times as much as a read.
     pages = figures.listing.requests if figures.listing else 0
     spent = _cost_of_requests(store, figures.spent.requests - pages, pages)
     gets = _gets_of_an_epoch(figures)
@@ -227,6 +228,7 @@ def most_costs(target: Target, limits: Limits, prices: Prices) -> float | None:
     store = _store_prices(target, prices)
     if store is None:
         return None
+    # Nobody knows yet which requests it will be.
     dearest = max(store.get_per_1000, store.list_per_1000)
     return limits.requests / 1000 * dearest + _cost_of_bytes(store, limits.bytes, prices)
 
@@ -242,6 +244,7 @@ def _gets_of_an_epoch(figures: Figures) -> float | None:
     job, listing = figures.job, figures.listing
     if job is None or listing is None or not job.bytes_read:
         return None
+    # In proportion, so that retries and hedges count as in the job.
     return job.requests * listing.bytes / job.bytes_read
 
 

@@ -134,6 +134,7 @@ def _place(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
 
 def _names(rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
     """Yield the metadata that name and sort the groups and their rows."""
+    # Trace viewers group rows by processes, so each group is one.
     numbers = {track: number for number, track in enumerate(GROUPS, 1)}
     for track in dict.fromkeys(track for track, _ in rows):
         pid, (title, _) = numbers[track], GROUPS[track]

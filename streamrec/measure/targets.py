@@ -64,6 +64,7 @@ def _settings_in(config: Path, name: str | None) -> dict[str, Any]:
 
 def target_of_dataset(settings: DatasetSettings, simulation: str | None) -> Target:
     """Return the description of a dataset, without secrets."""
+    # Options of a store may hold keys; the source is told as ``urls``.
     changed = settings.model_dump(
         mode="json", exclude_defaults=True, exclude={"source", "storage_options"}
     )

@@ -73,6 +73,7 @@ class Generator:
                 records.append(self._encode(record, number))
                 keys.append(key)
             except DataError as error:
+                # The encoder knows neither the number nor the function.
                 error.record, error.url = number, self.name
                 refuse(error)
         return Block(BytesColumn.of(records), len(piece), None if self.key is None else keys)

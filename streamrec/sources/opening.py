@@ -76,6 +76,7 @@ def open_source(
         ConfigError: There is no such source, or an option is not one of its kind.
     """
     chosen = KINDS[kind or kind_of(place, storage_options or {})]
+    # An option that has no effect is refused, and not passed over.
     chosen.refuse_others(options, options_of_kinds().values())
     more: dict[str, Any] = {"storage_options": storage_options, "memory": memory, "splits": splits}
     if chosen.is_function:
@@ -106,12 +107,14 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
             return kind
     if link.endswith((".json", ".json.gz")):  # in a directory they may be notes of anything
         return json_lines.KIND.name
+    # Only now is the store asked: most names tell the kind.
     names = names_in(place, storage_options)
     if names is not None:
         for kind, candidate in KINDS.items():
             if candidate.has_suffix(*names):
                 return kind
         return IN_DIRECTORIES.name
+    # Last: a file may have a colon in its name.
     if ":" in place and "://" not in place and not Path(place).exists():
         return generator.KIND.name
     raise ConfigError(f"{masked(place)}: {_why_not(place)}")

@@ -57,6 +57,8 @@ class WordPieces:
                 f"--vocab-file: {path} cannot be read: {error.strerror}; correct the path"
             ) from None
         try:
+            # Not splitlines: it would divide at characters that a piece may hold, such as U+2028,
+            # and shift all numbers.
             lines = data.decode().removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
@@ -92,6 +94,7 @@ class WordPieces:
         words = " ".join(texts).split(" ")
         places = {word: place for place, word in enumerate(dict.fromkeys(words))}
         pieces = self._pieces(places)
+        # From distinct words back to all words: each takes the pieces of its first occurrence.
         which = np.fromiter(map(places.__getitem__, words), np.int64, len(words))
         lengths = np.diff(pieces.row_splits)[which]
         offsets = offsets_of(lengths)

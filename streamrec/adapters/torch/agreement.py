@@ -34,6 +34,7 @@ def agree(stream: Stream) -> None:
             "init_process_group first"
         )
     gathered: list[str | None] = [None] * distributed.get_world_size()
+    # A text: it is pickled on its way, and nothing else of ours should be.
     distributed.all_gather_object(gathered, handle.of(stream).summary().to_json())
     check_agreement([RankSummary.from_json(text or "") for text in gathered])
 
@@ -50,6 +51,7 @@ def agree_at_first(stream: Stream) -> bool:
         return False
     rank = (distributed.get_rank(), distributed.get_world_size())
     assignment = handle.of(stream).assignment
+    # A rank that the user gave may be one of a mesh, whose other ranks are not all of these.
     if assignment.is_given or assignment.rank != rank or rank[1] == 1:
         return False
     stream.__enter__()

@@ -73,6 +73,7 @@ class Records(Loader):
             )
         if not isinstance(item, Row):
             return super()._tensors(item)
+        # Once a batch: its columns have the same types in all rows.
         if not item.number:
             self._casts.check(item.batch.columns)
         return Record(item, self._casts)
@@ -94,6 +95,7 @@ def collate(records: Sequence[Record]) -> dict[str, Any]:
         if all(isinstance(rows.columns[name], np.ndarray) for rows, _, _ in runs):
             parts = [rows.columns[name][first:last] for rows, first, last in runs]
             tensors = [casts.column(name, part) for part in parts]
+            # A single run is a view of the stream's own memory.
             batch[name] = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
         else:
             batch[name] = [record[name] for record in records]

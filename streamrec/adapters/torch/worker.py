@@ -74,12 +74,14 @@ class Notice:
 
     def __init__(self) -> None:
         numbers: Any = torch.tensor([-1, 0, 0])
+        # Shared memory and not a queue: a worker may start at any time, and needs the latest alone.
         self._numbers = numbers.share_memory_()
 
     @property
     def next_epoch(self) -> int | None:
         """The epoch at which the next run of a worker begins; ``None``: where the stream is."""
         epoch = int(self._numbers[0])
+        # A tensor holds no None.
         return None if epoch < 0 else epoch
 
     @next_epoch.setter
