@@ -8,11 +8,26 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.harness import Case, Report, Result, measure, rows_of, without_folders
+from bench.harness import (
+    Aim,
+    Case,
+    Column,
+    Report,
+    Result,
+    Run,
+    benchmark,
+    measure,
+    rows_of,
+    shorten,
+    spread,
+    without_folders,
+)
 from bench.machine import ROOT
 
 if TYPE_CHECKING:
@@ -126,3 +141,80 @@ def test_a_traceback_of_this_interpreter() -> None:
     assert sysconfig.get_path("stdlib") not in text
     assert sysconfig.get_path("purelib") not in text
     assert sys.prefix not in text
+
+
+def command(report: Report, **options: Any) -> click.Command:
+    """Return a benchmark that has found what a report says."""
+
+    @benchmark("example", **options)
+    @click.option("--size", default=1.0)
+    def main(run: Run, *, size: float) -> Report:
+        run.results.append(Result(Case("group", "name", "none x", {}), [{"size": size}]))
+        run.skipped += ["a peer is missing."] * 2
+        report.facts["rounds"] = run.repeat
+        return report
+
+    return main
+
+
+def test_a_report_is_printed_and_written(tmp_path: Path) -> None:
+    report = Report("| 1.5 |", {"libraries": {"peer": "1.0"}}, [Aim("fast", "s", 2.0, 1.5)])
+    arguments = ["--output", str(tmp_path), "--size", "3", "--repeat", "5"]
+    done = CliRunner().invoke(command(report, repeat=2), arguments)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("Skipped: a peer is missing.") == 1
+    text = (tmp_path / "example.md").read_text()
+    assert text in done.output
+    assert "| fast | at least 2 s |     1.50 |  no |" in text
+    content = json.loads((tmp_path / "example.json").read_text())
+    assert (content["benchmark"], content["rounds"]) == ("example", 5)
+    assert content["machine"]["libraries"]["peer"] == "1.0"
+    assert [aim["met"] for aim in content["aims"]] == [False]
+    assert content["rows"][0]["summary"] == {"size": {"median": 3.0, "min": 3.0, "max": 3.0}}
+
+
+def test_what_was_not_measured_is_no_aim(tmp_path: Path) -> None:
+    report = Report("text", aims=[Aim("fast", "s", 2.0, None)])
+    done = CliRunner().invoke(command(report), ["--output", str(tmp_path)])
+    assert "aims" not in done.output
+    assert "aims" not in json.loads((tmp_path / "example.json").read_text())
+
+
+@pytest.mark.parametrize(("failed", "code"), [(None, 0), (False, 0), (True, 1)])
+def test_the_exit_code(failed: bool | None, code: int) -> None:
+    assert CliRunner().invoke(command(Report("text", failed=failed)), []).exit_code == code
+
+
+def test_a_failed_case_is_shown_on_a_line() -> None:
+    report, run = Report("text"), Run()
+    run.results.append(
+        Result(Case("a", "b", "none x", {}), failures=["exit code 1: x\ny\nError: z"])
+    )
+    assert not run.finish(report, "example")
+    assert shorten(run.results[0].failures[0]) == "exit code 1: Error: z"
+
+
+@pytest.mark.parametrize("option", ["--repeat", "--only", "--data"])
+def test_a_benchmark_has_the_options_that_it_asks_for(option: str) -> None:
+    assert CliRunner().invoke(command(Report("text")), [option, "1"]).exit_code == 2
+    all_of_them = command(Report("text"), repeat=1, only=True, data=True)
+    assert CliRunner().invoke(all_of_them, [option, "1"]).exit_code == 0
+
+
+def test_only_selects_by_a_part_of_the_title() -> None:
+    cases = [Case("store", name, "none x", {}) for name in ("for", "async for", "download")]
+    assert [case.name for case in Run(only=["e: for", "load"]).choose(cases)] == ["for", "download"]
+    assert Run().choose(cases) == cases
+
+
+def test_columns_of_results_are_medians_and_of_mappings_their_values() -> None:
+    result = Result(Case("group", "name", "none x", {}), [{"x": 1.0}, {"x": 30.0}, {"x": 2.0}])
+    columns = (
+        Column("name", lambda row: getattr(row, "case", result.case).name, str),
+        Column("x", "x"),
+        Column("least", spread("x", " to "), str),
+        Column("y", "y", "{:.1f}"),
+    )
+    assert [column.cell(result) for column in columns] == ["name", "2.00", "1.00 to 30.0", "-"]
+    assert [column.cell({"y": 0.25}) for column in columns[1::2]] == ["-", "0.2"]
+    assert spread("y")(result) == "-"
