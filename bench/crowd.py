@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
@@ -289,7 +289,7 @@ async def _connect(
 
 
 HANG_UP = 10.0
-"""Seconds that it waits for bytes, as a feeder does."""
+"""Seconds that the server waits for bytes, as a feeder does."""
 
 
 class Sink(asyncio.Protocol):
@@ -314,8 +314,11 @@ async def serve_sink() -> None:
     await asyncio.to_thread(sys.stdin.read)
 
 
+# -- a trainer without data, and a feeder that says what it holds ----------------------------------
+
+
 class Beat:
-    """Such a process that runs."""
+    """A running process that sleeps and computes, again and again, and reads nothing."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -330,7 +333,7 @@ class Beat:
 
 @asynccontextmanager
 async def beating(seconds: float) -> AsyncIterator[Beat]:
-    """Run one while the block runs."""
+    """Run such a process while the block runs."""
     process = await asyncio.create_subprocess_exec(
         *program("beat", str(seconds)), cwd=ROOT, stdin=PIPE, stdout=PIPE
     )
@@ -386,21 +389,21 @@ def program(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "bench.crowd", *arguments]
 
 
+PROGRAMS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "attack": lambda kind, host, port: attack(kind, (host, int(port))),
+    "beat": lambda seconds: beat(float(seconds)),
+    "feeder": lambda settings: serve_feeder(json.loads(settings)),
+    "sink": serve_sink,
+}
+
+
 def main(name: str, *arguments: str) -> None:
     if name == "visit":
         address, count, most = arguments
         let_visit(address, int(count), int(most))
-        return
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        if name == "attack":
-            kind, host, port = arguments
-            runner.run(attack(kind, (host, int(port))))
-        elif name == "beat":
-            runner.run(beat(float(arguments[0])))
-        elif name == "sink":
-            runner.run(serve_sink())
-        else:
-            runner.run(serve_feeder(json.loads(arguments[0])))
+    else:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(PROGRAMS[name](*arguments))
 
 
 if __name__ == "__main__":
