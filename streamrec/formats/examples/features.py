@@ -132,6 +132,8 @@ class FeatureParser:
         }
         self._needs = {(name, False): need for name, need in needs.by_name.items()}
         self._needs |= {(name, True): need for name, need in steps.by_name.items()}
+        # One call of the kernel gives the columns of the context, and behind them those of the
+        # lists.
         self._split = len(needs.by_name)
         self._unproven = {
             need.plan.name: at

@@ -213,11 +213,13 @@ class Claims(threading.local):
             if limit is not None and claimed + total + max(works, default=0) > limit:
                 raise _refuse(sizes, works, feature, limit)
         at_once, taken = 0, 0
+        # The costliest first: nothing keeps them from being decoded at the same time.
         for work in sorted(works, reverse=True)[: self.limits.at_once]:
             if most is not None and self._claimed + total + taken + work > most:
                 break
             at_once, taken = at_once + 1, taken + work
         self._claim(total + taken)
+        # One may be decoded in any case, as the limits above hold for the largest.
         return max(1, at_once)
 
     def _claim(self, size: int) -> None:

@@ -285,6 +285,7 @@ def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Pack
     after -= begins[after] > bounds[1:]
     part = bounds[1:] - begins[after]
     if at_end:
+        # Nothing is left to go on with, not even empty documents at the end.
         after[-1:] = documents
         return PackPlan(pieces, after, part, documents, 0)
     held = int(after[-1]) if packs else 0
@@ -379,6 +380,7 @@ class FirstFit:
         free_here = [free[number] for free in self._free]
         is_full = self._documents[number] == self._pack.documents
         for free, wanted in zip(self._free, need, strict=True):
+            # With -1 there is no room for an empty document, either.
             free[number] = -1 if is_full else free[number] - wanted
         places = [n - free for n, free in zip(self._room, free_here, strict=True)]
         return number, self._documents[number], places

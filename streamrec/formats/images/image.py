@@ -81,8 +81,10 @@ def read_bmp(contents: memoryview, wanted: OutputForm) -> Picture:
 
     def fill(out: npt.NDArray[Any]) -> None:
         rows = np.frombuffer(contents, np.uint8, stride * abs(height), begin).reshape(-1, stride)
+        # The lowest row comes first, unless the height is negative.
         rows = rows[:: 1 if height < 0 else -1, : width * held]
         pixels = rows.reshape(abs(height), width, held)
+        # Opaque, where the picture has no alpha of its own to put here.
         out[..., 3:] = 255
         for channel in range(out.shape[2]):
             if held == 1 and channel < 3:
@@ -388,6 +390,7 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     height, width, channels = array.shape
     depth, kind = array.dtype.itemsize * 8, (0, 4, 2, 6)[channels - 1]
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
+    # A PNG has the high byte of a number first.
     octets = array.astype(array.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
     data = deflate(octets, octets.shape[1] // width, compression)
     parts = [(b"IDAT", data[at : at + _IDAT]) for at in range(0, len(data), _IDAT)]
@@ -413,5 +416,6 @@ def _check(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> np
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:
+    # The CRC covers the kind and the content, and not the length.
     crc = zlib.crc32(body, zlib.crc32(kind))
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)

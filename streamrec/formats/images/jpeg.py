@@ -83,6 +83,7 @@ def _decoder(codec: Any, fast: bool) -> Any:
     if options not in decoders:
         decoders[options] = codec.Decoder(
             device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY,
+            # The caller has threads of its own, each with a picture.
             max_num_cpu_threads=1,
             backends=[codec.Backend(codec.BackendKind.CPU_ONLY)],
             options=options,
@@ -92,6 +93,7 @@ def _decoder(codec: Any, fast: bool) -> Any:
 
 def _parameters(codec: Any, channels: int) -> Any:
     space = codec.ColorSpec.GRAY if channels == 1 else codec.ColorSpec.SRGB
+    # TensorFlow does not turn pictures by their EXIF data.
     return codec.DecodeParams(apply_exif_orientation=False, color_spec=space)
 
 
@@ -265,6 +267,7 @@ class _JPEGLayout(NamedTuple):
 
 def _layout(contents: memoryview) -> _JPEGLayout:
     """Read the segments up to the first scan."""
+    # Mostly this is enough, and the whole picture need not be copied.
     found = _segments(bytes(contents[:_HEAD]))
     return found if found.together else _segments(bytes(contents))
 
@@ -310,6 +313,8 @@ def _tidy(octets: bytes) -> bytes:
 def _decode(contents: memoryview, space: str, wanted: OutputForm, out: npt.NDArray[Any]) -> None:
     with _refusing(contents):
         damage = _decode_by_turbo(contents, space, wanted, out)
+        # The first warning ends the decoding: without this harmless one, real damage behind it
+        # shows.
         if _BETWEEN in damage:
             damage = _decode_by_turbo(_tidy(bytes(contents)), space, wanted, out)
         if damage:

@@ -260,6 +260,8 @@ class Decompressor:
         return holds or (is_whole and self._used < len(self._step))
 
     def _take(self, source: memoryview) -> int:
+        # A step begins only when the one before is used up, so that all are counted from the first
+        # byte.
         if self._used == len(self._step):
             self._step.clear()
             self._used = 0
@@ -270,12 +272,14 @@ class Decompressor:
     def _give(self, target: memoryview) -> int:
         count = min(len(self._out), len(target))
         target[:count] = self._out[:count]
+        # An empty view of it would hold the library's output in memory.
         self._out = self._out[count:] or _NOTHING
         self.produced += count
         return count
 
     def _call(self) -> None:
         """Call the library once."""
+        # Released at the end of the block: a bytearray that somebody views cannot be cleared.
         with memoryview(self._step)[self._used :] as data:
             try:
                 self._decompress(data)
@@ -293,6 +297,7 @@ class Decompressor:
             self.members += 1
             self._member = _Member(self.kind)
         taken, out = self._member.step(data, OUTPUT)
+        # Another one may follow: joined gzip or zstd files are one file.
         if self._member.ended:
             self._member = None
         self._use(taken)
@@ -400,6 +405,7 @@ class Compressor:
         # The two modes of flush: output all that has gone in so far, and end the stream.
         self._stream: Any
         if kind == "zstd":
+            # The library writes no checksum by default, and a flipped bit could pass.
             options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
             self._stream = zstd.ZstdCompressor(options=options)
             self._modes = zstd.ZstdCompressor.FLUSH_BLOCK, zstd.ZstdCompressor.FLUSH_FRAME

@@ -174,6 +174,7 @@ class Index:
         chunks = self.chunks()
         hashed = blake2b(digest_size=8)
         for column in (np.array(self._counts(), "<i8"), *chunks):
+            # In one byte order, so that the digest is the same on every machine.
             hashed.update(np.ascontiguousarray(column, "<i8").tobytes())
         return hashed.hexdigest()
 
@@ -272,6 +273,7 @@ def index_url(urls: Sequence[str]) -> str:
     shared = os.path.commonprefix([plain_url(url) for url in urls])  # noqa: RUF071 - of characters
     directory, slash, stem = shared.rpartition("/")
     if len(set(urls)) > 1:
+        # Digits and separators that all numbers begin with are not a part of the dataset's name.
         stem = stem.rstrip("0123456789-_.=")
     return f"{directory}{slash}{stem or 'shards'}{SUFFIX}"
 
@@ -374,6 +376,8 @@ def _check_header(data: bytes) -> tuple[int, int, int, int]:
             "upgrade streamrec, or write the index again"
         )
     size = _HEAD.size + shards * _SHARD[version] + chunks * _CHUNK[version] + text + _DIGEST
+    # The numbers of the header are only believed once they fit the length: all arrays follow from
+    # them.
     if len(data) != size:
         raise MalformedIndex(
             f"the index has {len(data)} bytes, which is not what it says, {_DAMAGED}"

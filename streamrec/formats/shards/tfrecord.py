@@ -286,6 +286,7 @@ class FrameScanner:
     def _give_up(self, size: int, records: int, exact: bool, done: bool) -> None:
         assert self._cause is not None
         if size:
+            # In memory of its own: it may be stored by a thread when the tail is gone.
             content = self._tail.bytes[:size].copy()
             self.damaged.append(
                 DamagedSpan(self.offset, content, self.ordinal, records, exact, self._cause)
@@ -305,6 +306,7 @@ class FrameScanner:
             The first byte not consumed, and the size of the incomplete frame there (0: unknown).
         """
         found = kernel.scan_frames(buffer, begin, end, self._check_crc, self._large)
+        # A smaller view holds no record that is too large.
         if end - begin > self._most:
             found = self._before_too_large(found)
         base = self.offset - begin
@@ -323,6 +325,7 @@ class FrameScanner:
         Returns:
             The number of bytes taken from the view.
         """
+        # The header first, since it tells how many bytes the record needs.
         taken = self._tail.fill(view, HEADER, HEADER)
         _, needed = self._scan(self._tail.bytes, 0, len(self._tail), blocks)
         if needed and not self._fault:
