@@ -161,18 +161,7 @@ class Assembler:
         # each other.
         self.fetcher = _fetcher(plan, shards, stores, queues, self._lanes, measures)
         self._cores = ceiling.cores.share() if ceiling.cores else None
-        inflating = [queue for queue in queues if isinstance(queue, InflatingQueue)]
-        self.inflater = (
-            Inflater(
-                fetcher=self.fetcher,
-                queues=inflating,
-                plan=plan.memory,
-                ceiling=ceiling,
-                turn=self._on_a_core,
-            )
-            if inflating
-            else None
-        )
+        self.inflater = self._make_inflater(queues, ceiling)
         """``None``: no shard is compressed."""
         # Without a lender the default of DecodedMemory holds, which overdraws.
         borrow = [ceiling.borrow] if ceiling.borrow else []
@@ -197,6 +186,18 @@ class Assembler:
         self._extent_tracker = ExtentTracker(plan, shards)
         self._padding_row = empty_chunk()
         self._share = LoopShare()
+
+    def _make_inflater(self, queues: Sequence[RangeQueue], ceiling: RunCeiling) -> Inflater | None:
+        inflating = [queue for queue in queues if isinstance(queue, InflatingQueue)]
+        if not inflating:
+            return None
+        return Inflater(
+            fetcher=self.fetcher,
+            queues=inflating,
+            plan=self._plan.memory,
+            ceiling=ceiling,
+            turn=self._on_a_core,
+        )
 
     async def aclose(self) -> None:
         """Release all that is in no batch yet; a second call does nothing."""

@@ -73,6 +73,8 @@ async def find(
 async def _find_in(
     stores: Stores, settings: DatasetSettings, objects: Sequence[ObjectInfo] | None
 ) -> Findings:
+    # Before anything asks for a store: some take half a second to import, which belongs in a
+    # thread.
     await import_stores(settings.urls)
     parts = await _list_parts(stores, settings) if objects is None else [list(objects)]
     objects = [info for part in parts for info in part]
@@ -127,6 +129,7 @@ async def read_index(
         StoreUnavailable: The store stalls.
     """
     urls = [info.url for info in objects]
+    # An index that is named stands alone; one beside the shards may have either of two names.
     places = index_places(urls) if named is True else [named]
     for url in places:
         with suppress(ObjectNotFound):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import batch_limit, pixel_limit
@@ -13,7 +14,7 @@ from streamrec.pipeline.terms.run_plan import RunPlan
 from streamrec.plan.reading.next_use import NextUse, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.config.cache import Kept
@@ -119,25 +120,18 @@ class Runs:
             is_inferred=self._is_inferred,
         )
         plan.check()
-        if not self._keeps("batches") or cache is None:
-            return Run(
-                plan,
-                self._shards(),
-                self._stores,
-                allocate=allocate,
-                measures=measures,
-                ceiling=ceiling,
-            )
-        from streamrec.pipeline.batch_cache import BatchCache, CachedRun
+        make: Callable[..., Run] = Run
+        if self._keeps("batches") and cache is not None:
+            from streamrec.pipeline.batch_cache import BatchCache, CachedRun
 
-        return CachedRun(
+            make = partial(CachedRun, cache=BatchCache(plan, cache, self._versions))
+        return make(
             plan,
             self._shards(),
             self._stores,
             allocate=allocate,
             measures=measures,
             ceiling=ceiling,
-            cache=BatchCache(plan, cache, self._versions),
         )
 
     def _shards(self) -> Shards:

@@ -80,6 +80,8 @@ class Run:
     async def __aenter__(self) -> Self:
         self._threads = self._ceiling.threads("streamrec-decode", THREADS)
         await self._ceiling.start(self._threads, THREADS)
+        # One for the whole run: what is read again, after a new beginning, counts on the same
+        # budget.
         self._corruption_log = corruption_log_of(self._plan.settings, self._shards.urls)
         self._begin()
         return self
@@ -131,6 +133,7 @@ class Run:
     async def _end_threads(self, *then: Callable[[], object]) -> None:
         """Wait until the threads have ended, unless one of them hangs; then make some calls."""
         if self._hangs:
+            # A thread that hangs would hold up whoever closes the run for ever.
             self._threads.shutdown(wait=False, cancel_futures=True)
             await apart(*then)
         else:

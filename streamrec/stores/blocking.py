@@ -167,6 +167,8 @@ class BlockingStores:
         with self._opening:  # several threads may make the first calls
             if self._opened is None or not self._opened[0].is_here:
                 bridge, stores = self._opened = Bridge(), Stores(self._options)
+                # Not at exit by itself: _close_all does that, in which loops may still be waited
+                # for.
                 weakref.finalize(self, _end, bridge, bridge.call(_hold_open(stores))).atexit = False
                 _BRIDGES.add(bridge)
             return self._opened

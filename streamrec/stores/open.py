@@ -227,6 +227,7 @@ class Stores:
         literal = unescape(glob)
         found: list[ObjectInfo] = []
         for info in await self._collect(glob, listing):
+            # An object of this very name comes before all that the pattern would match.
             if info.url == literal:
                 return [info]
             name = info.url[link]
@@ -249,6 +250,7 @@ class Stores:
                 async for info in listing:
                     answered = clock() if answered is None else answered
                     found.append(info)
+                    # Not for every name: a trickle of names is a stall as well.
                     if not len(found) % PROGRESS_NAMES:
                         silence.heard()
         except TimeoutError as silent:

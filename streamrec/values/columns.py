@@ -306,6 +306,7 @@ def array_of(values: Values, default: Any = None) -> npt.NDArray[Any]:
             "sr.Image a shape"
         )
     objects = np.empty(len(values.offsets) - 1, object)
+    # Assigned, as np.array would make fixed-width strings, which drop zeros at their ends.
     objects[:] = BytesColumn(values.values, values.offsets).to_list()
     return objects.reshape(len(values), *values.item_shape)
 

@@ -144,6 +144,8 @@ class RecordRows:
         n = len(lengths)
         ordinals = rising(block.first_ordinal + first, n)
         if block.lost:
+            # The complement marks a lost record and keeps its number; 0 is one, too, so a sign
+            # would not do.
             lengths, offsets, ordinals = np.zeros_like(lengths), np.zeros_like(offsets), ~ordinals
         shards = np.full(n, block.shard, np.int32)
         return cls(
@@ -162,6 +164,7 @@ class RecordRows:
             return parts[0]
         counts = np.fromiter((len(part.buffers) for part in parts), np.int32, len(parts))
         first_buffer = (np.cumsum(counts) - counts).tolist()
+        # All buffers stand in one tuple, in which each part's own begin at another place.
         indices = [part.buffer_index + k for part, k in zip(parts, first_buffer, strict=True)]
         return cls(
             buffers=tuple(buffer for part in parts for buffer in part.buffers),

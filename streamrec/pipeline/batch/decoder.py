@@ -266,6 +266,7 @@ class Decoder:
             padding = padding or 0
             mask = _pad(ordinals >= 0, padding, fill=False)
             shards = _pad(shards, padding)
+            # A damaged record's number is stored as its complement, which is below 0.
             ordinals = _pad(np.maximum(ordinals, ~ordinals), padding)
         epochs = chunk.epochs if rows.passes is None else rows.passes
         with self._claims.admitted_by(work.admit):
@@ -346,6 +347,7 @@ class Decoder:
                 row = {name: row_of(column, place) for name, column in columns.items()}
                 by_number[number] = row
                 cache.keep(keys[number], row)
+        # In the order of the rows: the dictionary has had all numbers from the beginning.
         each = [row for row in by_number.values() if row is not None]
         return map_.join_rows(each, Origin(rows.shards, rows.ordinals), self._urls.__getitem__)
 

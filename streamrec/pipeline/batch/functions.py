@@ -170,6 +170,8 @@ class Function:
         """
         if not self.is_random:
             return self._columns(columns, origin, url_of)
+        # A map of no records tells which columns there are; a generator is given as its signature
+        # asks for one.
         if not len(origin.shards):
             rng = generator_for(self.setting, self._seed, 0, 0, 0)
             return self._columns(columns, origin, url_of, rng)
@@ -185,6 +187,7 @@ class Function:
         """
         rng, at = None, batch.next_position
         if self.is_random:
+            # The position is that behind the batch, so the batch's own step is one less.
             rng = generator_for(self.setting, self._seed, batch.epoch, at.step - 1, at.rank)
         return self._columns(batch, batch.origin, url_of, rng)
 

@@ -119,6 +119,7 @@ class _Payload:
     def add(self, array: npt.NDArray[Any]) -> None:
         if not array.size:
             return
+        # Each array begins at a multiple of 64, so that the receiver may use it where it lies.
         padding = -self._size % ALIGNMENT
         if padding:
             self.buffers.append(ZEROS[:padding])
@@ -187,6 +188,7 @@ def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
     proto.size, proto.count = last - first, len(column.offsets) - 1
     proto.item_shape.extend(column.item_shape)
     offsets = column.offsets.astype(np.int64, copy=False)
+    # A column that was cut out of a larger one has offsets from its middle on.
     payload.add(offsets - first if first else offsets)
     payload.add(column.values[first:last])
 
@@ -293,6 +295,7 @@ def _decode_ragged(proto: Any, rows: int, reader: PayloadReader, depth: int = 1)
     check(depth < MOST_DIMENSIONS, "rows within rows, {} deep", depth)
     splits = reader.array("int64", (rows + 1,))
     inner = int(splits[-1])
+    # Before anything is made of this size: the number comes from outside.
     check(0 <= inner < 1 << 62, "an array has {} rows", inner)
     if proto.values.WhichOneof("kind") == "ragged":
         values: Values = _decode_ragged(proto.values.ragged, inner, reader, depth + 1)

@@ -114,6 +114,7 @@ def layout(description: bytes) -> PayloadLayout | None:
     for column in metadata.columns:
         array = column.values.array
         dtype, shape = DTYPES.get(array.dtype), tuple(map(int, array.shape))
+        # Values of a bool must be looked at, as not every byte is one.
         if dtype not in VIEWED or dtype.kind == "b" or not 1 <= len(shape) <= MOST_DIMENSIONS:
             return None
         size, begin = math.prod(shape) * dtype.itemsize, end + -end % ALIGNMENT

@@ -136,6 +136,7 @@ class MappedCache:
             rows.buffer_index.tolist(), rows.offsets.tolist(), rows.lengths.tolist(), strict=True
         )
         for buffer, offset, length in places:
+            # The state after what all records have in common is computed once.
             digest = begun.copy()
             digest.update(rows.buffers[buffer][offset : offset + length])
             keys.append(digest.hexdigest())

@@ -139,6 +139,7 @@ class Batcher:
         """
         if self._chunk.rows.buffers:
             rest = self._chunk.cut(self._first, None)
+            # The rows go on as before, but refer only to buffers that they need.
             self._chunk, self._first = replace(rest, rows=rest.rows.prune()), 0
 
     def _collect(self, plan: Merge) -> Chunk:

@@ -125,6 +125,8 @@ class Draws:
         components, limits = _limits(self.phases[phase][1], frozenset(without))
         if not len(components):
             return np.full(len(draws), NOTHING)
+        # Another seed for each repetition: the same number would be a part of the share just taken
+        # out.
         seed = seed_of(DRAW, self.seed, epoch, lane, len(without))
         drawn: Numbers = components[np.searchsorted(limits, numbers(draws, seed), "right")]
         for component in set(components.tolist()) & set(ended):
@@ -140,6 +142,7 @@ def _limits(
     weights: tuple[float, ...], without: frozenset[int]
 ) -> tuple[Numbers, npt.NDArray[np.uint64]]:
     """Return the components with a weight, and the exact limits between them below 2^64."""
+    # Exact fractions, since sums of floats could differ from machine to machine.
     shares = {c: Fraction(w) for c, w in enumerate(weights) if w > 0 and c not in without}
     sums = list(accumulate(shares.values()))
     limits = [int(WHOLE * part / sums[-1]) for part in sums[:-1]]

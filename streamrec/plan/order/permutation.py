@@ -34,6 +34,7 @@ def seed_of(*words: int) -> int:
 def permutation(n: int, seed: int) -> npt.NDArray[np.int64]:
     """Return a permutation of ``0 … n-1``: the order of ``n`` successive outputs of SplitMix64."""
     keys = numbers(np.arange(n, dtype=np.uint64), seed)
+    # Stable, since equal keys would else stand as a version of NumPy likes.
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
 

@@ -66,6 +66,7 @@ def first_come(
     ``blocking`` is the lane that is furthest behind among those without records.
     """
     lanes = len(taken)
+    # As if each lane began here and ended with what it has: then no lane is waited for.
     plan = merge([0] * lanes, available, [True] * lanes, most)
     lacking = [lane for lane in range(lanes) if not (ended[lane] or available[lane])]
     return plan._replace(blocking=min(lacking, key=taken.__getitem__, default=-1))
@@ -97,6 +98,7 @@ def _in_order(
         return Merge(counts, _NONE, blocking)
     gives = zip(taken, counts, range(lanes), strict=True)
     begin = min([given * lanes + lane for given, n, lane in gives if n])
+    # Fewer rows than keys: some lanes have ended, and leave gaps.
     if rows < number * lanes + blocking - begin:
         return _with_gaps(np.array(taken), np.array(counts), most, blocking)
     if rows > most:

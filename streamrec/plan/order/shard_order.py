@@ -244,6 +244,7 @@ class ShardOrder:
             size: Bytes of the shard, if known.
         """
         width = self.lanes * self.open_shards
+        # Of an unknown size the middle is the best guess.
         done = min(1.0, offset / size) if size else 0.5
         for number in count(epoch):
             element = self._element(number, shard - self.first_shard)

@@ -60,6 +60,7 @@ class Windows:
         full = self.total // self.lanes
         if number < len(growth):
             return full // growth[number]
+        # From a half to a whole window, by lane.
         return full // 2 + full * lane // (2 * self.lanes) if number == len(growth) else full
 
     def turn(self, lane: int, number: int) -> int:
@@ -171,6 +172,7 @@ class Buckets:
             drawn: A permutation: the order of records within a bucket.
         """
         wanted = self.slot_buckets(lane, first, len(lengths))
+        # Stable sorts throughout: the order must be the same in every version of NumPy.
         slots = np.argsort(wanted, kind="stable")
         by_length = drawn[np.argsort(lengths[drawn], kind="stable")]
         bucket = np.empty_like(wanted)

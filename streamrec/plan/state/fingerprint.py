@@ -220,6 +220,7 @@ def _values(name: str, values: Sequence[Any]) -> str | None:
         by_value.setdefault(repr(value), []).append(process)
     if len(by_value) == 1:
         return None
+    # What most processes have is named first: the others are likely the wrong ones.
     groups = sorted(by_value.items(), key=lambda item: -len(item[1]))
     return f"{name} is " + " and ".join(f"{value} {_where(group)}" for value, group in groups)
 

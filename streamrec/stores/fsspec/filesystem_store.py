@@ -213,6 +213,7 @@ class FilesystemStore:
                 "store",
                 url=url,
             )
+        # It goes to the end, as the first of them is forgotten when there are too many.
         self._known.pop(url, None)
         if len(self._known) >= MAX_KNOWN:
             del self._known[next(iter(self._known))]
@@ -286,6 +287,7 @@ class FilesystemCalls:
 
     async def aclose(self) -> None:
         """Close all filesystems."""
+        # Threads first: they use the filesystems that are closed below.
         pool, self._pool = self._pool, None
         if pool is not None:
             await asyncio.to_thread(pool.shutdown)

@@ -104,6 +104,7 @@ def _log_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSystem
     except ValueError:  # the credentials' project is not that of the options
         return kind(**options)
     try:
+        # As gcsfs goes on, but for "cloud", which asks the metadata server.
         return kind(**options | {"token": "cache"})
     except ValueError:
         return kind(**options | {"token": "anon"})

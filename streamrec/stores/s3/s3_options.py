@@ -101,6 +101,7 @@ def sdk_options(options: Mapping[str, Any], *, region: str | None = None) -> dic
     """
     config = {
         "signature_version": "s3v4",  # the default for URLs is SigV2, which S3 now refuses
+        # The pipeline retries; a second loop inside of its own would multiply the attempts.
         "retries": {"mode": "standard", "total_max_attempts": 1},
         **mapping_of(options, "config_kwargs"),
     }
