@@ -238,6 +238,7 @@ class GlobalBatches:
         local = {name: self._local(name, pick(batch, name)) for name in names}
         masks = [] if batch.mask is None else [self._local("mask", batch.mask)]
         placed = self._placement.place([*local.values(), *masks])
+        # Not strict: the mask is placed behind the columns.
         columns = dict(zip(local, placed, strict=False))
         self._is_logged = True
         # The rows of all ranks: a global array has them all.
@@ -280,6 +281,7 @@ def agree(stream: Stream) -> None:
     """
     from jax.experimental import multihost_utils
 
+    # JAX gathers arrays alone, so the text goes as bytes.
     texts = gather(handle.of(stream).summary().to_json(), multihost_utils.process_allgather)
     check_agreement([RankSummary.from_json(text) for text in texts])
 

@@ -47,6 +47,7 @@ class Placement:
 
     def place(self, columns: Sequence[np.ndarray[Any, Any]]) -> list[Any]:
         """Return global arrays of the columns that hold this process's rows."""
+        # device_put takes whole arrays, and each process has its own rows alone.
         if jax.process_count() > 1:
             make: Any = jax.make_array_from_process_local_data
             return [make(self._sharding, column, self.shape(column)) for column in columns]

@@ -132,6 +132,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         _refuse_what_is_ignored(callers.arguments_of(1))
         if getattr(callers.nearest(EpochIterator), "steps_per_epoch", None):
             return None  # else Keras would end at a run's end, and lose what it has not taken
+        # Opens the stream, without which it has no length.
         self._stream.peek(0)
         try:
             return len(self._stream)

@@ -273,6 +273,7 @@ class TFRecordDatasource(Datasource):  # type: ignore[misc]
                 "compression": settings.get("compression", "auto"),
                 "storage_options": options,
             }
+            # Once, here: tasks that each inferred them could differ.
             features = streamrec.infer_features(source, **opening)
         with Bridge() as loop:
             self._shards = loop.call(_list(absolute_sources(source), options_of(options)))
@@ -462,6 +463,7 @@ def run_tasks(
                 task = running.pop(reference)
                 if on_done is not None:
                     on_done(task)
+    # Ray wraps the error of a task; its cause is what a user can mend.
     except ray.exceptions.RayTaskError as error:
         raise (error.cause or error) from error
     finally:

@@ -166,6 +166,7 @@ class BranchingCommand(click.Group):
 
     def _refuse_late_name(self, ctx: click.Context) -> None:
         """Refuse the name of a command behind an option, where it would be a source."""
+        # The name of a command behind an option would be measured as a source, in silence.
         arguments = [one for one in self.params if isinstance(one, click.Argument)]
         for values in (ctx.params.get(one.name or "") for one in arguments):
             if values and values[0] in self.commands:

@@ -47,6 +47,7 @@ def _head(view: View, where: str, trouble: str | None) -> Group:
         (view.build["kernel"], kernel or "dim"),
         (f" · {view.taken} UTC", "dim"),
     )
+    # The old frame stays on the screen, so it must say that it is old.
     old = [Text(f"{trouble}; this is old, and is tried again", "red")] if trouble else []
     return Group(head, *old)
 

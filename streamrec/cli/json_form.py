@@ -97,6 +97,7 @@ class Examples:
     def _note(self, there: Mapping[str, Any]) -> None:
         if self._names is not None:
             self._seen.update(name for name in self._names if name in there)
+            # Of all records: the nearest right name may be in a later one.
             self._others.update(there)
 
 
@@ -128,6 +129,7 @@ def _values(feature: Any) -> list[Any] | None:
 
 def _shortest(values: Iterable[float]) -> list[float | str]:
     """Return each float32 as the shortest decimal that reads back as the same; NumPy finds it."""
+    # Python's own repr is that of a double, with digits that a float32 never had.
     texts = np.array(list(values), np.float32).astype(str).tolist()
     return [_NO_NUMBER[text] if text in _NO_NUMBER else float(text) for text in texts]
 

@@ -67,6 +67,7 @@ def no_such_option(error: click.NoSuchOption) -> str:
     if error.ctx and (command := _command(error.ctx, error.option_name)):
         return f"no such option {error.option_name!r}; it is a command, `{command}`"
     other = OTHER_OPTIONS.get(error.option_name)
+    # Short options are too near to each other to be meant by a typing error.
     options = [name for name in names if name.startswith("--")]
     near = [other] if other in names else close_names(error.option_name, options, most=3)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -141,6 +142,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         code = _invoke(arguments)
+        # Now, and not when the interpreter ends: a reader that has gone is told by this write.
         sys.stdout.flush()
     except BrokenPipeError:
         return _discard_output()
@@ -152,6 +154,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         if instruction := os.environ.get(VARIABLE):
             complete(program, instruction)
             return DONE
+        # Not program(): click would print errors in its own form, and exit with its own codes.
         with program.make_context("streamrec", list(arguments)) as context:
             program.invoke(context)
     except click.exceptions.Exit as done:
@@ -181,6 +184,7 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, ConfigError):
         return WRONG_USAGE, str(error)
     if isinstance(error, StreamrecError | OSError):
+        # A store's text may hold control characters, which would steer the terminal.
         return FAILED, printable(str(error))
     what = printable(f"{type(error).__name__}: {error}")
     return FAILED, f"this is a mistake in streamrec, please report it with --debug: {what}"
@@ -191,6 +195,7 @@ def _usage(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         message = no_such_option(error)
     else:
+        # click's messages are sentences with a full stop, and ours go on with what to do.
         message = error.format_message().rstrip(".")
     return f"{message[:1].lower()}{message[1:]}; see `{path} --help`"
 

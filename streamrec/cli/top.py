@@ -47,6 +47,7 @@ def is_quit_within(seconds: float) -> bool:
         return False
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
+        # A blocking read could not end when the next frame is due.
         if select.select([sys.stdin], [], [], left)[0]:
             key = sys.stdin.read(1)
             if key in QUIT:  # or "": the terminal is gone

@@ -201,6 +201,7 @@ def _write(
     if shards is None and shard_size is None:
         shard_size = 128_000_000
     source, template = _places(source, destination, options["metadata_files"])
+    # Mostly both places are in one store.
     stored = dest_options or options["storage_options"]
     where = Destination(
         template=template,
@@ -259,6 +260,7 @@ def _conversion(
 
     # Only what was typed: the opening of a kind has its own defaults.
     values = {name: value for name, value in options.items() if value not in (None, ())}
+    # Parsed here, so that an error names the option as it was typed.
     for name, option in options_of_kinds().items():
         if name in values and option.parse is not None:
             values[name] = option.parse(values[name])

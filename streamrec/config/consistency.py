@@ -42,6 +42,7 @@ def _check_schedule(weights: Schedule, names: set[str]) -> None:
             components than ``names``, or no finite sum above 0.
     """
     starts = [start for start, _ in weights]
+    # Each record must be of exactly one stage.
     if starts[0] or starts != sorted(set(starts)):
         raise ValueError(
             f"has stages that begin at the records {starts}; let the first begin at 0, and each "
@@ -83,6 +84,7 @@ def _ends(choice: str, others: Known) -> None:
             'to "repeat"'
         )
     weights: Schedule = others.get("weights") or []
+    # A component that is never drawn never ends, and the lane would wait for its end.
     if choice == "rest" and not all(all(parts.values()) for _, parts in weights):
         raise ValueError(
             'is "rest", but a component of weight 0 would never end; give it a weight above 0, or '

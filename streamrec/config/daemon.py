@@ -201,6 +201,7 @@ def _dataset(table: dict[str, Any], directory: str) -> dict[str, Any]:
         for name in PLACES & table.keys()
         if isinstance(table[name], str)
     }
+    # A source is a pattern: special characters of the directory must not become a part of it.
     source = _each(table.get("source"), lambda text: absolute_source(text, directory))
     others = {"source": source, "cache": absolute_cache(table.get("cache"), directory)}
     options = table.get("storage_options")

@@ -67,6 +67,7 @@ def _annotation(kind: Any, path: tuple[str, ...]) -> Any:
         if isinstance(table, type) and issubclass(table, Settings):
             field = table.model_fields.get(path[0])
             return None if field is None else _annotation(field.annotation, path[1:])
+        # A table whose keys are names of the user's.
         if get_origin(table) is dict:
             return _annotation(get_args(table)[1], path[1:])
     return None

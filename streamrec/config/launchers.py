@@ -238,6 +238,8 @@ def _check(answers: list[LaunchedRank]) -> None:
         return
     nearest = answers[0]
     for other in answers[1:]:
+        # An outer launcher of fewer processes has started the parents of these ranks, so both are
+        # right.
         if other.world_size >= nearest.world_size and other[:2] != nearest[:2]:
             raise ConfigError(
                 f"this process is rank {nearest.rank} of {nearest.world_size} by {nearest.source}, "
@@ -259,4 +261,5 @@ def _tasks_here(text: str) -> str:
         for _ in range(int(times or 1))
     ]
     node = os.environ.get("SLURM_NODEID", "0")
+    # By the node's number within the job, in whose order Slurm lists the counts.
     return counts[int(node)] if node.isdigit() and int(node) < len(counts) else ""

@@ -110,6 +110,7 @@ def check_option_files(options: object, named: str = "storage_options") -> None:
     elif isinstance(options, Mapping):
         for name, value in options.items():
             check_option_files(value, f"storage_options' {name!r}")
+    # Options are nested, as in client_kwargs; any text in them may be a path.
     elif isinstance(options, Sequence) and not isinstance(options, bytes | bytearray):
         for value in options:
             check_option_files(value, named)
@@ -122,6 +123,7 @@ def check_archive(url: str) -> None:
         ConfigError: It is a FIFO or a device.
     """
     holder = split_chain(url).after.rpartition("::")[2]
+    # Only a local holder is opened here; that of a store is read by ranges.
     if holder and ("://" not in holder or is_file_url(holder)):
         check_file(local_path(holder), "the chain")
 

@@ -103,6 +103,7 @@ def local_path(url: str) -> str:
     path = url[len(FILE) :] if is_file_url(url) else url
     if path is url or "%" not in path:
         return path
+    # Names of files are bytes, which need not be UTF-8.
     plain = unquote(path, errors="surrogateescape")
     # Decoded only if encoding gives the same text again: "100%25" may be a plain name.
     written = (quote(os.fsencode(plain), safe=safe) for safe in ("/", _IN_PATTERNS))

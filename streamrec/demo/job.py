@@ -171,6 +171,8 @@ class DemoRank:
         with stream:
             for step, batch in enumerate(stream, 1):
                 self._enter(batch)
+                # A break keeps the state of the last batch that was taken, as a killed trainer's
+                # checkpoint would.
                 if step == stop_step or self.stopping.is_set():
                     break
         return stream.state_dict()

@@ -222,6 +222,7 @@ class GCS(API):
         """Write an object that one request holds, or begin an upload in parts."""
         body, kind = await call.read(), call.query.get("uploadType")
         self._require_bucket(call)
+        # A precondition that is not checked must not be ignored: the client relies on it.
         if kind not in ("multipart", "resumable") or "ifGenerationMatch" in call.query:
             raise Refusal(501, "notImplemented", "This store does not know such an upload.")
         if kind == "multipart":
@@ -233,6 +234,7 @@ class GCS(API):
             raise Refusal(400, "required", "Required parameter: name")
         encoding = about.get("contentEncoding")
         upload = PendingUpload(call.bucket, key, {"Content-Encoding": encoding} if encoding else {})
+        # One request or many: both are an upload, which is finished in one way.
         identity = self._begin(upload)
         if kind == "multipart":
             upload.parts[0] = data

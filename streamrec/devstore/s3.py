@@ -86,6 +86,7 @@ def _check(content: bytes, trailers: bytes) -> None:
     for line in trailers.decode("latin-1").splitlines():
         name, _, value = line.partition(":")
         expected = base64.b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()
+        # Trailers come behind the last chunk.
         if name.lower() == CRC32 and value.strip() != expected:
             raise Refusal(400, "BadDigest", "The CRC32 that was sent is not that of the content.")
 
@@ -226,6 +227,8 @@ class S3(API):
         self._require_bucket(call)
         for name, message in _UNSUPPORTED.items():
             if name in call.headers:
+                # Refused and not ignored: a conditional write that always writes would lose data in
+                # silence.
                 raise Refusal(501, "NotImplemented", message)
         headers = {name: call.headers[name] for name in _KEPT_HEADERS if name in call.headers}
         headers["Content-Encoding"] = content_encoding(headers.get("Content-Encoding", ""))

@@ -311,6 +311,7 @@ class Sender:
         body, flipped = self.reply.body, self.effects.flip_object_at
         if isinstance(body, bytes):
             return memoryview(body)[start:stop]
+        # Read when it is sent: many slow clients must not hold whole objects in memory.
         piece = body.content.read(body.start + start, body.start + stop)
         return piece if flipped is None else flip_byte(piece, flipped - body.start - start)
 

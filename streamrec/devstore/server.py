@@ -79,6 +79,7 @@ def check_signature(
         raise Refusal(400, "InvalidRequest", "The signature is not of AWS4-HMAC-SHA256.")
     if match[1] not in keys:
         raise Refusal(403, "InvalidAccessKeyId")
+    # Only presigned URLs expire; signatures themselves are not computed here.
     if "X-Amz-Credential" in query:
         _check_expiry(query, now)
 
@@ -117,6 +118,7 @@ def check_bearer(
         message = "Anonymous caller does not have storage access to the resource."
         raise Refusal(401, "required", message, _CHALLENGE)
     kind, _, token = authorization.partition(" ")
+    # A wrong token is refused even where none is needed, as Google does.
     if kind.lower() != "bearer" or tokens.get(token.strip(), 0.0) <= now:
         raise Refusal(401, "authError", "Invalid Credentials", _CHALLENGE)
 
