@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
     from streamrec.streams.opening import open as open  # noqa: A004 - the public name
-    from streamrec.streams.read_records import read_records as read_records
     from streamrec.streams.sources import infer_features as infer_features
+    from streamrec.streams.sources import read_records as read_records
     from streamrec.streams.sources import shards as shards
     from streamrec.streams.stream import Stream as Stream
     from streamrec.streams.stream import take as take
@@ -105,8 +105,7 @@ _NAMES = {
     "streamrec.datasets.sharded_writer": "ShardedWriter",
     "streamrec.datasets.writer": "TFRecordWriter",
     "streamrec.streams.opening": "connect mix open",
-    "streamrec.streams.read_records": "read_records",
-    "streamrec.streams.sources": "infer_features shards",
+    "streamrec.streams.sources": "infer_features read_records shards",
     "streamrec.streams.stream": "Stream take",
     "streamrec.pipeline.batch.batch": "Batch",
     "streamrec.values.columns": "Arrays BytesColumn Ragged Sparse",

@@ -10,7 +10,7 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import automatic_budget
 from streamrec.errors import DataError
 from streamrec.masking import masked_repr
-from streamrec.streams.read_records import batches
+from streamrec.streams.sources import batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

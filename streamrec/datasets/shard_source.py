@@ -22,7 +22,7 @@ from streamrec.plan.state.fingerprint import relative_names
 from streamrec.stores.base.protocol import ObjectInfo, bare_url, read_range
 from streamrec.stores.base.source_text import content_name
 from streamrec.stores.open import Stores
-from streamrec.streams.read_records import batches
+from streamrec.streams.sources import batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.datasets.dataset_manifest import Manifest
 from streamrec.formats.shards.index import Index
-from streamrec.streams.read_records import read_records
+from streamrec.streams.sources import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

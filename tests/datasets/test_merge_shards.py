@@ -14,7 +14,7 @@ from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.formats.shards.index import Index
 from streamrec.stores.base.new_object import GuardedObject, PartUpload
 from streamrec.stores.folder import Folder, new_object
-from streamrec.streams.read_records import read_records
+from streamrec.streams.sources import read_records
 from tests.datasets.datasets import manifest, names, records
 
 if TYPE_CHECKING:

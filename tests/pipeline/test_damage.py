@@ -27,7 +27,7 @@ from streamrec.formats.examples.example import Example, encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.state.position import Position
-from streamrec.streams.read_records import read_records
+from streamrec.streams.sources import read_records
 from tests.formats.damaged_shards import damaged_shards, oracle
 from tests.pipeline.small_datasets import identities, receive_all, settings_of
 from tests.support import examples

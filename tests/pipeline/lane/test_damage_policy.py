@@ -30,7 +30,7 @@ from streamrec.pipeline.lane.damage_policy import (
     object_name,
 )
 from streamrec.plan.order.shard_order import Extent
-from streamrec.streams.read_records import read_records
+from streamrec.streams.sources import read_records
 from tests.pipeline.received_ranges import SHARD, received
 from tests.pipeline.small_datasets import settings_of
 
