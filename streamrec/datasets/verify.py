@@ -152,8 +152,8 @@ class IndexCheck:
 
     def entry(self, url: str) -> EntryCheck | None:
         """Return the check of a shard; ``None`` where the index has no entry for it."""
-        found = self._entries.get(url)
-        return None if found is None else EntryCheck(found, url)
+        stored = self._entries.get(url)
+        return None if stored is None else EntryCheck(stored, url)
 
     def _select(self, data: bytes, urls: Sequence[str]) -> None:
         assert self.url is not None

@@ -99,8 +99,8 @@ def _is_text(kind: Any) -> bool:
 def flatten_structs(names: list[str], arrays: Any) -> Iterator[tuple[str, Any]]:
     """Yield the columns that are not structs, and those of structs, by the features' names."""
     types = module("pyarrow").types
-    for name, given in zip(names, arrays, strict=True):
-        array = _plain(given)
+    for name, wrapped in zip(names, arrays, strict=True):
+        array = _plain(wrapped)
         if types.is_struct(array.type):
             inner = [f"{name}/{column.name}" for column in array.type]
             yield from flatten_structs(inner, array.flatten())  # its own nulls become theirs

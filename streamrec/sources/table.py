@@ -136,35 +136,35 @@ class FeatureChoice:
                     f"--drop has no effect for {name!r}, which is not in --features; leave that out"
                 )
 
-    def choose(self, known: Mapping[str, str], what: str) -> dict[str, str]:
+    def choose(self, types: Mapping[str, str], what: str) -> dict[str, str]:
         """Return the types of the features that are written, sorted by name.
 
         Args:
-            known: The types of all features of the source.
+            types: The types of all features of the source.
             what: The source, for errors.
 
         Raises:
             ConfigError: There is no such feature, or no feature at all.
         """
-        if not known:
+        if not types:
             raise ConfigError(f"{what} has no columns; correct SOURCE")
         options = ("features", self.features or ()), ("type", self.types), ("drop", self.drop)
         for option, names in options:
             for name in names:
-                if name not in known:
+                if name not in types:
                     raise ConfigError(
                         f"--{option}: {what} has no {name!r}; choose among "
-                        f"{', '.join(sorted(known))}"
+                        f"{', '.join(sorted(types))}"
                     )
         self._refuse_unused()
-        wanted = sorted(filter(self.takes, known))
-        if not wanted:
+        written = sorted(filter(self.takes, types))
+        if not written:
             raise ConfigError(f"--drop: {what} has no columns left; drop fewer columns")
-        if self.key is not None and self.key not in wanted:
+        if self.key is not None and self.key not in written:
             raise ConfigError(
-                f"--key: {self.key!r} is not a feature; choose among {', '.join(wanted)}"
+                f"--key: {self.key!r} is not a feature; choose among {', '.join(written)}"
             )
-        return {name: self.given.get(name, known[name]) for name in wanted}
+        return {name: self.given.get(name, types[name]) for name in written}
 
     def choose_typed(
         self, types: Mapping[str, str], unfit: Mapping[str, str], what: str
