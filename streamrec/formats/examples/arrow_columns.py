@@ -116,6 +116,7 @@ def _strings(array: Any) -> BytesColumn:
     offsets = np.zeros(1, np.int64)
     if places is not None and len(array):
         every = np.frombuffer(places, np.int64 if is_large else np.int32)
+        # A slice shares the buffers of the whole, and begins at its offset in them.
         offsets = every[array.offset : array.offset + len(array) + 1].astype(np.int64, copy=False)
     return BytesColumn(_bytes(values), offsets)
 

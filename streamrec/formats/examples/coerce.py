@@ -257,6 +257,7 @@ def as_float32(floats: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     Raises:
         OverflowError: A finite number is beyond the range of float32.
     """
+    # What becomes infinite is told below, as an error with advice instead of a warning.
     with np.errstate(over="ignore"):
         rounded = floats.astype("<f4", copy=False)
     wider = floats.dtype.itemsize > rounded.dtype.itemsize

@@ -256,6 +256,7 @@ def _lengths(numbers: Integers, rows: Integers, _: Integers) -> tuple[Integers, 
 
 
 def _limits(numbers: Integers, rows: Integers, _: Integers) -> tuple[Integers, Integers]:
+    # The number before each; that before a record's first one is of another record, and becomes 0.
     before = np.roll(numbers, 1)
     before[_firsts(rows)] = 0
     return _rising(numbers - before, rows), rows
@@ -268,6 +269,7 @@ def _splits(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Intege
 
 
 def _starts(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
+    # The number behind each; behind a record's last one stands the count of its values.
     after = np.roll(numbers, -1)
     after[_firsts(rows) + rows[rows > 0] - 1] = counts[rows > 0]
     return _rising(after - numbers, rows), rows
@@ -284,6 +286,7 @@ def _row_ids(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integ
 def _make_rows(numbers: Integers, rows: Integers) -> Integers:
     """Return the rows that row numbers make of each record."""
     made = np.zeros(len(rows), np.int64)
+    # Row numbers rise, so a record's last one is its greatest.
     made[rows > 0] = numbers[_firsts(rows) + rows[rows > 0] - 1] + 1
     return made
 
@@ -335,6 +338,7 @@ def compile_sparse(spec: SparseFeature, needs: Needs) -> Make:
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
+        # The first coordinate of each value is its record's row.
         rows = np.repeat(np.arange(len(column)), np.diff(column.row_splits))
         indices = [rows]
         for index_key, of, size in zip(spec.index_keys, places, spec.sizes, strict=True):
@@ -374,6 +378,7 @@ def _check_places(
 
 def _sort(indices: npt.NDArray[np.int64], values: Any, shape: tuple[int, ...]) -> Sparse:
     """Sort the values by their places; values with the same place keep their order."""
+    # The last key counts most for lexsort, so the rows' column goes there.
     order = np.lexsort(indices.T[::-1])
     indices = align(indices[order])
     if isinstance(values, BytesColumn):

@@ -160,6 +160,7 @@ def _all_finite(values: npt.NDArray[Any]) -> bool:
 
 
 def _copy(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    # NumPy's own conversion does not give memory that begins at a multiple of 64.
     copy = empty(values.shape, dtype)
     copy[...] = values
     return copy

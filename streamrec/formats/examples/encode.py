@@ -167,6 +167,7 @@ def _of_strings(strings: BytesColumn, splits: Indices) -> tuple[str | None, Fiel
         [FieldColumn((FIRST,), strings.values, strings.offsets)]
     ).encode()
     kind = "bytes_list" if splits[-1] > splits[0] else None  # lists without strings have none
+    # Each string has its tag by now, so a row's list is the stretch between two bounds.
     bounds = tagged.offsets[splits]
     return kind, FieldColumn((_BYTES_LIST,), tagged.values, bounds, omits_last=True)
 
@@ -271,6 +272,7 @@ def encode_sequence_examples(
     if not features and not lists:
         return BytesColumn.of([])
     if features and lists:
+        # The first of each is enough, as the others were compared with it.
         _check_rows(lists[0], min(feature_lists, key=name_octets), features[0], context or {})
     # Each map is a message: context is field 1 of a SequenceExample, and feature_lists field 2.
     maps = [(FIRST, features), (SECOND, lists)]
@@ -309,6 +311,7 @@ def _check_rows(
 def _encoder(fields: list[FieldColumn], head: bytes = FIRST) -> kernel.MessageEncoder:
     """Return the encoder of records, none of which is too large."""
     encoder = kernel.MessageEncoder(fields, head)
+    # A bound that is quickly known; the sizes of all rows take a pass over them.
     if encoder.most > LARGEST_MESSAGE:
         sizes = np.diff(encoder.offsets())
         large = np.flatnonzero(sizes > LARGEST_MESSAGE)
@@ -339,6 +342,7 @@ def _list(name: str, column: Any) -> FieldColumn:
     """Return a feature list's entry in the map."""
     if isinstance(column, np.ndarray) and column.dtype != object and column.ndim > 1:
         rows, steps = column.shape[:2]
+        # Of an array every row has as many steps.
         every = column.reshape(rows * steps, *column.shape[2:])
         column = Ragged(every, np.arange(rows + 1) * steps)
     if not isinstance(column, Ragged):

@@ -251,6 +251,7 @@ def _missing(need: Need, there: Mapping[str, Any], others: list[str]) -> str:
 
 def _nearest(name: str, there: Mapping[str, Any], wanted: list[str]) -> str:
     known = set(wanted)
+    # A name that another spec asks for is not the one that is missing here.
     unused = sorted(other for other in there if other not in known)[:MOST_COMPARED]
     every = f"it has {', '.join(map(repr, sorted(there)[:8]))}" if there else "it has none"
     return f" ({did_you_mean(name, unused, every)})"

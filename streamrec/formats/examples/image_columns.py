@@ -94,6 +94,7 @@ def _decode(
         works[number] = work_of(picture, tuple(shapes[number].tolist()))
 
     def decode(number: int) -> None:
+        # Taken out, so that what a reader holds goes when its picture is done.
         picture, target = found.pop(number), pictures[number]
         encoded = octets[offsets[number] : offsets[number + 1]]
         try:

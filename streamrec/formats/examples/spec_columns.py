@@ -231,6 +231,7 @@ def _raw_items(
         row = int(np.searchsorted(row_splits, item, "right")) - 1
         what = f"item {item - row_splits[row]} holds {held[item]} bytes"
         raise _odd(row, name, f"{what}, but shape {spec.shape} of {spec.dtype} takes {size}")
+    # All strings are of one size, so that end to end they are the numbers.
     octets = strings.values[strings.offsets[0] : strings.offsets[-1]]
     numbers = numbers_in(Ragged(octets, row_splits * size), spec.dtype, name)
     return _items(numbers, row_splits, name, spec, claims)

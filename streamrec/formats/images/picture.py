@@ -242,6 +242,7 @@ def open_picture(kind: str, contents: memoryview) -> Any:
     if kind == "WebP" and not library("PIL.features").check("webp"):
         raise ConfigError("the installed Pillow has no WebP; install one that has")
     name = kind if kind == "WebP" else kind.capitalize()
+    # The format's own reader: Pillow would try others on what does not begin as it expects.
     reader = getattr(library(f"PIL.{name}ImagePlugin"), f"{name}ImageFile")
     with refusing(kind):
         return reader(io.BytesIO(contents))

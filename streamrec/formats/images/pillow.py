@@ -93,6 +93,8 @@ def read(contents: memoryview, wanted: OutputForm) -> Picture:
             # Read again: a list of a million small frames would take far more than their pixels.
             for number, frame in enumerate(islice(_frames(contents), count)):
                 if number:
+                    # A frame is laid over the one before; how that was to be disposed of does not
+                    # count in TensorFlow.
                     targets[number] = targets[number - 1]
                 _lay(frame, targets[number])
 
@@ -247,6 +249,7 @@ def _entries(contents: memoryview) -> Iterator[tuple[int, int, int, int]]:
     size = struct.calcsize(order + entry)
     for _ in range(entries):
         tag, kind, count, value = struct.unpack_from(order + entry, contents, at)
+        # A value that fits the entry stands in it, at its front in either byte order.
         width = _SIZES.get(kind, 1)
         number_bytes = value[:width]
         little = "little" if order == "<" else "big"

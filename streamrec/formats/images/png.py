@@ -61,8 +61,11 @@ def _filter(rows: Octets, pixel: int) -> Iterator[bytes]:
     for begin in range(0, len(rows), step):
         band = rows[begin : begin + step]
         above = np.zeros_like(band)
+        # The row above a band's first is the last of the band before; above the picture there are
+        # zeros.
         above[begin == 0 :] = rows[max(0, begin - 1) : begin + len(band) - 1]
         differences = _differences(band, above, pixel)
+        # As signed bytes: a difference of 255 is one of -1.
         costs = np.minimum(differences, -differences).sum(axis=2, dtype=np.int64)
         usable = _usable(len(rows), rows.shape[1] // pixel)
         best = np.array(usable)[costs[usable].argmin(axis=0)]
@@ -85,6 +88,7 @@ def _differences(rows: Octets, above: Octets, pixel: int) -> Octets:
     left, corner = np.zeros_like(rows), np.zeros_like(rows)
     left[:, pixel:] = rows[:, :-pixel]
     corner[:, pixel:] = above[:, :-pixel]
+    # Wider, as sums and differences of bytes do not fit a byte.
     a, b, c = (each.astype(np.int16) for each in (left, above, corner))
     by_a, by_b, by_c = np.abs(b - c), np.abs(a - c), np.abs(a + b - 2 * c)
     paeth = np.where(by_b <= by_c, above, corner)
@@ -148,6 +152,7 @@ def _without_extras(contents: memoryview) -> memoryview:
     while at + 12 <= len(contents):
         end = at + 12 + int.from_bytes(contents[at : at + 4], "big")
         kind = bytes(contents[at + 4 : at + 8])
+        # What is not a chunk any more is left as it is, for Pillow to refuse.
         if end > len(contents) or not kind.isalpha():
             break
         before &= kind != b"IDAT"
@@ -209,6 +214,7 @@ def _fit(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
     """Return numbers of 8 or 16 bits as such of ``bits``."""
     if numbers.itemsize * 8 > bits:
         return numbers >> 8
+    # 255 becomes 65535.
     return numbers * np.uint16(257) if numbers.itemsize * 8 < bits else numbers
 
 

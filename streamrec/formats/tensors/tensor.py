@@ -388,6 +388,7 @@ def _length(content: bytes, place: int) -> tuple[int, int]:
     """Read one varint of at most 32 bits; return it and the place behind it."""
     value = 0
     for shift, octet in enumerate(content[place : place + 5]):
+        # Seven bits a byte, the lowest first; the eighth says that more follow.
         value |= (octet & 0x7F) << (7 * shift)
         if octet < 0x80:
             return value & 0xFFFFFFFF, place + shift + 1
@@ -408,9 +409,11 @@ def _list_values(values: Any, kind: TensorType) -> npt.NDArray[Any]:
         return np.frombuffer(values, np.uint8).view(kind.dtype)
     given: npt.NDArray[Any] = np.fromiter(values, _LISTED[kind.field], len(values))
     if kind.name.startswith("complex"):
+        # Real and imaginary parts stand in turn.
         if len(given) % 2:
             raise _broken("the last complex number has no imaginary part")
         return given.view(kind.dtype)
+    # Half-precision numbers are listed by their bits, each in an integer.
     stored = given.astype(np.uint16 if kind.field == "half_val" else kind.dtype)
     if kind.field in ("int_val", "half_val") and (stored != given).any():
         raise _broken(f"a value in {kind.field} is beyond the range of {kind.name}")
