@@ -1,6 +1,6 @@
-"""Masking: removes credentials and terminal control characters from text that is mask_urls.
+"""Masking: removes credentials and terminal control characters from text that is shown.
 
-Shards are read by their whole URLs. Wherever a URL is mask_urls (in an error, a log, a ``repr``, a
+Shards are read by their whole URLs. Wherever a URL is shown (in an error, a log, a ``repr``, a
 report, or to the client of a feeder), its user is left out, and the query of an http URL too,
 since no list of parameter names would hold every signature.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HIDDEN = "**********"
 MOST = 8 << 10
-"""The most characters of a text that are mask_urls: a few screens, however much a peer sends."""
+"""The most characters of a text that are shown: a few screens, however much a peer sends."""
 
 _QUERIED = r"\b((?:https?|tcp|tls)://"
 _QUERY = re.compile(rf"(?is){_QUERIED}[^?#]*)(\?[^#]*)?(?:#.*)?")
@@ -68,11 +68,11 @@ def type_of(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that may be mask_urls: its URLs masked, and cut behind ``MOST`` characters.
+    """Return a text that may be shown: its URLs masked, and cut behind ``MOST`` characters.
 
     Control characters become question marks.
     """
-    # Twice as much is masked as is mask_urls, so that the cut divides no secret.
+    # Twice as much is masked as is shown, so that the cut divides no secret.
     plain = text[: 2 * MOST]
     plain = _without_users(_QUERY_IN_TEXT.sub(r"\1...", plain))
     if len(text) > MOST:
