@@ -107,6 +107,7 @@ def without_secrets(value: Any) -> Any:
 def without_values(text: str, options: Mapping[str, Any]) -> str:
     """Hide the values of options that a text (an error about them, say) quotes."""
     for value in options.values():
+        # Shorter values are in every text by chance, and no secrets.
         if isinstance(value, str) and len(value) > 3:
             text = text.replace(value, HIDDEN)
     return text

@@ -95,6 +95,7 @@ class Arithmetic:
         order = self._identity.record_order
         if order is None or epochs is None or steps is not None:
             return None
+        # Rank 0 stands for all: with "drop" and "pad" each has as many rows.
         lanes = range(0, self._identity.lanes, world_size)
         return RecordRun(
             order=order,
@@ -173,6 +174,7 @@ class Arithmetic:
         batch_size, settings = fingerprint.global_batch, self._settings
         length = self.length(batch_size and batch_size // world_size, world_size)
         runs, begun = divmod(step, length) if length else (0, step)
+        # Runs follow each other in a stream, each of `epochs` epochs and `length` steps.
         run_epoch = runs * (settings.epochs or 0)
         counted = length and settings.steps_per_epoch is None  # then each run begins an epoch
         epoch, first = (run_epoch, step - begun) if counted else (0, 0)

@@ -62,6 +62,8 @@ class Identity:
         self.counts = counts
         """The number of shards of each component of a mix; else that of all."""
         most = index.records if index else min(counts)
+        # From the data alone: lanes that followed from the ranks or the machine would change the
+        # order.
         auto = min(DEFAULT_LANES, most)
         self.lanes = auto if settings.lanes == "auto" else settings.lanes
         """The lanes of all ranks."""

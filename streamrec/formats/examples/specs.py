@@ -418,6 +418,7 @@ def _copy(what: str, kinds: Mapping[str, Any], other: Any) -> Any:
         raise ConfigError(
             f"{what} must be one of {', '.join(by_name)}, not {type(other).__name__}{example}"
         )
+    # Its fields have the same names as TensorFlow's, and only these are read.
     names = [field.name for field in fields(kind)]
     return kind(**{name: getattr(other, name) for name in names if name not in _OURS[what]})
 

@@ -62,6 +62,7 @@ class PlannedColumn:
         self._has_place = plan.kind is ColumnKind.RAW or (
             self._is_fixed and plan.dtype is not DataType.BYTES
         )
+        # With a default, records may hold nothing and still fill the column.
         self._least = plan.count if plan.default is None else 0
         size = self._dtype.itemsize
         self._row_size = plan.count * size if self._has_place else 0

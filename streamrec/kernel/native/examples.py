@@ -55,6 +55,8 @@ class Parser:
         room, count, each = Room(sizes, allocate), len(rows), zip(columns, places, strict=True)
         measured = tuple([column.measured(count, size, room, place) for column, place in each])
         filled = self._filled(measured, self._measure(held, measured))
+        # The second pass may find other sizes than the first only if somebody writes to the
+        # records.
         if any(filled) and not _native.fill(self._schema, held, filled):
             raise RuntimeError(
                 "the memory of the records changed during the parse; write to it only afterwards"

@@ -252,6 +252,7 @@ class _StepsBuilder(_VarLenBuilder):
     def add(self, features: Any) -> FaultCode:
         if self.plan.name not in features:
             self._steps.append(0)
+            # A default of a feature list is only the permission to lack it: it has no steps then.
             return FaultCode.MISSING if self.plan.default is None else FaultCode.NONE
         steps = features[self.plan.name].feature
         self._steps.append(len(steps))

@@ -67,6 +67,7 @@ class MessageEncoder:
         block: list[Bytes] = []
         taken = 0
         for message in map(_framed, self._messages()) if framed else self._messages():
+            # A message larger than a block is one of its own.
             if block and taken + len(message) > size:
                 yield BytesColumn.of(block)
                 block, taken = [], 0

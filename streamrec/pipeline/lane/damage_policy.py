@@ -100,6 +100,7 @@ class CorruptionLog:
         """
         if records <= 0:
             return
+        # The complement, which is never a byte's offset: spans are counted by theirs.
         self._count((extent.shard, ~extent.begin), records)
         url = masked(self.urls[extent.shard])
         log.warning(
@@ -150,6 +151,7 @@ class CorruptionLog:
         if isinstance(self.budget, int):
             exceeded = self._different > self.budget
         else:
+            # A fraction compares what was met, and so counts a record each time that it is read.
             exceeded = self._records > self.budget * max(FEW, self.met)
         if exceeded:
             raise CorruptBudgetExceeded(
@@ -203,6 +205,7 @@ class Quarantine:
         return writing
 
     def _write(self, url: str, content: bytes) -> None:
+        # A shard's name may have a link for a directory, which could lead anywhere.
         root = os.path.realpath(local_path(self._url))
         if "://" not in local_path(url) and not _is_below(local_path(url), root):
             raise AccessDenied(

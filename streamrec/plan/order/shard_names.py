@@ -52,6 +52,7 @@ def owned_shards(shards: int, task: Task) -> range:
             f"{shards} shards cannot be divided over {task.tasks} tasks; give at least one shard "
             "for each task, or fewer tasks"
         )
+    # Rounded down at both ends, so that the ranges of all tasks meet and leave nothing out.
     return range(*(shards * n // task.tasks for n in (task.number, task.number + 1)))
 
 

@@ -95,6 +95,7 @@ class _Times:
 
     def add(self, seconds: float) -> None:
         if len(self._latest) == KEPT:
+            # The oldest time, which stands somewhere among the sorted ones.
             del self._ordered[bisect_left(self._ordered, self._latest.popleft())]
         self._latest.append(seconds)
         insort(self._ordered, seconds)

@@ -59,6 +59,7 @@ class NextUse:
         """
         extent = request.extent
         now = next(self._order.times(extent.epoch, extent.shard, request.start, size))
+        # The pace is that since the first range, wherever in an epoch the run began.
         if not self._reached:
             self._began = now
         self._reached[sublane] = now
