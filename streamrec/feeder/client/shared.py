@@ -96,12 +96,12 @@ class Allocator:
 
     def __init__(self, size: int) -> None:
         self._free = [(0, size)] if size else []
-        self.taken: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
         """The bytes that were asked for, by where they begin."""
 
     def __repr__(self) -> str:
         return (
-            f"<Allocator {len(self.taken)} taken, {sum(size for _, size in self._free)} bytes free>"
+            f"<Allocator {len(self.sizes)} taken, {sum(size for _, size in self._free)} bytes free>"
         )
 
     def take(self, size: int) -> int | None:
@@ -110,13 +110,13 @@ class Allocator:
         for i, (begin, length) in enumerate(self._free):
             if length >= whole:
                 self._free[i : i + 1] = [(begin + whole, length - whole)] if length > whole else []
-                self.taken[begin] = size
+                self.sizes[begin] = size
                 return begin
         return None
 
     def free(self, begin: int) -> None:
         """Give back the bytes that were taken there."""
-        size = _in_pages(self.taken.pop(begin))
+        size = _in_pages(self.sizes.pop(begin))
         # The free pieces on either side that touch this one become one piece with it.
         i = bisect_left(self._free, (begin, 0))
         first = i - 1 if i and sum(self._free[i - 1]) == begin else i
@@ -261,7 +261,7 @@ class Outbox:
         if len(buffer) < self._smallest:
             return None
         begin = self._offset(np.frombuffer(buffer, np.uint8))
-        return begin if self._allocator.taken.get(begin) == len(buffer) else None
+        return begin if self._allocator.sizes.get(begin) == len(buffer) else None
 
     def _copy(self, buffers: list[memoryview]) -> ByteArray | None:
         place = self._lend(sum(map(len, buffers)))

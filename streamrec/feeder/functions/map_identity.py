@@ -50,7 +50,7 @@ class Codes:
     """The digests of the functions of a feeder's datasets, each made once, beside the loop."""
 
     def __init__(self) -> None:
-        self._made: WeakKeyDictionary[Served, asyncio.Task[dict[str, str]]] = WeakKeyDictionary()
+        self._digests: WeakKeyDictionary[Served, asyncio.Task[dict[str, str]]] = WeakKeyDictionary()
 
     async def of(self, dataset: Served) -> dict[str, str]:
         """Return those of a dataset; see :func:`codes_of`."""
@@ -58,11 +58,11 @@ class Codes:
         if all(getattr(settings, name) is None for name in SETTINGS):
             return {}
         # Once for each dataset: to look up its function's package takes up to a second.
-        if dataset not in self._made:
+        if dataset not in self._digests:
             making = asyncio.to_thread(codes_of, settings)
-            self._made[dataset] = asyncio.create_task(making, name="streamrec-codes")
+            self._digests[dataset] = asyncio.create_task(making, name="streamrec-codes")
         # A task would be cancelled with the client that waits for it.
-        return await asyncio.shield(self._made[dataset])
+        return await asyncio.shield(self._digests[dataset])
 
 
 def codes_of(settings: DatasetSettings) -> dict[str, str]:

@@ -295,9 +295,9 @@ class _Named(NamedTuple):
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """A pickler of all that is of the user's program, by value."""
 
-    def __init__(self, file: BytesIO, found: _Reads) -> None:
+    def __init__(self, file: BytesIO, read_names: _Reads) -> None:
         super().__init__(file)
-        self._found = found
+        self._read_names = read_names
         self._modules: dict[int, _Named] = {}
 
     def reducer_override(self, value: Any) -> Any:
@@ -319,7 +319,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return cached_property, (value.func,), {"attrname": value.attrname}
         how = super().reducer_override(value)
         if isinstance(value, FunctionType) and how is not NotImplemented:
-            self._found.add(value)
+            self._read_names.add(value)
         is_installed = isinstance(value, FunctionType | type) and how is NotImplemented
         if is_installed and (generator := draws_from(value)):
             named = f"{value.__module__}.{value.__qualname__}"
@@ -355,7 +355,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _attributes(self, module: ModuleType) -> dict[str, Any]:
         """Return the attributes of a module that functions read."""
         attributes = vars(module)
-        names = {name for owner, name in self._found.own if owner == module.__name__}
+        names = {name for owner, name in self._read_names.own if owner == module.__name__}
         if names - attributes.keys():
             names.add("__getattr__")  # which makes the others when they are read
         return self._by_name(
@@ -368,16 +368,16 @@ class _IdentityPickler(_Pickler):
 
     Args:
         file: Written.
-        found: The names that functions read.
+        read_names: The names that functions read.
         names: Where to note what may be names of packages.
     """
 
-    def __init__(self, file: BytesIO, found: _Reads, names: set[str]) -> None:
-        super().__init__(file, found)
+    def __init__(self, file: BytesIO, read_names: _Reads, names: set[str]) -> None:
+        super().__init__(file, read_names)
         self._names = names
         self._classes: dict[type, int] = {}
         # A program that is copied to another place is the same.
-        files = {read.__globals__.get("__file__") for read in found.functions}
+        files = {read.__globals__.get("__file__") for read in read_names.functions}
         self._folders = sorted({str(Path(file).parent) for file in files if file}, key=len)
 
     def persistent_id(self, value: Any) -> Any:

@@ -88,7 +88,7 @@ class WorkerFeeder(Feeder):
         """The daemon's numbers of the connections, by their tasks."""
         self._orders: dict[str, dict[str, Any]] = {}
         """What the supervisor has said about datasets."""
-        self._opened: dict[str, asyncio.Task[Served]] = {}
+        self._openings: dict[str, asyncio.Task[Served]] = {}
 
     async def dataset(self, name: str, grant: Grant | None = None) -> Served:
         """Return a dataset, once it is open in the supervisor and here.
@@ -107,8 +107,8 @@ class WorkerFeeder(Feeder):
             # Kept, so that it is sent once: it may name 100,000 shards.
             self._orders[name] = order
         # A task, since several clients may wait for it, and each may go.
-        opening = self._opened.get(name) or asyncio.create_task(self._open(name))
-        self.datasets[name] = self._opened[name] = opening
+        opening = self._openings.get(name) or asyncio.create_task(self._open(name))
+        self.datasets[name] = self._openings[name] = opening
         return await asyncio.shield(opening)
 
     def note_failure(self, name: str, error: Exception) -> None:
@@ -175,7 +175,7 @@ class WorkerFeeder(Feeder):
     async def aclose(self) -> None:
         """Cut all connections, and close the datasets; closing again changes nothing."""
         await super().aclose()
-        await finish(close_opened(self._opened.values()))
+        await finish(close_opened(self._openings.values()))
 
     async def _open(self, name: str) -> Served:
         """Open a dataset; where that fails, the next client has it opened again."""
@@ -184,7 +184,7 @@ class WorkerFeeder(Feeder):
             find_functions(order)
             return await open_ordered(order)
         except BaseException as error:
-            del self._opened[name], self.datasets[name]
+            del self._openings[name], self.datasets[name]
             if isinstance(error, StoreError):
                 self.note_failure(name, error)
             raise

@@ -54,16 +54,16 @@ class Samples:
     def __init__(self, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._samples: deque[dict[str, Any]] = deque(maxlen=most)
-        self._taken: deque[_Totals] = deque(maxlen=2)
+        self._totals: deque[_Totals] = deque(maxlen=2)
         """The totals of the last snapshots: a rate is over one interval at least."""
 
     def take(self, snapshot: Mapping[str, Any]) -> None:
         """Add the sample of the time from the snapshot before to this one."""
         now = _Totals.of(snapshot, self._clock())
         # Two snapshots of one moment would divide by zero.
-        if self._taken and now.time > self._taken[-1].time:
-            self._samples.append(_sample(self._taken[-1], now, snapshot))
-        self._taken.append(now)
+        if self._totals and now.time > self._totals[-1].time:
+            self._samples.append(_sample(self._totals[-1], now, snapshot))
+        self._totals.append(now)
 
     def add_to(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
         """Return a snapshot with the samples, and with the rates of its subscriptions."""
@@ -76,7 +76,9 @@ class Samples:
 
     def _rates(self, key: Key, now: _Totals, age: float) -> dict[str, float]:
         """Return what a subscription does in a second, over the last interval or two."""
-        marks = [mark for mark in self._taken if key in mark.subscriptions and mark.time < now.time]
+        marks = [
+            mark for mark in self._totals if key in mark.subscriptions and mark.time < now.time
+        ]
         # A subscription younger than a sample counts from its beginning.
         began, before = now.time - max(age, 0.001), _Counters()
         if marks:

@@ -59,7 +59,7 @@ class ServedDataset:
         self._opener = opener
         self._check = check
         self._random = random or Random()
-        self.found: Served | Exception | None = None
+        self.outcome: Served | Exception | None = None
         """The open dataset, or the reason why it will never be open."""
         self._tried = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._open())
@@ -73,8 +73,8 @@ class ServedDataset:
     @property
     def obstacle(self) -> str | None:
         """The reason why no client could be served now; ``None`` while one could."""
-        if isinstance(self.found, Exception):
-            return f"the dataset {self._name!r} cannot be opened: {self.found}"
+        if isinstance(self.outcome, Exception):
+            return f"the dataset {self._name!r} cannot be opened: {self.outcome}"
         if self.trouble is not None:
             return f"the store of the dataset {self._name!r} fails: {self.trouble}"
         return None if self._tried.is_set() else "datasets are being opened"
@@ -86,8 +86,8 @@ class ServedDataset:
             StreamrecError: It cannot be opened at all.
         """
         await self._tried.wait()
-        if isinstance(self.found, Exception):
-            raise self.found
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
 
     def note_failure(self, error: Exception) -> None:
         """Note what a client's stream has failed with, and ask a failing store until it answers."""
@@ -99,7 +99,7 @@ class ServedDataset:
 
     @property
     def _dataset(self) -> Served | None:
-        return None if isinstance(self.found, Exception) else self.found
+        return None if isinstance(self.outcome, Exception) else self.outcome
 
     async def aclose(self) -> None:
         """Stop trying, and close the dataset."""
@@ -118,12 +118,12 @@ class ServedDataset:
 
     async def _open(self) -> None:
         try:
-            self.found = await self._check_opened(await self._open_patiently())
+            self.outcome = await self._check_opened(await self._open_patiently())
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of a defect too
-            self.found = error
+            self.outcome = error
             log.error("the dataset cannot be opened: %s", error, extra=self._facts)  # noqa: TRY400
         else:
-            self._log_shards(self.found)
+            self._log_shards(self.outcome)
         self._tried.set()
 
     async def _check_opened(self, dataset: Served) -> Served:

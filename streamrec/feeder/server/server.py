@@ -77,7 +77,7 @@ def snapshot_of(service: Service, *, obstacle: str | None, draining: bool) -> di
 def _result_of(handle: Served | Awaitable[Served]) -> Any:
     """Return the dataset, the error that opening it ended with, or ``None`` meanwhile."""
     if isinstance(handle, ServedDataset):
-        return handle.found
+        return handle.outcome
     if not asyncio.isfuture(handle):
         return handle
     if not handle.done() or handle.cancelled():
