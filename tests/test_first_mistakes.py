@@ -96,7 +96,7 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], type[Exception], str]] = {
             path, features="infer", batch_size=2, map=lambda columns: {"x": Tensor(3)}
         ),
         FunctionFailed,
-        r"gave 'x' as a Tensor; it must give NumPy arrays, by \.numpy\(\)",
+        r"returned 'x' as a Tensor; it must return NumPy arrays, by \.numpy\(\)",
     ),
     "a directory": (
         lambda path: first(str(Path(path).parent)),

@@ -228,7 +228,7 @@ class GlobalBatches:
         position = batch.next_position
         if (position.rank, position.world_size) != self._rank:
             raise ConfigError(
-                f"the stream is rank {position.rank} of {position.world_size}, and by the sharding "
+                f"the stream is rank {position.rank} of {position.world_size}, but by the sharding "
                 f"this process has the rows of rank {self._rank.rank} of {self._rank.world_size}; "
                 "open the stream with the rank and world_size of jax.rank_of(sharding)"
             )

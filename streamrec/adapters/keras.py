@@ -210,7 +210,7 @@ def _torch_tensor(name: str, column: Any) -> Any:
         return import_module("torch").from_numpy(_dense(name, column))
     except TypeError as error:
         raise ConfigError(
-            f"feature {name!r} makes no tensor: {error}; give another dtype"
+            f"feature {name!r} cannot become a tensor: {error}; give another dtype"
         ) from None
 
 

@@ -77,8 +77,8 @@ def as_dataset(
         return dataset_of(passes, state)
     if state is not None and state not in pairs.features:
         raise ConfigError(
-            f"state={state!r} is an entry that neither inputs nor targets name, so that it would "
-            "be lost; add it to the inputs"
+            f"state={state!r} is in neither inputs nor targets, so it would be lost; add it to the "
+            "inputs"
         )
     return dataset_of(passes, state, pairs.of)
 
@@ -194,8 +194,8 @@ def _in_rows(name: str, column: Any, spec: Any) -> Any:
     filled = column.shapes[np.diff(column.offsets) > 0]
     if outer < 0 or (filled[:, outer:] != inner).any():
         raise ConfigError(
-            f"column {name!r} has arrays of other shapes than its spec gives, which ends with "
-            f"{inner}; give what transform= makes another name"
+            f"column {name!r} has arrays whose shapes do not end with {inner}, as its spec says; "
+            "let transform= give its column another name"
         )
     first, last = int(column.offsets[0]), int(column.offsets[-1])
     rows: Any = column.values[first:last].reshape(-1, *inner)

@@ -49,7 +49,7 @@ def serve(
     from streamrec.feeder.operate.configuration import effective, load
 
     if do_open and not check_config:
-        raise click.UsageError("--open goes with --check-config; add that, or leave --open out")
+        raise click.UsageError("--open needs --check-config; add that, or leave --open out")
     if check_config:
         refuse_unused("beside --check-config", "until_eof")
     settings = load(config)

@@ -128,5 +128,5 @@ def check_places(settings: DatasetSettings, batch_size: int | None) -> None:
     if counted and settings.on_corrupt != "raise" and batch_size is None:
         raise ConfigError(
             f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "
-            "are damaged, and single records have no mask; set batch_size, or leave out index"
+            "are damaged, but single records have no mask; set batch_size, or leave out index"
         )

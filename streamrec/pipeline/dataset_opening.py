@@ -178,7 +178,7 @@ def apply_index(settings: DatasetSettings, index: Index) -> DatasetSettings:
     """
     if settings.compression not in ("auto", "none"):
         raise ConfigError(
-            "an index describes shards that are not compressed, and compression is "
+            "an index describes shards that are not compressed, but compression is "
             f"{settings.compression!r}; leave one of the two out"
         )
     if not settings.ordered:

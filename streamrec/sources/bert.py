@@ -119,7 +119,7 @@ def open_bert(
     if bool(place) == bool(metadata_files):
         raise ConfigError("give either SOURCE or --metadata-files; both name the files to read")
     if input_files_prefix and not metadata_files:
-        raise ConfigError("--input-files-prefix goes with --metadata-files; add it, or leave both")
+        raise ConfigError("--input-files-prefix needs --metadata-files; add it, or leave both")
     from streamrec.sources.bert_records import BertForm, BertRecords
     from streamrec.sources.word_pieces import WordPieces
 

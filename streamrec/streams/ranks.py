@@ -12,7 +12,7 @@ from streamrec.errors import ConfigError
 from streamrec.streams import workers
 
 GIVEN = "as given"
-NOTHING = "nothing else known"
+NOTHING = "no launcher found"
 
 log = logging.getLogger("streamrec")
 

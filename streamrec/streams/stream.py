@@ -305,7 +305,7 @@ class Stream(Stateful, Generic[Item]):
         settings = self._open_session().settings
         if settings["shards"] is None:
             raise ConfigError(
-                f"a feeder does not tell the names of as many as {settings['shard_count']} shards; "
+                f"the names of {settings['shard_count']} shards are too long for a feeder to send; "
                 'list them where they are stored, or read with engine="thread"'
             )
         return [masked(url) for url in settings["shards"]]

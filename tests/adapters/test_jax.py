@@ -116,7 +116,7 @@ class TestTwoProcesses:
         self, said: list[dict[str, Any]]
     ) -> None:
         for process in range(2):
-            expected = f"the stream is rank {process} of 2, and by the sharding this process has"
+            expected = f"the stream is rank {process} of 2, but by the sharding this process has"
             assert expected in said[process]["ranks the wrong way"]
 
     def test_a_process_alone_goes_on_from_their_checkpoint(

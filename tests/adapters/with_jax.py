@@ -264,7 +264,7 @@ class TestRefusals:
 
     def test_another_rank_than_the_sharding_s(self, source: str, sharding: NamedSharding) -> None:
         arrays = as_arrays(opened(source, rank=1, world_size=2, steps_per_epoch=2), sharding)
-        with pytest.raises(ConfigError, match=r"rank 1 of 2, and by .* rank 0 of 1.*rank_of"):
+        with pytest.raises(ConfigError, match=r"rank 1 of 2, but by .* rank 0 of 1.*rank_of"):
             next(arrays)
 
     def test_an_error_of_the_stream_comes_behind_what_was_read(

@@ -234,7 +234,7 @@ def test_nothing_to_write(text: str, tmp_path: Path, settings: dict[str, Any]) -
         ({"max_seq_length": 10}, "--max-predictions-per-seq: 8 is more than the 7 tokens of text"),
         ({"min_short_seq_length": 62}, "--min-short-seq-length: 62 is more than the 61 tokens"),
         ({"metadata_files": ["x"]}, "give either SOURCE or --metadata-files"),
-        ({"input_files_prefix": "x"}, "--input-files-prefix goes with --metadata-files"),
+        ({"input_files_prefix": "x"}, "--input-files-prefix needs --metadata-files"),
     ],
 )
 def test_settings(given: Any, words: str, place: str, settings: dict[str, Any]) -> None:

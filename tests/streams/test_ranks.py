@@ -143,7 +143,7 @@ class TestConfirm:
     def test_a_stream_that_is_open_changes_no_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
         alone = assign("auto", "auto")
         torch(monkeypatch)
-        with pytest.raises(ConfigError, match=r"opened as rank 0 of 1 \(nothing else known\)"):
+        with pytest.raises(ConfigError, match=r"opened as rank 0 of 1 \(no launcher found\)"):
             confirm(alone, is_open=True)
 
     def test_what_is_given_is_not_looked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -387,7 +387,7 @@ class TestFacts:
         with raw(source, engine="thread") as stream:
             told = {"shards": None, "shard_count": 4}
             monkeypatch.setattr(stream._session, "settings", told)
-            with pytest.raises(ConfigError, match="names of as many as 4 shards"):
+            with pytest.raises(ConfigError, match="the names of 4 shards are too long"):
                 _ = stream.shards
 
     def test_memory_is_read_by_a_thread(self) -> None:

@@ -262,7 +262,7 @@ def test_a_dense_feature_of_many_widths_is_told(tmp_path: Path) -> None:
             cache=cache,
             engine="thread",
         ) as stream,
-        pytest.raises(FunctionFailed, match=r"give sr\.Arrays or sr\.Ragged where shapes differ"),
+        pytest.raises(FunctionFailed, match=r"return sr\.Arrays or sr\.Ragged if shapes differ"),
     ):
         next(stream)
 

@@ -229,14 +229,16 @@ class TestErrors:
         def uneven(columns: Any, rng: np.random.Generator) -> Any:
             return {"x": np.zeros((1, int(columns["id"][0]) % 5))}
 
-        with pytest.raises(FunctionFailed, match=r"gave 'x' in several forms .*give sr.Arrays"):
+        with pytest.raises(
+            FunctionFailed, match=r"returned 'x' in several forms .*return sr.Arrays"
+        ):
             list(stream_of(source, map=uneven, engine="thread"))
 
     def test_records_of_several_columns(self, source: str) -> None:
         def uneven(columns: Any, rng: np.random.Generator) -> Any:
             return {f"x{int(columns['id'][0]) % 2}": columns["id"]}
 
-        with pytest.raises(FunctionFailed, match=r"gave the columns \['x\d'\] for one record"):
+        with pytest.raises(FunctionFailed, match=r"returned the columns \['x\d'\] for one record"):
             list(stream_of(source, map=uneven, engine="thread"))
 
     def test_a_state_of_another_seed(self, source: str) -> None:

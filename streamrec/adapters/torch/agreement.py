@@ -30,7 +30,7 @@ def agree(stream: Stream) -> None:
 
     if not distributed.is_available() or not distributed.is_initialized():
         raise ConfigError(
-            "torch.distributed is not initialised, so there is nobody to agree with; call "
+            "torch.distributed is not initialised, so the ranks cannot compare; call "
             "init_process_group first"
         )
     gathered: list[str | None] = [None] * distributed.get_world_size()

@@ -45,7 +45,7 @@ def device_of(device: Any) -> torch.device | None:
         parsed = None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ConfigError(
-            f"torch has no device {device!r} ({error}); give one as 'cuda' or 'cuda:1'"
+            f"torch has no device {device!r} ({error}); give one such as 'cuda' or 'cuda:1'"
         ) from None
     if parsed is not None and parsed.type == "cuda":
         _check_cuda(parsed)

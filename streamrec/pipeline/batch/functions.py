@@ -153,7 +153,7 @@ class Function:
         mask = self._call(columns, origin, url_of, rng)
         rows = len(origin.shards)
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (rows,):
-            why = f"gave {_words(mask)}; it must give a boolean array of shape ({rows},)"
+            why = f"returned {_words(mask)}; it must return a boolean array of shape ({rows},)"
             raise self._failure(why, origin, url_of)
         return mask
 
@@ -217,7 +217,7 @@ class Function:
         for row in rows:
             if row.keys() != first.keys():
                 both = f"{sorted(first)} for one record, and {sorted(row)} for another"
-                why = f"gave the columns {both}; it must give the same ones for all"
+                why = f"returned the columns {both}; it must return the same columns for all"
                 raise self._failure(why, origin, url_of)
         result: dict[str, Column] = {}
         for name in first:
@@ -225,8 +225,8 @@ class Function:
                 result[name] = join_columns([row[name] for row in rows])
             except ValueError as error:
                 why = (
-                    f"gave {name!r} in several forms ({error}), and all records of a batch must "
-                    "have the same; give sr.Arrays or sr.Ragged where shapes differ"
+                    f"returned {name!r} in several forms ({error}), but all records of a batch "
+                    "must have the same form; return sr.Arrays or sr.Ragged if shapes differ"
                 )
                 raise self._failure(why, origin, url_of) from None
         return result
@@ -240,12 +240,12 @@ class Function:
     ) -> dict[str, Column]:
         result = self._call(columns, origin, url_of, rng)
         if not isinstance(result, Mapping):
-            why = f"gave {_words(result)}; it must give a mapping of columns"
+            why = f"returned {_words(result)}; it must return a mapping of columns"
             raise self._failure(why, origin, url_of)
         rows = len(origin.shards)
         for name, column in result.items():
             if not isinstance(name, str) or _rows_of(column) != rows:
-                why = f"gave {name!r} as {_words(column)}; {_advice_for(column, rows)}"
+                why = f"returned {name!r} as {_words(column)}; {_advice_for(column, rows)}"
                 raise self._failure(why, origin, url_of)
         return dict(result)
 
@@ -377,12 +377,12 @@ def _advice_for(column: Any, rows: int) -> str:
     """Return what to give in place of a column."""
     library = type(column).__module__.partition(".")[0]
     if library == "torch" or hasattr(column, "numpy"):
-        return "it must give NumPy arrays, by .numpy()"
+        return "it must return NumPy arrays, by .numpy()"
     if hasattr(column, "__array__") and not isinstance(column, np.ndarray):
-        return f"it must give NumPy arrays, by numpy.asarray(), of {rows} rows"
+        return f"it must return NumPy arrays, by numpy.asarray(), of {rows} rows"
     if isinstance(column, list | tuple):
-        return f"it must give {_instead_of_list(column)}"
-    return f"it must give columns of {rows} rows"
+        return f"it must return {_instead_of_list(column)}"
+    return f"it must return columns of {rows} rows"
 
 
 def _instead_of_list(values: Sequence[Any]) -> str:

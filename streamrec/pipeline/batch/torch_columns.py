@@ -142,7 +142,7 @@ def dtype_of(dtype: Any) -> torch.dtype:
     result = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(result, torch.dtype):
         raise ConfigError(
-            f"torch has no dtype {dtype!r}; give one as torch.bfloat16, or a mapping of them "
+            f"torch has no dtype {dtype!r}; give one such as torch.bfloat16, or a mapping of them "
             "by feature"
         )
     return result

@@ -133,7 +133,7 @@ class TestCalls:
         ],
     )
     def test_what_is_no_mask(self, result: Any, words: str) -> None:
-        with pytest.raises(FunctionFailed, match=f"gave {words}.*boolean array of shape"):
+        with pytest.raises(FunctionFailed, match=f"returned {words}.*boolean array of shape"):
             Function("filter", lambda _: result).keep(COLUMNS, ORIGIN, URL_OF)
 
     def test_a_map_gives_columns(self) -> None:
@@ -147,21 +147,24 @@ class TestCalls:
     @pytest.mark.parametrize(
         ("result", "words"),
         [
-            (None, "a NoneType; it must give a mapping"),
+            (None, "a NoneType; it must return a mapping"),
             ({"a": np.zeros(3)}, "'a' as an array of dtype float64 and shape"),
             ({"a": np.zeros(())}, "'a' as an array"),
             ({"a": np.array(["x"] * 4)}, "'a' as an array of dtype <U1"),
             ({"a": BytesColumn.of([b"x"])}, "'a' as a BytesColumn of 1 rows"),
-            ({"a": [1, 2, 3, 4]}, r"'a' as a list; it must give an array, by numpy.array\("),
-            ({"a": []}, r"'a' as a list; it must give an array, by numpy.array\("),
+            ({"a": [1, 2, 3, 4]}, r"'a' as a list; it must return an array, by numpy.array\("),
+            ({"a": []}, r"'a' as a list; it must return an array, by numpy.array\("),
             ({"a": ["x"] * 4}, r"'a' as a list; .*BytesColumn.of\(\[text.encode\(\) for text"),
-            ({"a": (b"x",) * 4}, r"'a' as a tuple; it must give a column, by .*BytesColumn.of\(\."),
+            (
+                {"a": (b"x",) * 4},
+                r"'a' as a tuple; it must return a column, by .*BytesColumn.of\(\.",
+            ),
             ({"a": [np.zeros(2)] * 4}, r"'a' as a list; .*numpy.stack\(.*streamrec.Arrays.of\("),
             ({1: np.zeros(4)}, "1 as an array"),
         ],
     )
     def test_what_are_no_columns(self, result: Any, words: str) -> None:
-        with pytest.raises(FunctionFailed, match=f"gave {words}"):
+        with pytest.raises(FunctionFailed, match=f"returned {words}"):
             Function("map", lambda _: result).apply(COLUMNS, ORIGIN, URL_OF)
 
     def test_a_failure_says_which_records_and_keeps_its_cause(self) -> None:
@@ -205,5 +208,5 @@ def test_settings_that_are_no_functions(value: object) -> None:
 
 def test_a_batch_is_worded() -> None:
     batch: Any = Batch({}, 4, 0, ORIGIN, None)  # type: ignore[arg-type]
-    with pytest.raises(FunctionFailed, match="gave a Batch of 4 rows"):
+    with pytest.raises(FunctionFailed, match="returned a Batch of 4 rows"):
         Function("filter", lambda _: batch).keep(COLUMNS, ORIGIN, URL_OF)

@@ -173,7 +173,7 @@ class TestStreams:
             settings_of(source, filter=user_functions.return_a_list, batch_size=2)
         )
         with pytest.raises(
-            FunctionFailed, match="user_functions:return_a_list gave a list"
+            FunctionFailed, match="user_functions:return_a_list returned a list"
         ) as caught:
             await receive_all(dataset)
         assert caught.value.setting == "filter"
