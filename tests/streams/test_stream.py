@@ -126,6 +126,7 @@ def test_users_are_shown_few_members() -> None:
         "fingerprint",
         "load_state_dict",
         "peek",
+        "prefetch",
         "restart",
         "rewind",
         "seek",
