@@ -44,7 +44,7 @@ def count_labels(batch: Any) -> tuple[int, int]:
 
 def count_with_numpy(batch: Any) -> tuple[int, int]:
     """Count the labels, or the targets, with NumPy, which sees them without a copy."""
-    labels = np.asarray(batch["label"] if isinstance(batch, dict) else batch[1])
+    labels = np.asarray(batch[1] if isinstance(batch, tuple | list) else batch["label"])
     return len(labels), int(labels.sum())
 
 
