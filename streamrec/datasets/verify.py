@@ -12,6 +12,7 @@ import numpy as np
 
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.config.memory_budget import automatic_budget
+from streamrec.config.places import split_chain
 from streamrec.errors import (
     AccessDenied,
     ConfigError,
@@ -35,7 +36,7 @@ from streamrec.formats.shards.index import (
 from streamrec.formats.shards.tfrecord import HEADER, FrameScanner, footers
 from streamrec.masking import masked, masked_repr
 from streamrec.stores.base.protocol import ObjectInfo, read_range
-from streamrec.stores.base.source_text import names_alone, names_apart, split_chain
+from streamrec.stores.base.source_text import names_alone, names_apart
 from streamrec.stores.open import Stores
 from streamrec.wire.error_fields import to_fields
 

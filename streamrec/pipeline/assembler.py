@@ -23,7 +23,7 @@ from streamrec.flow.pool import DecodedMemory
 from streamrec.flow.silence import Silence
 from streamrec.formats.examples.needs import decode_anew
 from streamrec.pipeline.batch.decoder import Decoder, Work, empty_chunk
-from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
+from streamrec.pipeline.fetch.fetcher import Fetcher
 from streamrec.pipeline.fetch.inflating_queue import Inflater, InflatingQueue
 from streamrec.pipeline.fetch.range_queue import RangeQueue
 from streamrec.pipeline.lane.batcher import Batcher
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.batch.record_caches import MappedCache, PictureCache
+    from streamrec.pipeline.fetch.range_downloader import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.damage_policy import CorruptionLog
     from streamrec.pipeline.lane.lane import Lane

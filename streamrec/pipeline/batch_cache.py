@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batch import Batch
-    from streamrec.pipeline.fetch.fetcher import OpensStores
+    from streamrec.pipeline.fetch.range_downloader import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.terms.memory_needs import Measures, RunCeiling
     from streamrec.pipeline.terms.run_plan import RunPlan

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from streamrec.config import Compression
-    from streamrec.pipeline.fetch.fetcher import OpensStores
+    from streamrec.pipeline.fetch.range_downloader import OpensStores
     from streamrec.values.columns import ByteArray
 
 SAMPLE_BYTES = 4 << 20

@@ -98,7 +98,7 @@ def kind_of(place: str, storage_options: Mapping[str, Any]) -> str:
         ConfigError: Neither tells.
         StoreError: The store cannot be listed.
     """
-    from streamrec.stores.base.source_text import split_chain
+    from streamrec.config.places import split_chain
     from streamrec.stores.stored_files import names_in
 
     link = split_chain(place).link  # the name of an archive does not tell what is in it

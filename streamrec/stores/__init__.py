@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamrec.stores.base.protocol import ObjectInfo, RangeBody, Store
-from streamrec.stores.open import Stores, expand
+from streamrec.stores.base.source_text import expand
+from streamrec.stores.open import Stores
 
 __all__ = ["ObjectInfo", "RangeBody", "Store", "Stores", "expand"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_option_files, check_variables
-from streamrec.config.places import escape, is_http, unescape
+from streamrec.config.places import escape, is_http, split_chain, unescape
 from streamrec.config.schemes import FSSPEC, line_of
 from streamrec.errors import ConfigError, ObjectNotFound, StoreError, StoreUnavailable
 from streamrec.flow.cleanup import all_of, finish
@@ -30,7 +30,6 @@ from streamrec.stores.base.source_text import (
     is_pattern,
     matcher,
     scheme_of,
-    split_chain,
     store_kind,
     with_holder,
     with_one_name,
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
     from streamrec.stores.base.protocol import BeforeRequest
 
 from streamrec.stores.base.protocol import Store
-
-__all__ = ["Stores", "expand", "import_store", "import_stores"]
-
 
 LOOKS = 32
 """Names with special characters that are looked up at the same time."""

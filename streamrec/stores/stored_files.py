@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from streamrec.config.places import escape, local_path, unescape
+from streamrec.config.places import escape, local_path, split_chain, unescape
 from streamrec.config.schemes import line_of
 from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.formats.shards.index import is_companion
@@ -23,7 +23,6 @@ from streamrec.stores.base.source_text import (
     held_in,
     is_glob,
     is_pattern,
-    split_chain,
     with_holder,
     with_one_name,
 )

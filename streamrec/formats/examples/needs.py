@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from streamrec.config.memory_budget import MOST_PIXELS
 from streamrec.errors import BatchTooLarge, ConfigError, PictureTooLarge
 from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_of
 from streamrec.formats.examples.faults import ColumnFault, Need
-from streamrec.formats.images.picture import MOST_PIXELS
 from streamrec.kernel.contract import ColumnKind, ColumnPlan, DataType, fresh
 from streamrec.values.aligned import copy_aligned
 from streamrec.values.columns import BytesColumn, Ragged

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from streamrec.config.memory_budget import MOST_PIXELS
 from streamrec.errors import ConfigError, MalformedImage, UnsupportedFormat
 from streamrec.formats.images.jpeg import read as read_jpeg
 from streamrec.formats.images.picture import (
-    MOST_PIXELS,
     OutputForm,
     Picture,
     Window,
@@ -94,19 +94,6 @@ def read_bmp(contents: memoryview, wanted: OutputForm) -> Picture:
 
     return Picture((abs(height), width, wanted.channels or held), fill)
 
-
-__all__ = [
-    "MOST_PIXELS",
-    "READ_FORMATS",
-    "decode_and_crop_jpeg",
-    "decode_image",
-    "decode_jpeg",
-    "decode_png",
-    "encode_jpeg",
-    "encode_png",
-    "format_of",
-    "read_picture",
-]
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _READERS = {

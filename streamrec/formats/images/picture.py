@@ -72,22 +72,6 @@ def fill_resized(picture: Picture, out: npt.NDArray[np.uint8]) -> None:
     out[...] = np.asarray(resized).reshape(out.shape)
 
 
-__all__ = [
-    "MOST_PIXELS",
-    "OutputForm",
-    "Picture",
-    "Window",
-    "bands",
-    "check_channels",
-    "check_size",
-    "is_fast",
-    "library",
-    "open_picture",
-    "optional",
-    "refusing",
-    "take_window",
-]
-
 _RAISED = (
     *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, OSError),
     *(SyntaxError, TypeError, ValueError, Warning, struct.error, zlib.error),

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from streamrec.plan.reading.ranges import MemoryPlan, RangeMemory, RangeRequest
     from streamrec.values.columns import ByteArray
 
-__all__ = ["Fetcher", "OpensStores"]
 
 ADJUST_SECONDS = 0.25
 """Seconds between adjustments of the concurrency: a few times the life of a request."""

@@ -17,7 +17,6 @@ from streamrec.config.places import (
     FILE,
     SPECIAL,
     SPECIAL_OF_HTTP,
-    ChainedURL,
     check_url,
     escape,
     is_file_url,
@@ -35,24 +34,6 @@ from streamrec.suggestions import close_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "ChainedURL",
-    "content_name",
-    "expand",
-    "fixed_prefix",
-    "held_in",
-    "is_counted",
-    "is_glob",
-    "is_pattern",
-    "matcher",
-    "names_alone",
-    "names_apart",
-    "scheme_of",
-    "split_chain",
-    "store_kind",
-    "with_holder",
-    "with_one_name",
-]
 
 MAX_SHARDS = 1_000_000
 """Most shards that one name may stand for; more is a mistyped range."""

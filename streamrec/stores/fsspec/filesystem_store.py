@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config.named_files import check_archive
+from streamrec.config.places import split_chain
 from streamrec.errors import (
     ConfigError,
     ObjectNotFound,
@@ -36,7 +37,6 @@ from streamrec.stores.base.protocol import (
     let_pass,
 )
 from streamrec.stores.base.protocol import version_of as made_of
-from streamrec.stores.base.source_text import split_chain
 from streamrec.stores.fsspec.filesystem_writer import FilesystemWriter, shared_filesystem
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
+    from streamrec.config.places import ChainedURL
     from streamrec.stores.base.protocol import BeforeRequest, NewObject
-    from streamrec.stores.base.source_text import ChainedURL
 
 
 PIECE_BYTES = 8 << 20

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
+from streamrec.config.memory_budget import MOST_PIXELS
 from streamrec.datasets import pictures
 from streamrec.errors import (
     ConfigError,
@@ -24,7 +25,6 @@ from streamrec.errors import (
     UnsupportedFormat,
     WrongFeatureType,
 )
-from streamrec.formats.images import image
 from streamrec.formats.images.image import (
     decode_and_crop_jpeg,
     decode_image,
@@ -433,7 +433,7 @@ def test_libraries_are_imported_when_they_are_needed() -> None:
 
 
 def test_the_limit_is_a_quarter_gib_of_colours() -> None:
-    assert image.MOST_PIXELS * 3 * 4 <= 1 << 30
+    assert MOST_PIXELS * 3 * 4 <= 1 << 30
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])

@@ -8,6 +8,7 @@ from fsspec.utils import glob_translate
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from streamrec.config.places import split_chain
 from streamrec.errors import ConfigError
 from streamrec.stores.base.source_text import (
     content_name,
@@ -18,7 +19,6 @@ from streamrec.stores.base.source_text import (
     names_alone,
     names_apart,
     scheme_of,
-    split_chain,
 )
 
 

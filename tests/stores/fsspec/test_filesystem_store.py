@@ -19,6 +19,7 @@ from fsspec.spec import AbstractFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec.config.places import split_chain
 from streamrec.devstore import DevStore
 from streamrec.errors import (
     AccessDenied,
@@ -30,7 +31,6 @@ from streamrec.errors import (
 )
 from streamrec.stores import ObjectInfo, Stores
 from streamrec.stores.base.protocol import same_version
-from streamrec.stores.base.source_text import split_chain
 from streamrec.stores.fsspec import filesystem_store as filesystem
 from streamrec.stores.fsspec.filesystem_store import (
     FilesystemCalls,
