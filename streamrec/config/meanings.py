@@ -46,21 +46,33 @@ def _list_settings(model: type[Settings], without: Container[str]) -> str:
     return "\n".join(paragraphs)
 
 
-@cache
 def _meanings_of(kind: type) -> dict[str, str]:
     """Return the meanings of the settings that a class itself declares."""
+    if "__annotations__" not in vars(kind):
+        return {}
     try:
-        # The whole file: inspect.getsource takes ten times as long to find the class.
-        module = ast.parse(Path(inspect.getfile(kind)).read_text())
+        return _meanings_in(inspect.getfile(kind)).get(kind.__name__, {})
     except (OSError, TypeError, SyntaxError):
         return {}
-    classes = (one for one in module.body if isinstance(one, ast.ClassDef))
-    body = next((one.body for one in classes if one.name == kind.__name__), [])
+
+
+@cache
+def _meanings_in(path: str) -> dict[str, dict[str, str]]:
+    """Return the meanings of all settings of a file, by class.
+
+    A file is parsed once: inspect.getsource takes ten times as long to find a class.
+    """
+    classes = (
+        one for one in ast.parse(Path(path).read_text()).body if isinstance(one, ast.ClassDef)
+    )
     return {
-        field.target.id: text.value.value
-        # The string behind a field, which Python itself forgets.
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-        if isinstance(text.value.value, str)
+        one.name: {
+            field.target.id: text.value.value
+            # The string behind a field, which Python itself forgets.
+            for field, text in pairwise(one.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+            if isinstance(text.value.value, str)
+        }
+        for one in classes
     }
