@@ -111,7 +111,9 @@ def test_a_first_batch_imports_what_reads_it_alone(
     """What is imported makes a program wait, whether the program needs it or not."""
     with streamrec.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
         writer.write({"x": 1})
-    others = "aiohttp botocore s3fs gcsfs PIL cloudpickle torch streamrec.formats.images.image"
+    others = (
+        "aiohttp botocore fsspec s3fs gcsfs PIL cloudpickle torch streamrec.formats.images.image"
+    )
     path = tmp_path / "program.py"
     path.write_text(f"""
 import sys
