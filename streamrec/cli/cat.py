@@ -11,7 +11,7 @@ from streamrec.cli.options import shard_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from streamrec.datasets.selection import PlacedRecord
+    from streamrec.datasets.survey import PlacedRecord
 
 
 @click.command(short_help="Print records as JSON lines, in the order of the shards.")
@@ -60,7 +60,7 @@ def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
     --offset.
     """
     from streamrec.cli.json_form import Examples, raw_line
-    from streamrec.datasets.selection import Selection, groups
+    from streamrec.datasets.survey import Selection, groups
 
     selection = Selection(**selected)
     if raw and features is not None:

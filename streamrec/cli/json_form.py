@@ -17,7 +17,7 @@ from streamrec.values.message_schema import unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from streamrec.datasets.selection import PlacedRecord
+    from streamrec.datasets.survey import PlacedRecord
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """C0 and C1 without tab, line feed and carriage return; they would steer the terminal."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.cli.json_form import Examples, raw_line, text_or_base64
-from streamrec.datasets.selection import PlacedRecord
+from streamrec.datasets.survey import PlacedRecord
 from streamrec.errors import MalformedExample, MissingFeature
 from streamrec.formats.examples.example import Example, encode_example, encode_sequence_example
 

@@ -15,7 +15,7 @@ import pytest
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.daemon import DaemonSettings
-from streamrec.datasets.selection import Selection
+from streamrec.datasets.survey import Selection
 from streamrec.datasets.verify import ShardReport
 from streamrec.devstore import DevStore, FaultRule
 from streamrec.errors import StreamrecError
