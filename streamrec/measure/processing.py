@@ -344,15 +344,11 @@ def _without_pictures(features: Mapping[str, Any]) -> dict[str, Any]:
 def _beyond(both: Stage, first: Stage | None) -> Stage:
     """Return the rate of the second of two steps, from that of both and that of the first."""
     assert first is not None
-
-    def rate(one: float, other: float) -> float:
-        # Noise may make both together the faster one.
-        return 1 / max(1 / one - 1 / other, 1e-15)
-
-    return Stage(
-        bytes_per_second=rate(both.bytes_per_second, first.bytes_per_second),
-        records_per_second=rate(both.records_per_second, first.records_per_second),
-    )
+    seconds_per_byte = 1 / both.bytes_per_second - 1 / first.bytes_per_second
+    # Noise may make both together the faster one.
+    rate = 1 / max(seconds_per_byte, 1e-15)
+    records_per_byte = both.records_per_second / both.bytes_per_second
+    return Stage(bytes_per_second=rate, records_per_second=rate * records_per_byte)
 
 
 def _stage(pieces: Sequence[SamplePiece], work: Callable[[Any], object]) -> Stage:

@@ -14,6 +14,7 @@ from streamrec.errors import ConfigError, CorruptRecord, FunctionFailed
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.measure import processing
 from streamrec.measure.budget import BudgetSpent
+from streamrec.measure.figures import Stage
 from streamrec.measure.processing import (
     SHARDS,
     ShardStart,
@@ -191,6 +192,13 @@ async def test_pictures_are_decoded_behind_the_parser() -> None:
     ratio = found.decode.bytes_per_second / found.decode.records_per_second
     assert ratio == pytest.approx(len(SHARD) / 40, rel=0.01)
     assert found.transform is None
+
+
+def test_noise_leaves_records_their_size() -> None:
+    both = Stage(bytes_per_second=200.0, records_per_second=2.0)
+    first = Stage(bytes_per_second=100.0, records_per_second=1.0)
+    decode = processing._beyond(both, first)  # both together were the faster step
+    assert decode.bytes_per_second / decode.records_per_second == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize("features", [{"id": NUMBER}, {"context": {"id": NUMBER}}, "infer"])
